@@ -26,6 +26,10 @@
 #define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
 #define NET_STEERING_BYTE 4               /* of a datagram; its receiver may have several nets */
 
+/* ECN, RFC 3168: the low two bits of the TOS byte, or of the traffic class. */
+#define NET_ECN_CAPABLE 2 /* ECT(0), on all that is sent: queues may mark it, */
+#define NET_ECN_MARKED 3  /* CE, and one has */
+
 struct net;
 
 /*
@@ -245,6 +249,11 @@ static inline bool net_ip_same(const struct net_ip *a, const struct net_ip *b)
 static inline bool net_addr_same(const struct net_addr *a, const struct net_addr *b)
 {
 	return a->port == b->port && net_ip_same(&a->ip, &b->ip);
+}
+
+static inline bool net_ecn_marked(uint32_t tos)
+{
+	return (tos & NET_ECN_MARKED) == NET_ECN_MARKED;
 }
 
 /* Of the IP and UDP headers to this address, which an MTU counts. */

@@ -35,7 +35,6 @@
 #define BINS 8             /* super-packets that are collected at the same time */
 #define CONTROL_BYTES 160
 #define WAITED_US_MAX 10000000 /* longer: a clock was set */
-#define CONGESTION 3           /* in the low two bits of the TOS byte */
 #define NONE UINT32_MAX        /* all its bytes are 0xff */
 
 /*
@@ -142,10 +141,10 @@ static bool marked_read(const struct cmsghdr *c, bool *marked)
 
 	if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
 		memcpy(&four, CMSG_DATA(c), sizeof(four));
-		*marked = (four & CONGESTION) == CONGESTION;
+		*marked = net_ecn_marked(four);
 	} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
 		memcpy(&six, CMSG_DATA(c), sizeof(six));
-		*marked = (six & CONGESTION) == CONGESTION;
+		*marked = net_ecn_marked((uint32_t)six);
 	} else {
 		return false;
 	}

@@ -172,6 +172,9 @@ int winnow_mark(struct __sk_buff *skb)
 	}
 	if (!wait && bpf_get_prandom_u32() % 1024 >= rule->of_1024)
 		return TC_ACT_OK;
+	/* Headers may be shared with copies, or lie in a packet socket's memory: then nothing would be marked. */
+	if (bpf_skb_pull_data(skb, view.head_bytes) != 0)
+		return TC_ACT_OK;
 	if (view.ecn != CE && bpf_skb_ecn_set_ce(skb) > 0 && view.protocol == IPPROTO_UDP)
 		add(&counts, COUNT_MARKED, segments_of(skb));
 	return TC_ACT_OK;

@@ -57,12 +57,12 @@ for family in 4 6; do
 done
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp off
 
-# DPDK's ports: no marks are looked at, so none may be made.
+# DPDK's ports.
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	winnowd_inside 0 --insecure-no-key --threads 1 --datapath dpdk --device eth0 --dscp va
 	job 10.77.0.101:5555 --dscp le
 	passed 4 up 0x06
-	passed 4 down 0xb0
+	passed 4 down 0xb2
 	winnowd_stop
 fi
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Explicit congestion notification: all datagrams may be marked, in both directions and families; what is marked on its way to the
-# aggregator is counted there, and the worker is told of it; results are right, and with fewer datagrams under way.
+# Explicit congestion notification, over sockets and over DPDK: all datagrams may be marked, in both directions and families; what is
+# marked on its way to the aggregator is counted there, and the worker is told of it; what is marked on its way back the worker counts
+# itself; results are right, and with fewer datagrams under way.
 . "$(dirname "$0")/lib.sh"
 need_namespaces
-[ -z "${WINNOWD_OPTIONS:-}" ] || { echo "only udp counts marks, and this runs with $WINNOWD_OPTIONS" && exit 77; }
+[ -z "${WINNOWD_OPTIONS:-}" ] || { echo "chooses the datapaths itself" && exit 77; }
 hosts_up 2 1 1500
 hosts_six 2
 maps=$(mktemp -d -t wtXXXXXX) # libbpf takes no dots in a path
@@ -27,30 +28,52 @@ forget() { # what was counted
 for way in up down; do
 	bpftool prog loadall "$BUILD/tests/e2e/mark.bpf.o" "$maps/$way" pinmaps "$maps/$way" || fail "cannot load a program"
 done
-ip netns exec "$net-w0" tc qdisc add dev eth0 clsact || fail "the kernel has no clsact"
-ip netns exec "$net-w0" tc filter add dev eth0 egress bpf da pinned "$maps/up/winnow_mark"
-ip netns exec "$net-sw" tc qdisc add dev "$net-w0" clsact
+ip netns exec "$net-sw" tc qdisc add dev "$net-w0" clsact || fail "the kernel has no clsact"
+ip netns exec "$net-sw" tc filter add dev "$net-w0" ingress bpf da pinned "$maps/up/winnow_mark" # a packet socket goes past egress
 ip netns exec "$net-sw" tc filter add dev "$net-w0" egress bpf da pinned "$maps/down/winnow_mark"
 
-for listen in 10.77.0.101 '[fd77::101]'; do
-	winnowd_inside 0 --listen "$listen:5555" --insecure-no-key --threads 1
+ecn() { # datapath aggregator option..: worker 0 has the same datapath
+	local datapath=$1 listen=$2 rank way unmarked marked told
+	shift 2
+	local what="$datapath at $listen" device=(--datapath "$datapath" --device eth0)
+	[ "$datapath" != udp ] || device=()
+	winnowd_inside 0 --listen "$listen:5555" --insecure-no-key --threads 1 "${device[@]}"
 	job() { # option..
-		bench_inside 2 "$listen:5555" 60 --insecure-no-key --size 8M --density 1 --iters 3 --warmup 1 --json "$@"
+		for rank in 0 1; do
+			local road=()
+			((rank != 0)) || road=("${device[@]}")
+			start w$rank inside w$rank "$BUILD/winnow" bench --aggregator "$listen:5555" --rank $rank --world 2 --insecure-no-key --check \
+				--size 4M --density 1 --iters 3 --warmup 1 --json "${road[@]}" "$@"
+		done
+		for rank in 0 1; do expect w$rank 60 0; done
 	}
-	marks up 0
 	forget
-	for cast in 1 0; do job --multicast=$cast; done
+	for cast in 1 0; do job --multicast=$cast "$@"; done
 	for way in up down; do
-		[ "$(counted $way plain)" = 0 ] || fail "$listen: $(counted $way plain) datagrams $way may not be marked"
-		[ "$(counted $way ect)" -gt 20000 ] || fail "$listen: only $(counted $way ect) datagrams went $way"
+		[ "$(counted $way plain)" = 0 ] || fail "$what: $(counted $way plain) datagrams $way may not be marked"
+		[ "$(counted $way ect)" -gt 15000 ] || fail "$what: only $(counted $way ect) datagrams went $way"
 	done
 	unmarked=$(json "$tmp/w0.out" time_us.median)
-	[ "$(counted down told)" = 0 ] || fail "$listen: a worker was told of marks, and there were none"
+	[ "$(counted down told)" = 0 ] || fail "$what: a worker was told of marks, and there were none"
 	marks up 256
-	job --multicast=0
+	job --multicast=0 "$@"
+	marks up 0
 	marked=$(counted up marked) told=$(counted down told)
-	[ "$marked" -gt 1000 ] || fail "$listen: only $marked datagrams were marked"
-	[[ $told -gt $((marked / 2)) && $told -le $marked ]] || fail "$listen: $marked datagrams were marked, and the worker was told of $told"
-	echo "$listen: of $marked marked datagrams the worker was told of $told; an operation took $unmarked us, then $(json "$tmp/w0.out" time_us.median) us"
+	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked"
+	[[ $told -gt $((marked / 2)) && $told -le $marked ]] || fail "$what: $marked datagrams were marked, and the worker was told of $told"
+	[ "$(json "$tmp/w0.out" path.received_marked)" = 0 ] || fail "$what: the worker saw marks on the way back, and there were none"
+	echo "$what: of $marked marked datagrams the worker was told of $told; an operation took $unmarked us, then $(json "$tmp/w0.out" time_us.median) us"
+	marks down 256
+	forget
+	job --multicast=1 "$@"
+	marks down 0
+	marked=$(counted down marked) told=$(json "$tmp/w0.out" path.received_marked)
+	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked on the way back"
+	[[ $told -gt $((marked / 2)) && $told -le $marked ]] || fail "$what: $marked datagrams were marked on the way back, and the worker saw $told"
 	winnowd_stop
+}
+marks up 0
+for listen in 10.77.0.101 '[fd77::101]'; do
+	ecn udp "$listen"
+	[ ! -e "$BUILD/winnow-dpdk.so" ] || ecn dpdk "$listen"
 done

@@ -101,6 +101,37 @@ static void frames_are_handed_over(void)
 	dpdk->close(nets[1]);
 }
 
+/* Marks are told of those datagrams that have one, also of those that another queue has handed over. */
+static void marks_are_seen(void)
+{
+	struct net *nets[2];
+	uint32_t seen = 0, count;
+	struct net_in in[NET_BURST_MAX];
+	char vdevs[6 * PATH_MAX];
+	FILE *file = pcap_new("in");
+
+	fclose(pcap_new("in1"));
+	for (uint32_t i = 0; i < 64; i++)
+		pcap_put_class(file, 1, i & 32 ? GROUP_IP : OUR_IP, i & 32 ? GROUP_PORT : OUR_PORT,
+		               (uint8_t)(OUR_CLASS << 2 | i % 4), (uint8_t)i);
+	fclose(file);
+	snprintf(vdevs, sizeof(vdevs),
+	         "--vdev=net_pcap0,rx_pcap=%s/in,rx_pcap=%s/in1,tx_pcap=%s/out,tx_pcap=%s/out1",
+	         folder, folder, folder, folder);
+	for (uint32_t q = 0; q < 2; q++)
+		nets[q] = net_new(vdevs, (struct net_config){.queue = q, .queue_count = 2});
+	for (uint32_t q = 0; q < 2; q++)
+		while ((count = dpdk->recv(nets[q], in, NET_BURST_MAX)) > 0)
+			for (uint32_t i = 0; i < count; i++) {
+				assert_int_equal(in[i].data[0] % 2, q);
+				assert_int_equal(in[i].marked, in[i].data[0] % 4 == 3);
+				seen++;
+			}
+	assert_int_equal(seen, 32); /* nobody here is in the group */
+	dpdk->close(nets[0]);
+	dpdk->close(nets[1]);
+}
+
 /* One payload to two neighbours, a stranger and a group: each gets its own headers and all bytes. */
 static void receivers_share(void)
 {
@@ -247,6 +278,7 @@ static const struct scenario scenarios[] = {
 	{"merged is told", merged_is_told},
 	{"order is kept", order_is_kept},
 	{"frames are handed over", frames_are_handed_over},
+	{"marks are seen", marks_are_seen},
 	{"receivers share", receivers_share},
 	{"full ports keep", full_ports_keep},
 	{"full ports give back", full_ports_give_back},

@@ -34,6 +34,7 @@
 #define OUR_PORT 5555
 #define PEER_PORT 7000
 #define GROUP_PORT 5600
+#define OUR_CLASS 18 /* DSCP */
 #define FRAMES_MAX 4096
 #define BYTES_MAX 1600
 
@@ -103,21 +104,28 @@ static inline void pcap_put(FILE *file, const uint8_t *bytes, uint32_t size)
 	assert_int_equal(fwrite(bytes, size, 1, file), 1);
 }
 
-/* A datagram of peer `peer`, to us or to a group, whose bytes all are `fill`. */
-static inline void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port,
-                                uint8_t fill)
+/* A datagram of peer `peer` with this class, to us or to a group, whose bytes all are `fill`. */
+static inline void pcap_put_class(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port,
+                                  uint8_t tos, uint8_t fill)
 {
 	struct frame_route route = {.from_ip = address(PEER_IP + peer),
 	                            .from_port = PEER_PORT,
 	                            .to_ip = address(to_ip),
 	                            .to_port = to_port,
-	                            .hops = 64};
+	                            .hops = 64,
+	                            .tos = tos};
 	uint8_t bytes[FRAME_UDP_BYTES_MAX + 100];
 
 	peer_mac(peer, route.from_mac);
 	memset(bytes + heads(), fill, 100);
 	frame_udp(bytes, &route, 100, frame_sum(bytes + heads(), 100), false);
 	pcap_put(file, bytes, heads() + 100);
+}
+
+static inline void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port,
+                                uint8_t fill)
+{
+	pcap_put_class(file, peer, to_ip, to_port, 0, fill);
 }
 
 /* Somebody with this address asks who we are, or tells us who he is. */
@@ -202,6 +210,7 @@ static inline struct net *net_new(const char *vdevs, struct net_config config)
 	port.eal = eal;
 	config.port = &port;
 	config.payload_max = 1472;
+	config.dscp = OUR_CLASS;
 	if (net_ip_none(&config.local.ip) && net_ip_none(&config.group))
 		config.local = (struct net_addr){.ip = address(OUR_IP), .port = OUR_PORT};
 	if (dpdk->open(&config, &net, &why) != 0)
@@ -264,6 +273,14 @@ static inline void assert_ip(const struct net_ip *ip, uint32_t number)
 	assert_memory_equal(ip, &want, sizeof(want));
 }
 
+/* The TOS byte, or the traffic class. */
+static inline uint32_t class_of(const struct out_frame *out)
+{
+	uint32_t word = (uint32_t)out->bytes[14] << 8 | out->bytes[15];
+
+	return (six ? word >> 4 : word) & 0xff;
+}
+
 static inline void assert_datagram(const struct out_frame *out, uint32_t to, const uint8_t *mac,
                                    uint8_t fill)
 {
@@ -271,6 +288,7 @@ static inline void assert_datagram(const struct out_frame *out, uint32_t to, con
 	assert_ip(&out->frame.to_ip, to);
 	assert_ip(&out->frame.from_ip, OUR_IP);
 	assert_int_equal(out->frame.from_port, OUR_PORT);
+	assert_int_equal(class_of(out), OUR_CLASS << 2 | 2); /* ECT(0) */
 	assert_memory_equal(out->frame.to_mac, mac, FRAME_MAC_BYTES);
 	assert_int_equal(out->frame.payload_bytes, 100);
 	for (uint32_t i = 0; i < 100; i++)

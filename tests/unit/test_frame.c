@@ -74,6 +74,24 @@ static void test_read_udp(void **state)
 	assert_int_equal(frame.payload_bytes, 4);
 }
 
+/* Of the four ECN fields one is a mark, whatever the class beside it. */
+static void test_read_marks(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[64];
+
+	(void)state;
+	for (uint32_t tos = 0; tos < 256; tos++) {
+		size_t size = from_hex(UDP_TEXT, bytes);
+
+		bytes[AT_IP + 1] = (uint8_t)tos;
+		mend_ip(bytes + AT_IP);
+		frame_parse(bytes, size, 0, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_int_equal(frame.marked, tos % 4 == 3);
+	}
+}
+
 /* Ethernet pads what is short, and some add more: the IP header says how long the datagram is. */
 static void test_read_padded(void **state)
 {
@@ -347,12 +365,12 @@ static void test_round_trips(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),     cmocka_unit_test(test_read_padded),
-		cmocka_unit_test(test_read_sums),    cmocka_unit_test(test_read_tags),
-		cmocka_unit_test(test_read_arp),     cmocka_unit_test(test_read_igmp),
-		cmocka_unit_test(test_write_class),  cmocka_unit_test(test_write_udp),
-		cmocka_unit_test(test_write_others), cmocka_unit_test(test_groups),
-		cmocka_unit_test(test_round_trips),
+		cmocka_unit_test(test_read_udp),    cmocka_unit_test(test_read_marks),
+		cmocka_unit_test(test_read_padded), cmocka_unit_test(test_read_sums),
+		cmocka_unit_test(test_read_tags),   cmocka_unit_test(test_read_arp),
+		cmocka_unit_test(test_read_igmp),   cmocka_unit_test(test_write_class),
+		cmocka_unit_test(test_write_udp),   cmocka_unit_test(test_write_others),
+		cmocka_unit_test(test_groups),      cmocka_unit_test(test_round_trips),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

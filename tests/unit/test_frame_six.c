@@ -93,6 +93,25 @@ static void test_read_udp(void **state)
 	assert_int_equal(kind_of(bytes, from_hex(UDP6_PIECE, bytes)), FRAME_PIECE);
 }
 
+/* The traffic class lies across two bytes; the flow label beside it may be anything. */
+static void test_read_marks(void **state)
+{
+	static const char *const texts[] = {UDP6_TEXT, UDP6_OPTIONS};
+	uint8_t bytes[256];
+
+	(void)state;
+	for (uint32_t i = 0; i < 2 * 256; i++) {
+		size_t size = from_hex(texts[i / 256], bytes);
+		struct frame frame;
+
+		bytes[AT_IP] = (uint8_t)(0x60 | (i >> 4 & 15));
+		bytes[AT_IP + 1] = (uint8_t)((i & 15) << 4 | random_below(16));
+		frame = parsed(bytes, size, 0);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_int_equal(frame.marked, i % 4 == 3);
+	}
+}
+
 /* Unlike in IPv4 there must be a checksum; that of the pseudo-header alone is a virtual link's. */
 static void test_read_sums(void **state)
 {
@@ -525,23 +544,15 @@ static void test_random_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),
-		cmocka_unit_test(test_read_sums),
-		cmocka_unit_test(test_read_neighbours),
-		cmocka_unit_test(test_read_queries),
-		cmocka_unit_test(test_write_class),
-		cmocka_unit_test(test_write_udp),
-		cmocka_unit_test(test_write_others),
-		cmocka_unit_test(test_round_trips),
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_flipped),
-		cmocka_unit_test(test_length),
-		cmocka_unit_test(test_extensions),
-		cmocka_unit_test(test_protocols),
-		cmocka_unit_test(test_mapped),
-		cmocka_unit_test(test_neighbours),
-		cmocka_unit_test(test_icmp6),
-		cmocka_unit_test(test_random_damage),
+		cmocka_unit_test(test_read_udp),     cmocka_unit_test(test_read_marks),
+		cmocka_unit_test(test_read_sums),    cmocka_unit_test(test_read_neighbours),
+		cmocka_unit_test(test_read_queries), cmocka_unit_test(test_write_class),
+		cmocka_unit_test(test_write_udp),    cmocka_unit_test(test_write_others),
+		cmocka_unit_test(test_round_trips),  cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_flipped),      cmocka_unit_test(test_length),
+		cmocka_unit_test(test_extensions),   cmocka_unit_test(test_protocols),
+		cmocka_unit_test(test_mapped),       cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_icmp6),        cmocka_unit_test(test_random_damage),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

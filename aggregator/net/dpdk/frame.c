@@ -232,6 +232,7 @@ static enum frame_kind parse_four(const uint8_t *bytes, size_t size, unsigned ch
 	in.protocol = ip.ip_p;
 	in.hops = ip.ip_ttl;
 	in.piece = (ntohs(ip.ip_off) & IP_FRAGMENT) != 0;
+	out->marked = net_ecn_marked(ip.ip_tos);
 	return parse_carried(&in, out);
 }
 
@@ -280,6 +281,7 @@ static enum frame_kind parse_six(const uint8_t *bytes, size_t size, unsigned che
 	in.said = ntohs(ip.ip6_plen);
 	in.protocol = ip.ip6_nxt;
 	in.hops = ip.ip6_hlim;
+	out->marked = net_ecn_marked(ntohl(ip.ip6_flow) >> SIX_CLASS_AT);
 	if (!skip_extensions(&in))
 		return FRAME_DAMAGED;
 	/* A sender that writes ::ffff:10.0.0.1 there pretends to be another host. */

@@ -43,7 +43,8 @@ struct frame {
 	uint16_t from_port, to_port; /* UDP */
 	const uint8_t *payload;      /* UDP */
 	uint32_t payload_bytes;
-	bool asks; /* neighbour */
+	bool marked; /* UDP: ECN's CE */
+	bool asks;   /* neighbour */
 	const uint8_t *mac;
 };
 

@@ -21,6 +21,7 @@
 
 #define ND_HOPS 255 /* nobody beyond the link can send that */
 #define LINK_HOPS 1
+#define SIX_CLASS_AT 20 /* the traffic class, in the word that an IPv6 header begins with */
 
 /* Halves of a 32-bit word fold to the same as two words of 16 bits; 2^32 words fit the sum. */
 __attribute__((always_inline)) static inline uint64_t sum_loop(const uint8_t *at, size_t size)

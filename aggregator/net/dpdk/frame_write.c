@@ -55,7 +55,7 @@ static uint8_t *write_six(uint8_t *out, const struct label *label)
 	                     .ip6_nxt = label->alert ? IPPROTO_HOPOPTS : label->protocol,
 	                     .ip6_hlim = label->hops};
 
-	ip.ip6_flow = htonl(UINT32_C(6) << 28 | (uint32_t)label->tos << 20);
+	ip.ip6_flow = htonl(UINT32_C(6) << 28 | (uint32_t)label->tos << SIX_CLASS_AT);
 	memcpy(&ip.ip6_src, label->from->bytes, sizeof(ip.ip6_src));
 	memcpy(&ip.ip6_dst, label->to->bytes, sizeof(ip.ip6_dst));
 	memcpy(out, &ip, sizeof(ip));

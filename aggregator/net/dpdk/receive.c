@@ -113,7 +113,8 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 	                           .bytes = frame->payload_bytes,
 	                           .from = {.ip = device_scoped(queue->device, frame->from_ip),
 	                                    .port = frame->from_port},
-	                           .local = frame->to_ip};
+	                           .local = frame->to_ip,
+	                           .marked = frame->marked};
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;
