@@ -10,8 +10,7 @@
 
 #include "ebpf/seal.h"
 
-#define GROUP_TTL 1   /* as the sockets' own: one network */
-#define ECN_CAPABLE 2 /* likewise: ECT(0) */
+#define GROUP_TTL 1 /* as the sockets' own: one network */
 #define INDEX_NONE (-1)
 
 struct offload {
@@ -30,7 +29,7 @@ int offload_open(const struct xdp_config *config, struct offload **out, struct w
 		return why_set(why, -ENOMEM, "out of memory");
 	for (uint32_t id = 0; id < 65536; id++)
 		offload->index[id] = INDEX_NONE;
-	offload->tos = (uint8_t)(config->dscp << 2 | ECN_CAPABLE);
+	offload->tos = (uint8_t)(config->dscp << 2 | NET_ECN_CAPABLE);
 	err = xdp_open(config, &offload->xdp, why);
 	if (err != 0) {
 		free(offload);

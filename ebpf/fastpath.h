@@ -116,6 +116,12 @@ struct fast_channel {
 	 */
 	__u32 ack[FAST_WORKERS_MAX], room[FAST_WORKERS_MAX];
 
+	/*
+	 * Kernel: wo. User: ro. Datagrams of each worker that came with congestion marked (ECN), and that
+	 * user space did not see; it counts the others itself.
+	 */
+	__u32 marked[FAST_WORKERS_MAX];
+
 	/* Kernel: wo. User: ro. A bit for each worker whose KNOCK came by the device. */
 	__u64 knocked;
 

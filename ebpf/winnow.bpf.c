@@ -53,8 +53,11 @@ struct inbound {
 	__u16 window;
 	__u32 body_bytes; /* behind the header */
 	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
+	int marked;       /* ECN: a queue on its way was long */
 	int six;          /* by IPv6: a constant wherever it is used */
 };
+
+#define ECN_CE 3
 
 #define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
 #define load_now(field) (*(volatile typeof(field) *)&(field))
@@ -277,6 +280,17 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 	return count(FAST_COUNT_ADDED, verdict);
 }
 
+/* Marks on what user space does not see are counted here. */
+static __always_inline int push_take(struct xdp_md *ctx, struct fast_channel *channel,
+                                     const struct inbound *in)
+{
+	int verdict = push(ctx, channel, in);
+
+	if (in->marked && verdict != XDP_PASS)
+		__sync_fetch_and_add(&channel->marked[in->worker], 1);
+	return verdict;
+}
+
 /* ---- what comes in ---- */
 
 /* Does it carry the token of its worker, or its seal? */
@@ -320,6 +334,16 @@ static __always_inline int is_home(const struct fast_home *home, const struct wi
 	           : ip->saddr == load_now(home->four);
 }
 
+/* The ECN field is the low two bits of the second byte in IPv4, bits 4 and 5 of it in IPv6. */
+static __always_inline int is_marked(const struct wire_header *wire, int six)
+{
+	__u32 before_wire = HEADERS_BYTES(six) - WIRE_HEADER_BYTES - sizeof(struct ethhdr);
+	const __u8 *ip = (const void *)wire - before_wire;
+	__u8 field = six ? ECN_CE << 4 : ECN_CE;
+
+	return (ip[1] & field) == field;
+}
+
 static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
                                    const struct wire_header *wire, __u32 payload_bytes, int six)
 {
@@ -328,6 +352,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	                     .ack = wire->edge,
 	                     .window = wire->window,
 	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES,
+	                     .marked = is_marked(wire, six),
 	                     .six = six};
 	__u8 kind = wire->kind;
 	int verdict;
@@ -347,7 +372,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker, six))
 		verdict = XDP_PASS; /* forged, or several that an offload has put together */
 	else
-		verdict = push(ctx, channel, &in);
+		verdict = push_take(ctx, channel, &in);
 	if (verdict != XDP_PASS) {
 		stat(channel, FAST_STAT_RECEIVED, 1);
 		stat(channel, FAST_STAT_RECEIVED_BYTES, payload_bytes);

@@ -216,6 +216,11 @@ uint32_t fast_room(const struct channel *channel, uint32_t rank)
 	return LOAD(channel->config.fast->room[rank]);
 }
 
+uint32_t fast_marked(const struct channel *channel, uint32_t rank)
+{
+	return channel->config.fast != NULL ? LOAD(channel->config.fast->marked[rank]) : 0;
+}
+
 uint16_t fast_sequence(struct channel *channel, bool next)
 {
 	struct fast_channel *fast = channel->config.fast;

@@ -249,6 +249,8 @@ void fast_publish(
 	struct channel *channel); /* after base, credit or planned moved, and slots opened */
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
 uint32_t fast_room(const struct channel *channel, uint32_t rank);
+uint32_t fast_marked(const struct channel *channel,
+                     uint32_t rank); /* PUSHes that we have not seen */
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);

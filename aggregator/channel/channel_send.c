@@ -141,7 +141,8 @@ static void status_build(struct channel *channel, const struct status *status, u
 static void answer_build(struct channel *channel, struct reply *reply, uint64_t now_us,
                          struct packet_out *out)
 {
-	reply->status.marked = channel->members[reply->rank].marked;
+	reply->status.marked =
+		channel->members[reply->rank].marked + fast_marked(channel, reply->rank);
 	if (reply->status.stamp != 0 && now_us > reply->came_us)
 		reply->status.held = (uint32_t)(now_us - reply->came_us);
 	status_build(channel, &reply->status, reply->rank, out);

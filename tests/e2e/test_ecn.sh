@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Explicit congestion notification, over sockets and over DPDK: all datagrams may be marked, in both directions and families; what is
+# Explicit congestion notification, over sockets, DPDK and past an XDP program: all datagrams may be marked, in both directions and families; what is
 # marked on its way to the aggregator is counted there, and the worker is told of it; what is marked on its way back the worker counts
 # itself; results are right, and with fewer datagrams under way.
 . "$(dirname "$0")/lib.sh"
@@ -32,16 +32,17 @@ ip netns exec "$net-sw" tc qdisc add dev "$net-w0" clsact || fail "the kernel ha
 ip netns exec "$net-sw" tc filter add dev "$net-w0" ingress bpf da pinned "$maps/up/winnow_mark" # a packet socket goes past egress
 ip netns exec "$net-sw" tc filter add dev "$net-w0" egress bpf da pinned "$maps/down/winnow_mark"
 
-ecn() { # datapath aggregator option..: worker 0 has the same datapath
-	local datapath=$1 listen=$2 rank way unmarked marked told
+ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
+	local datapath=$1 listen=$2 rank way unmarked marked told added
 	shift 2
-	local what="$datapath at $listen" device=(--datapath "$datapath" --device eth0)
-	[ "$datapath" != udp ] || device=()
-	winnowd_inside 0 --listen "$listen:5555" --insecure-no-key --threads 1 "${device[@]}"
+	local what="$datapath at $listen" device=() own=()
+	[ "$datapath" = udp ] || device=(--datapath "$datapath" --device eth0)
+	[ "$datapath" != dpdk ] || own=("${device[@]}")
+	winnowd_inside 0 --listen "$listen:5555" --insecure-no-key --threads 1 --metrics 127.0.0.1:9555 "${device[@]}"
 	job() { # option..
 		for rank in 0 1; do
 			local road=()
-			((rank != 0)) || road=("${device[@]}")
+			((rank != 0)) || road=("${own[@]}")
 			start w$rank inside w$rank "$BUILD/winnow" bench --aggregator "$listen:5555" --rank $rank --world 2 --insecure-no-key --check \
 				--size 4M --density 1 --iters 3 --warmup 1 --json "${road[@]}" "$@"
 		done
@@ -56,7 +57,7 @@ ecn() { # datapath aggregator option..: worker 0 has the same datapath
 	unmarked=$(json "$tmp/w0.out" time_us.median)
 	[ "$(counted down told)" = 0 ] || fail "$what: a worker was told of marks, and there were none"
 	marks up 256
-	job --multicast=0 "$@"
+	job --multicast=1 "$@"
 	marks up 0
 	marked=$(counted up marked) told=$(counted down told)
 	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked"
@@ -70,10 +71,18 @@ ecn() { # datapath aggregator option..: worker 0 has the same datapath
 	marked=$(counted down marked) told=$(json "$tmp/w0.out" path.received_marked)
 	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked on the way back"
 	[[ $told -gt $((marked / 2)) && $told -le $marked ]] || fail "$what: $marked datagrams were marked on the way back, and the worker saw $told"
+	added=$(inside a0 bash -c "$(declare -f metric); metric \"\$@\"" metric 127.0.0.1:9555 'winnow_xdp_packets_total{verdict="added"}')
+	[[ $datapath != xdp || ${added%.*} -gt 60000 ]] || fail "$what: the kernel has added only $added"
 	winnowd_stop
 }
 marks up 0
 for listen in 10.77.0.101 '[fd77::101]'; do
 	ecn udp "$listen"
 	[ ! -e "$BUILD/winnow-dpdk.so" ] || ecn dpdk "$listen"
+done
+
+# The kernel adds PUSHes that winnowd never sees; their marks count all the same, and the RESULTs made of them may be marked.
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+for listen in 10.77.0.101 '[fd77::101]'; do
+	ecn xdp "$listen" --dtype i32
 done

@@ -122,6 +122,16 @@ static enum kernel_verdict push(struct run *run)
 	return is_call(run) ? KERNEL_PASS : KERNEL_DROP;
 }
 
+/* Who sees a PUSH counts its mark. */
+static enum kernel_verdict push_marked(struct run *run)
+{
+	enum kernel_verdict verdict = push(run);
+
+	if (run->model->marked && verdict != KERNEL_PASS)
+		run->channel->marked[run->packet.worker]++;
+	return verdict;
+}
+
 enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *packet, uint32_t *bytes)
 {
 	struct run run = {
@@ -142,5 +152,5 @@ enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *pack
 	    !seal_right(packet, *bytes, &run.channel->stretch,
 	                &run.channel->keys[run.packet.worker], run.channel->base))
 		return KERNEL_PASS;
-	return run.packet.kind == WIRE_PUSH ? push(&run) : KERNEL_PASS;
+	return run.packet.kind == WIRE_PUSH ? push_marked(&run) : KERNEL_PASS;
 }

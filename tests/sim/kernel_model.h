@@ -23,7 +23,8 @@ struct kernel_model {
 	struct fast_channel *channel; /* the packet's */
 	struct fast_slot *slots;      /* that channel's */
 	bool no_room;                 /* packets cannot grow */
-	bool at_home;                 /* the packet comes from where its worker knocked */
+	bool at_home;                 /* the packet comes from where its worker knocked, */
+	bool marked;                  /* with congestion marked */
 };
 
 /*

@@ -79,7 +79,8 @@ bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct 
                   bool at_home)
 {
 	struct world *world = a->world;
-	struct kernel_model model = {port->fast, port->fast_slots, a->spec->no_room, at_home};
+	struct kernel_model model = {port->fast, port->fast_slots, a->spec->no_room, at_home,
+	                             event->marked};
 	uint8_t packet[FAST_PAYLOAD_MAX];
 	uint32_t bytes = event->bytes;
 

@@ -222,12 +222,38 @@ static void test_acks(void **state)
 	bench_close(b);
 }
 
+/* A worker is told of its marks that the kernel has counted and of those that we have seen, through 2^32 also. */
+static void test_marked(void **state)
+{
+	struct bench *b = shared_open();
+	struct packet packet = {
+		.kind = WIRE_PUSH, .worker = 1, .token = b->tokens[1], .marked = true};
+
+	(void)state;
+	channel_receive(b->channel, &packet, b->now_us);
+	channel_receive(b->channel, &packet, b->now_us);
+	fast.marked[1] = 40;
+	fast.marked[2] = UINT32_MAX;
+	send_ask(b, 1, 5, 0);
+	assert_int_equal(expect_status(b, 1, 5).marked, 42);
+	send_ask(b, 2, 6, 0);
+	assert_int_equal(expect_status(b, 2, 6).marked, UINT32_MAX);
+	packet.worker = 2;
+	packet.token = b->tokens[2];
+	channel_receive(b->channel, &packet, b->now_us);
+	send_ask(b, 2, 7, 0);
+	assert_int_equal(expect_status(b, 2, 7).marked, 0);
+	send_ask(b, 0, 8, 0);
+	assert_int_equal(expect_status(b, 0, 8).marked, 0);
+	bench_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_missing),     cmocka_unit_test(test_completed),
 		cmocka_unit_test(test_either_road), cmocka_unit_test(test_acks),
-		cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_scatter),     cmocka_unit_test(test_marked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -172,6 +172,53 @@ static void test_ack_forward(void **state)
 	assert_int_equal(channel->room[0], FIRST_FRAME);
 }
 
+/*
+ * A mark counts for its worker where user space does not see the PUSH: one that is added, one that comes
+ * again, one that becomes the RESULT, which bears no mark itself. Not that of a stranger.
+ */
+static void test_marks(void **state)
+{
+	struct world *world = *state;
+	const uint32_t *marked = world->channel->marked;
+	struct fast_slot *slot;
+	struct frame frame;
+
+	for (uint32_t tos = 0; tos < 256; tos++) {
+		uint32_t before = marked[1];
+
+		slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 2);
+		push_block(&frame, 1, FIRST_FRAME, FIRST_FRAME);
+		frame.at.ip.tos = (uint8_t)tos;
+		expect(world, &frame, XDP_DROP);
+		expect(world, &frame, XDP_DROP);
+		assert_int_equal(marked[1], before + (tos % 4 == 3 ? 2 : 0));
+	}
+	assert_int_equal(marked[0], 0);
+	push_block(&frame, 0, FIRST_FRAME, FIRST_FRAME);
+	frame.at.ip.tos = 3;
+	expect(world, &frame, XDP_TX);
+	assert_true(marked[0] == 1 && marked[1] == 128);
+
+	push_block(&frame, 0, FIRST_FRAME + 1,
+	           FIRST_FRAME); /* a frame that is not open: it goes up */
+	frame.at.ip.tos = 3;
+	expect_pass(world, &frame);
+	slot = slot_open_dense(world, FIRST_FRAME + QUARTER - 1, sizeof(block), 1, 2); /* a call */
+	push_block(&frame, 0, FIRST_FRAME + QUARTER - 1, FIRST_FRAME);
+	frame.at.ip.tos = 3;
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(slot->arrived, 1);
+	frame_make(&frame, WIRE_STATUS, 0, NULL, 0);
+	frame.at.ip.tos = 3;
+	expect_pass(world, &frame);
+	push_block(&frame, 0, FIRST_FRAME, FIRST_FRAME);
+	frame.at.ip.tos = 3;
+	elsewhere(world);
+	expect(world, &frame, XDP_DROP);
+	elsewhere(world);
+	assert_true(marked[0] == 1 && marked[1] == 128 && marked[2] == 0);
+}
+
 /* ---- waking user space ---- */
 
 /* The last frame of each quarter of a window: its PUSHes go up, added already, and again if they come again. */
@@ -238,6 +285,7 @@ int main(void)
 		in_world(test_knock),
 		in_world(test_away),
 		in_world(test_ack_forward),
+		in_world(test_marks),
 		in_world(test_push_wakes),
 		in_world(test_last_push_wakes),
 		in_world(test_private),

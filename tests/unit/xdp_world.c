@@ -66,6 +66,8 @@ static void to_six(const struct frame *in, struct six_bytes *out)
 	out->eth = in->at.eth;
 	out->eth.h_proto = htons(ETH_P_IPV6);
 	out->ip.version = in->at.ip.version == 4 ? 6 : 4;
+	*(uint8_t *)&out->ip |= (uint8_t)(in->at.ip.tos >> 4);
+	out->ip.flow_lbl[0] = (uint8_t)(in->at.ip.tos << 4 | 5);
 	out->ip.flow_lbl[1] = 0x77;
 	out->ip.payload_len = htons((uint16_t)(ntohs(in->at.ip.tot_len) - 20));
 	out->ip.nexthdr = in->at.ip.protocol;
