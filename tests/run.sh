@@ -198,6 +198,7 @@ if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	add check sim-members 600 "$build/tests/sim/sim" --members 1 200
 	[ -n "$san" ] || add release sim-second-deaths 3600 "$build/tests/sim/sim" --deaths 211
 	[ -n "$san" ] || add release sim-members-more 3600 "$build/tests/sim/sim" --members 201 2000
+	[ -n "$san" ] || add release sim-breaker 1200 "$build/tests/sim/sim" --breaker
 	[ -n "$san" ] || add release sim-share 1800 "$build/tests/sim/sim" --share
 fi
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.

@@ -87,6 +87,7 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 		return false;
 	stream_head(s, out, WIRE_PUSH, number);
 	task->access->push(task, &frame, out);
+	s->stats.pushes++;
 	return true;
 }
 

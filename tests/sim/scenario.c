@@ -291,7 +291,7 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 {
 	bool alone = job->world == 1;
 
-	*out = (struct fault_spec){.kind = (enum fault_kind)between(dice, 0, FAULT_KINDS - 1)};
+	*out = (struct fault_spec){.kind = (enum fault_kind)between(dice, 0, FAULT_GPU)};
 	out->who = between(dice, 0, job->world - 1);
 	out->after_us = between(dice, 0, PICK(dice, 100, 2000, 30000, 1000000, 5000000));
 	switch (out->kind) {

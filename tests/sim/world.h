@@ -44,6 +44,10 @@ enum fault_kind {
 	FAULT_PAUSE,             /* a worker's thread stands still for a while */
 	FAULT_MOVE, /* a worker's address becomes another, as behind a NAT that forgets */
 	FAULT_GPU,  /* a worker's GPU fails */
+
+	/* Not of seeds' worlds: 30 % of a worker's datagrams no longer arrive, or of those to it. */
+	FAULT_LOSSY_OUT,
+	FAULT_LOSSY_IN,
 	FAULT_KINDS,
 };
 

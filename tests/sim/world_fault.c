@@ -8,6 +8,9 @@
 
 #define NARROW_BYTES 600 /* what still passes */
 #define FORGED_COUNT 64
+#define LOSSY_PPM 300000
+#define BREAKER_US                                                                                 \
+	15000000 /* heavy loss of ten intervals of a second ends a job, and few datagrams make them longer */
 
 /* What a fault may bring its job's workers, beside success. */
 static const struct rule {
@@ -44,6 +47,10 @@ static const struct rule {
 	[FAULT_PAUSE] = {"pause", true, 0, 0, false, ""},
 	[FAULT_GPU] = {"gpu", true, WINNOW_ERR_GPU, WINNOW_ERR_ABORTED, false,
                        "aborted the job: its GPU has failed"},
+	[FAULT_LOSSY_OUT] = {"lossy out", true, WINNOW_ERR_ABORTED, 0, false,
+                             "to aggregator agg0 were lost for 1"},
+	[FAULT_LOSSY_IN] = {"lossy in", true, WINNOW_ERR_ABORTED, 0, false,
+                            "from aggregator agg0 were lost for 1"},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -89,9 +96,11 @@ static struct simnet_path *way_of(struct world *world, const struct fault_spec *
 	switch (fault->kind) {
 	case FAULT_MUTE:
 	case FAULT_NARROW_OUT:
+	case FAULT_LOSSY_OUT:
 		return simnet_out(world->net, node);
 	case FAULT_DEAF:
 	case FAULT_NARROW_IN:
+	case FAULT_LOSSY_IN:
 		return simnet_in(world->net, node);
 	case FAULT_AGGREGATOR_DEAF:
 		return simnet_in(world->net, fault->who);
@@ -108,6 +117,11 @@ static bool is_narrow(enum fault_kind kind)
 	       kind == FAULT_AGGREGATOR_NARROW;
 }
 
+static bool is_lossy(enum fault_kind kind)
+{
+	return kind == FAULT_LOSSY_OUT || kind == FAULT_LOSSY_IN;
+}
+
 static void way_change(struct world *world, struct sim_fault *fault, uint32_t node, bool begins)
 {
 	struct simnet_path *way = way_of(world, fault->spec, node);
@@ -118,6 +132,8 @@ static void way_change(struct world *world, struct sim_fault *fault, uint32_t no
 		fault->before = *way;
 	if (is_narrow(fault->spec->kind))
 		way->mtu = begins ? NARROW_BYTES : fault->before.mtu;
+	else if (is_lossy(fault->spec->kind))
+		way->loss_ppm = begins ? LOSSY_PPM : fault->before.loss_ppm;
 	else
 		way->cut = begins;
 }
@@ -292,6 +308,17 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	       waited_s < stall_s + silence_s;
 }
 
+/* "33 % of the datagrams of rank 1 to aggregator agg0 were lost for 10 s", at this worker or at that one. */
+static bool loss_told(const char *error, uint32_t who, const char *text)
+{
+	char name[64];
+	const char *told;
+
+	snprintf(name, sizeof(name), " %% of the datagrams of rank %u ", who);
+	told = strstr(error, name);
+	return told != NULL && strncmp(told + strlen(name), text, strlen(text)) == 0;
+}
+
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
@@ -309,6 +336,8 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 		return strcmp(error, "its GPU has failed") == 0;
 	if (fault->spec->kind == FAULT_ABSENT)
 		return absence_told(w, who);
+	if (is_lossy(fault->spec->kind))
+		return loss_told(error, who, rule->text);
 	/* Nobody knows the host of one that has left any more. */
 	snprintf(name, sizeof(name),
 	         fault->spec->kind == FAULT_LEAVE ? "rank %u "
@@ -355,6 +384,7 @@ static uint64_t patience_us(const struct sim_job *job)
 	for (uint32_t i = 0; i < job->spec->fault_count; i++) {
 		stall = stall || rules[job->spec->faults[i].kind].waits_for_stall;
 		path = path || job->spec->faults[i].kind >= FAULT_MUTE;
+		us += is_lossy(job->spec->faults[i].kind) ? BREAKER_US : 0;
 	}
 	if (stall)
 		us += job->stall_us > 10000000 ? 2 * job->stall_us : job->stall_us;
@@ -371,6 +401,8 @@ static bool must_end(const struct sim_job *job, const struct sim_fault *fault)
 	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
 	    fault->spec->kind == FAULT_MISMATCH || rules[fault->spec->kind].status == 0)
 		return false;
+	if (is_lossy(fault->spec->kind))
+		return !job->workers->world->spec->private_network;
 	session_stats(job->workers[0].session, &stats);
 	return !is_narrow(fault->spec->kind) || stats.payload > NARROW_BYTES;
 }
