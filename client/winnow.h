@@ -341,7 +341,8 @@ WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config
  * winnow_comm_admit - let newcomers in, at most `most` of them (0: none). A collective: all members call it at the
  * same point of their order, with no operation under way. If nobody waits it costs as much as an allreduce of one
  * element. Else all continue in another membership, as after winnow_comm_reconfigure(): *came newcomers have joined,
- * after the members or, if they come back, among them; rank 0 was a member before. Errors leave no membership, as there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
+ * after the members or, if they come back, among them; rank 0 was a member before. Errors leave no membership, as
+ * there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
  * The same happens, with *came 0, where an aggregator drains (winnowd got SIGTERM): it is left out, or, if no other is
  * left, awaited until it has been restarted; and where one that was left out is back. All members keep their ranks.
  */

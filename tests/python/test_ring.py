@@ -92,9 +92,9 @@ class Choice(unittest.TestCase):
 
 
 def begun(rank, world, job, steps, way="auto", before=lambda step, state: None, **options):
-    """A dense model after so many steps: weights, bytes sent through aggregators and ways in each step, and seconds."""
+    """A dense model after so many steps: gradients, bytes sent through aggregators and ways in each step, and seconds."""
     torch.manual_seed(1)
-    found = []
+    found, grads = [], []
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
         ddp = DistributedDataParallel(net, bucket_cap_mb=0.2)
@@ -106,7 +106,7 @@ def begun(rank, world, job, steps, way="auto", before=lambda step, state: None, 
             x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(10 * step + rank))
             ddp(x).square().mean().backward()
             found.append((state.stats().sent_bytes - sent, state.ways(net)["0.weight"]))
-        grads = [part.grad.clone() for part in net.parameters()]
+            grads.append([part.grad.clone() for part in net.parameters()])
         seconds = state.ring and state.ring.seconds
         state.close()
     return grads, found, seconds
@@ -164,8 +164,8 @@ class Hook(harness.TeamCase):
         (grads, ours, seconds), (_, theirs, others) = self.team.run(begun, harness.fresh_job(), LAST + 3)
         self.assertEqual(seconds, others)
         self.assertEqual([way for _, way in ours], [way for _, way in theirs])
-        for ring, plainly in zip(grads, plain[0][0]):
-            self.assertTrue(torch.equal(ring, plainly))
+        for step, (ring, plainly) in enumerate(zip(grads, plain[0][0])):
+            self.assertTrue(all(map(torch.equal, ring, plainly)), step)
         for step, (sent, way) in enumerate(ours):
             self.assertEqual(step in Choice.turns, way == "ring") if step < LAST else None
             self.assertTrue(sent < 20_000 if way == "ring" else sent > 4 * 2 * WIDTH * WIDTH, (step, sent, way))
