@@ -143,8 +143,10 @@ bool link_lost(const struct link *link)
 
 	if (link_waits_for_us(link))
 		return false;
+	/* FAILED names this worker where it is the one that is lost, or that has told of another's loss. */
 	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
-	       (message_code_continues(code) && link->failed.rank != link->config.rank);
+	       (message_code_continues(code) &&
+	        (link->failed.rank != link->config.rank || *link->abort_code != '\0'));
 }
 
 void link_stay(struct link *link, const struct control_message *stay)

@@ -427,6 +427,36 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 }
 
 /* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
+/* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
+static void test_who_is_lost(void **state)
+{
+	static const struct {
+		bool aborts, names_us, lost;
+	} cases[] = {{false, false, true}, {false, true, false}, {true, true, true}};
+	struct link_config config = basic();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct link *link = running(&config);
+		struct control_message failed = {
+			.kind = CONTROL_FAILED,
+			.rank = config.rank + !cases[i].names_us,
+			.code = "lost",
+			.text = "is lost",
+		};
+
+		if (cases[i].aborts)
+			link_abort(link, "lost", "aggregator b: rank 1 is lost");
+		say(link, &failed);
+		assert_true(link_waits_for_us(link));
+		assert_false(link_lost(link));
+		link_gone(link, "connection reset");
+		assert_false(link_waits_for_us(link));
+		assert_int_equal(link_lost(link), cases[i].lost);
+		link_close(link);
+	}
+}
+
 static void test_path_dead(void **state)
 {
 	const struct link_config config = basic();
@@ -686,27 +716,17 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),
-		cmocka_unit_test(test_out_of_turn),
-		cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_key),
-		cmocka_unit_test(test_proven_lines),
-		cmocka_unit_test(test_senseless),
-		cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays),
-		cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_move),
-		cmocka_unit_test(test_path_time),
-		cmocka_unit_test(test_path_dead_and_told),
-		cmocka_unit_test(test_least),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_early),
-		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
+		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
+		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_heartbeat),    cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),        cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays), cmocka_unit_test(test_who_is_lost),
+		cmocka_unit_test(test_path_dead),    cmocka_unit_test(test_move),
+		cmocka_unit_test(test_path_time),    cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_least),        cmocka_unit_test(test_again),
+		cmocka_unit_test(test_early),        cmocka_unit_test(test_no_room),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
