@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# winnow job: a job waits longer than its times while it is paused, and loses nothing; a worker is taken out, and hears why.
+# winnow job: a job waits longer than its times while it is paused, loses nothing, and hands over; a worker is taken out, and hears why.
 # no-sanitizers: Debian's python is not built with them
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -44,12 +44,18 @@ sleep 3 # three times what anybody waits
 [ "$(results)" = "$before" ] || fail "a paused job continues"
 [ ! -e "$tmp/paused0.status" ] || fail "a paused job has ended: $(cat "$tmp/paused0.err")"
 job resume paused >/dev/null || fail "resume"
+for _ in $(seq 200); do
+	[ "$(results)" -lt $((before + 200)) ] || break # it works again
+	sleep 0.05
+done
 steady_ends paused
 
 # One is taken out.
 cat >"$tmp/worker.py" <<'END'
 import sys, numpy, winnow
 comm = winnow.Comm(rank=int(sys.argv[1]), world=3)
+comm.allreduce(numpy.ones(1000, numpy.float32))
+print("runs", flush=True)
 try:
     while True:
         comm.allreduce(numpy.ones(1000, numpy.float32))
@@ -71,7 +77,7 @@ for rank in 0 1 2; do
 		WINNOW_KEY_FILE="$tmp/keys" "$python" "$tmp/worker.py" $rank
 done
 for _ in $(seq 200); do
-	job shrink shrinks --rank 1 --reason 'its host is needed' >"$tmp/shrink.out" 2>/dev/null && break
+	[ "$(cat "$tmp"/member?.out | grep -c runs)" = 3 ] && job shrink shrinks --rank 1 --reason 'its host is needed' >"$tmp/shrink.out" 2>/dev/null && break
 	sleep 0.05
 done
 grep -q "job 'shrinks' of 3 workers: expel" "$tmp/shrink.out" || fail "shrink: $(cat "$tmp/shrink.out")"
@@ -80,3 +86,26 @@ grep -q 'rank 1 (.*) was taken out by an operator: its host is needed' "$tmp/mem
 grep -q 'continues with' "$tmp/member1.out" && fail "rank 1 continues"
 for rank in 0 2; do grep -q 'continues with 2' "$tmp/member$rank.out" || fail "rank $rank: $(cat "$tmp/member$rank.out")"; done
 grep -q 'event=order .*job=shrinks order=expel' "$tmp"/winnowd-*.log || fail "the log does not say who was told what"
+
+# A paused job hands over when one of its aggregators drains, and is then paused where it was.
+export WORKERS=3 STOP=$tmp/stop
+for rank in 0 1 2; do
+	start "handed$rank" "${worker_side[@]}" env PYTHONPATH=client/python WINNOW_JOB=handed WINNOW_AGGREGATORS="$both" WINNOW_KEY_FILE="$tmp/keys" \
+		"$python" tests/e2e/partition.py $rank
+done
+for _ in $(seq 200); do
+	grep -q members "$tmp"/handed?.out && job pause handed >"$tmp/pause.out" 2>/dev/null && break
+	sleep 0.05
+done
+grep -c "job 'handed' of 3 workers: pause" "$tmp/pause.out" | grep -qx 2 || fail "pause: $(cat "$tmp/pause.out")"
+sleep 0.3
+begun=$SECONDS
+winnowd_stop
+[ $((SECONDS - begun)) -lt 10 ] || fail "a paused job has held a winnowd that drains for $((SECONDS - begun)) s"
+both=$first
+sleep 0.3
+"$BUILD/winnow" status "127.0.0.1:$metrics" | seen -E '^handed/next\..* paused +3/3 +0 ' || fail "the job is not paused where it went: $("$BUILD/winnow" status "127.0.0.1:$metrics")"
+for rank in 0 1 2; do [ ! -e "$tmp/handed$rank.status" ] || fail "rank $rank has ended: $(cat "$tmp/handed$rank.out" "$tmp/handed$rank.err")"; done
+job resume handed >/dev/null || fail "resume"
+touch "$STOP"
+for rank in 0 1 2; do expect "handed$rank" 10 0; done
