@@ -105,16 +105,16 @@ static int open_all(struct staging *s, struct why *why)
 
 void staging_close(struct staging *staging)
 {
-	const struct staging_config *config = &staging->config;
+	uint32_t rings;
 
 	if (staging == NULL)
 		return;
 	if (staging->gpu != NULL)
-		config->calls->close(staging->gpu);
-	for (uint32_t i = 0; staging->rings != NULL && i < config->shard_count + config->op_slots;
-	     i++)
+		staging->config.calls->close(staging->gpu);
+	rings = staging->config.shard_count + staging->config.op_slots;
+	for (uint32_t i = 0; staging->rings != NULL && i < rings; i++)
 		free(staging->rings[i].cells);
-	for (uint32_t i = 0; staging->ops != NULL && i < config->op_slots; i++)
+	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
 		free(staging->ops[i].view);
 	free(staging->rings);
 	free(staging->parts);
