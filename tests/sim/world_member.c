@@ -36,12 +36,10 @@ static uint64_t pause_us(const struct sim_member *m)
 
 /* ---- a session begins ---- */
 
-static void links_fill(struct sim_member *m, struct link_config links[])
+static void links_fill(struct sim_member *m, const char *host, struct link_config links[])
 {
-	char host[16];
 	uint64_t nonce;
 
-	snprintf(host, sizeof(host), "host%u", m->number);
 	for (uint32_t i = 0; i < m->peer_count; i++) {
 		links[i] = (struct link_config){
 			.job = m->job,
@@ -77,7 +75,9 @@ static void session_begin(struct sim_member *m)
 	                                .private_network = true};
 	bool alive = message_name_is_next(m->job) && !m->again;
 	uint64_t now_us = now_of(m);
+	char host[16];
 
+	snprintf(host, sizeof(host), "host%u", m->number);
 	m->peer_count = 0;
 	for (uint32_t turn = 0; turn < 2; turn++)
 		for (uint32_t place = 0; place < m->world->spec->aggregator_count; place++) {
@@ -89,7 +89,7 @@ static void session_begin(struct sim_member *m)
 				.until_us = now_us + (alive ? CONNECT_ALIVE_US : CONNECT_US)};
 			used[m->peer_count++] = names[place];
 		}
-	links_fill(m, links);
+	links_fill(m, host, links);
 	config.link_count = m->peer_count;
 	if (session_open(&config, now_us, &m->session) != 0)
 		abort();
