@@ -104,6 +104,7 @@ static const struct field fields[] = {
 	{"held_credit_us", FIELD_COUNT64, AT(seen.held_credit_us), 0, 0, BIT(PING) | MAY_MISS},
 	{"out", FIELD_COUNT64, AT(seen.out), 0, 0, BIT(PING) | MAY_MISS},
 	{"out_marked", FIELD_COUNT64, AT(seen.out_marked), 0, 0, BIT(PING) | MAY_MISS},
+	{"pushes", FIELD_COUNT64, AT(seen.pushes), 0, 0, BIT(PING) | MAY_MISS},
 	{"out_lost", FIELD_COUNT64, AT(seen.out_lost), 0, 0, BIT(PING) | MAY_MISS},
 	{"in", FIELD_COUNT64, AT(seen.in), 0, 0, BIT(PING) | MAY_MISS},
 	{"in_marked", FIELD_COUNT64, AT(seen.in_marked), 0, 0, BIT(PING) | MAY_MISS},

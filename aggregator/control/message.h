@@ -61,8 +61,8 @@ struct control_seen {
 	uint32_t frames;         /* that all channels together may have under way now */
 	uint64_t held_window_us; /* for so long `frames` kept it from pushing, */
 	uint64_t held_credit_us; /* and for so long the acknowledgements of others; per channel */
-	/* Datagrams: to the aggregator, marked by the network, asked for again; and from it. */
-	uint64_t out, out_marked, out_lost;
+	/* Datagrams: to the aggregator, marked by the network; PUSHes, asked for again; and from it. */
+	uint64_t out, out_marked, pushes, out_lost;
 	uint64_t in, in_marked, in_lost;
 };
 

@@ -87,6 +87,7 @@ static json_t *lately_json(const struct jobs_worker *worker)
 {
 	const struct control_seen *now = &worker->seen, *before = &worker->seen_before;
 	uint64_t out = since(now->out, before->out), in = since(now->in, before->in);
+	uint64_t pushes = since(now->pushes, before->pushes);
 
 	if (worker->seen_over_us == 0)
 		return json_null();
@@ -97,7 +98,7 @@ static json_t *lately_json(const struct jobs_worker *worker)
 		"held_credit",
 		share(since(now->held_credit_us, before->held_credit_us), worker->seen_over_us),
 		"out_marked", share(since(now->out_marked, before->out_marked), out), "out_lost",
-		share(since(now->out_lost, before->out_lost), out), "in_marked",
+		share(since(now->out_lost, before->out_lost), pushes), "in_marked",
 		share(since(now->in_marked, before->in_marked), in), "in_lost",
 		share(since(now->in_lost, before->in_lost), in));
 }

@@ -36,11 +36,11 @@ bool breaker_look(struct breaker *breaker, const struct control_seen *seen, uint
 
 	if (!breaker->begun) {
 		breaker->begun = true;
-		begin(&breaker->out, seen->out, seen->out_lost, now_us);
+		begin(&breaker->out, seen->pushes, seen->out_lost, now_us);
 		begin(&breaker->in, in, seen->in_lost, now_us);
 		return false;
 	}
-	out_ends = way_look(&breaker->out, seen->out, seen->out_lost, now_us);
+	out_ends = way_look(&breaker->out, seen->pushes, seen->out_lost, now_us);
 	in_ends = way_look(&breaker->in, in, seen->in_lost, now_us);
 	way = out_ends ? &breaker->out : &breaker->in;
 	*out = (struct breaker_verdict){.in = !out_ends,

@@ -38,7 +38,7 @@ struct breaker_verdict {
 	uint64_t packets, lost, for_us;
 };
 
-/* breaker_look - what a link has seen by now, seen->out of PUSHes alone; true, and *out: it must end. */
+/* breaker_look - what a link has seen by now; true, and *out: it must end. */
 bool breaker_look(struct breaker *breaker, const struct control_seen *seen, uint64_t now_us,
                   struct breaker_verdict *out);
 

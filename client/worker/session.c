@@ -480,6 +480,7 @@ static void seen_fill(const struct session *s, uint32_t link, struct control_see
 		credit_us += seen.held_us[STREAM_HELD_CREDIT];
 		out->out += stats->sent;
 		out->out_marked += seen.sent_marked;
+		out->pushes += stats->pushes;
 		out->out_lost += stats->retransmits;
 		out->in += stats->received;
 		out->in_marked += seen.received_marked;
@@ -582,15 +583,6 @@ const char *session_late(const struct session *session)
 	return "";
 }
 
-/* What the breaker asks for: of all that goes out only PUSHes are known to be lost. */
-static void losses_fill(const struct session *s, uint32_t link, struct control_seen *out)
-{
-	seen_fill(s, link, out);
-	out->out = 0;
-	for (uint32_t i = s->first_stream[link]; i < s->first_stream[link + 1]; i++)
-		out->out += engine_stream_stats(s->engine, i)->pushes;
-}
-
 /* On a network that is shared, persistent heavy loss ends the job: see breaker.h. */
 static void breakers_look(struct session *s, uint64_t now_us)
 {
@@ -601,7 +593,7 @@ static void breakers_look(struct session *s, uint64_t now_us)
 		return;
 	s->breakers_due_us = now_us + BREAKER_INTERVAL_US;
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		losses_fill(s, i, &seen);
+		seen_fill(s, i, &seen);
 		if (!breaker_look(&s->breakers[i], &seen, now_us, &found))
 			continue;
 		session_end_with(

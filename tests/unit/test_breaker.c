@@ -18,7 +18,7 @@ static int begin(void **state)
 {
 	(void)state;
 	breaker = (struct breaker){0};
-	seen = (struct control_seen){.out = 5000, .out_lost = 4000, .in = 7000, .in_lost = 6000};
+	seen = (struct control_seen){.pushes = 5000, .out_lost = 4000, .in = 7000, .in_lost = 6000};
 	now_us = 123;
 	return breaker_look(&breaker, &seen, now_us, &found); /* what was before does not count */
 }
@@ -27,7 +27,7 @@ static int begin(void **state)
 static bool second(uint64_t out, uint64_t out_lost, uint64_t in, uint64_t in_lost)
 {
 	now_us += 1000000;
-	seen.out += out;
+	seen.pushes += out;
 	seen.out_lost += out_lost;
 	seen.in += in - in_lost;
 	seen.in_lost += in_lost;
@@ -88,12 +88,12 @@ static void test_often(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 9999; i++) {
 		now_us += 1000;
-		seen.out += 10;
+		seen.pushes += 10;
 		seen.out_lost += 3;
 		assert_false(breaker_look(&breaker, &seen, now_us, &found));
 	}
 	now_us += 1000;
-	seen.out += 10;
+	seen.pushes += 10;
 	seen.out_lost += 3;
 	assert_true(breaker_look(&breaker, &seen, now_us, &found));
 	assert_true(found.packets == 100000 && found.lost == 30000);

@@ -131,7 +131,7 @@ static const struct {
          "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"rtt_us\":240,"
          "\"rtt_least_us\":0,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
          "\"held_credit_us\":1,\"out\":9007199254740991,\"out_marked\":2,"
-         "\"out_lost\":3,\"in\":4,\"in_marked\":5,\"in_lost\":6}\n"},
+         "\"pushes\":7,\"out_lost\":3,\"in\":4,\"in_marked\":5,\"in_lost\":6}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},
 	{CONTROL_LEFT, "{\"type\":\"left\",\"rank\":3,\"text\":\"rank 3 left\"}\n"},
 	{CONTROL_ABORT, "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"why not\"}\n"},

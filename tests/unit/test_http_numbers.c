@@ -217,6 +217,7 @@ static void test_seen(void **state)
 	                                .held_credit_us = 4000000,
 	                                .out = 300,
 	                                .out_marked = 21,
+	                                .pushes = 250,
 	                                .out_lost = 23,
 	                                .in = 400,
 	                                .in_marked = 22,
@@ -233,6 +234,7 @@ static void test_seen(void **state)
 	seen_before[1] = (struct control_seen){.held_window_us = 2500000,
 	                                       .held_credit_us = 4000001,
 	                                       .out = 200,
+	                                       .pushes = 150,
 	                                       .out_lost = 13,
 	                                       .in = 400};
 	seen_over_us[1] = 2000000;
