@@ -111,7 +111,7 @@ struct control_message {
 	uint32_t waiting; /* PING of an aggregator: workers that want to become members; */
 	bool paused;      /* begin no operation */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
-	uint32_t came;    /* NEXT: so many are among the members, after those of before */
+	uint32_t came;    /* NEXT: so many of its members are newcomers */
 	bool fewer; /* STAY: the membership that has ended had some of them, or may not be theirs */
 	uint32_t
 		of; /* STAY: workers of the last one that all aggregators have accepted; 0: none, */
