@@ -71,6 +71,7 @@ def check_job(found, job):
         for way in "out", "in":
             assert 0 < sample(found, "winnow_worker_packets", direction=way, **who) <= worker[way]
             assert 0 <= sample(found, "winnow_worker_lost", direction=way, **who) <= worker[way + "_lost"]
+        assert 0 < sample(found, "winnow_worker_pushes", **who) <= min(worker["pushes"], worker["out"])
         assert 0 <= sample(found, "winnow_worker_last_seconds", **who) <= worker["last_s"]
     assert sample(found, "winnow_job_memory_bytes", job=name) == job["bytes"]
     assert sample(found, "winnow_job_workers", job=name) == job["world"]

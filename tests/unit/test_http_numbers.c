@@ -202,6 +202,7 @@ static void test_seen(void **state)
 		"worker_packets_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 400\n",
 		"worker_marked_total{job=\"made-up\",rank=\"1\",direction=\"out\"} 21\n",
 		"worker_marked_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 22\n",
+		"worker_pushes_total{job=\"made-up\",rank=\"1\"} 250\n",
 		"worker_lost_total{job=\"made-up\",rank=\"1\",direction=\"out\"} 23\n",
 		"worker_lost_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 24\n",
 	};
@@ -229,7 +230,8 @@ static void test_seen(void **state)
 	job = status_job();
 	worker = json_array_get(json_object_get(job, "workers"), 1);
 	assert_true(json_is_null(json_object_get(worker, "lately")));
-	assert_true(number(worker, "rtt_s") == 0.00024 && number(worker, "in_lost") == 24);
+	assert_true(number(worker, "rtt_s") == 0.00024 && number(worker, "in_lost") == 24 &&
+	            number(worker, "pushes") == 250);
 	json_decref(job);
 	seen_before[1] = (struct control_seen){.held_window_us = 2500000,
 	                                       .held_credit_us = 4000001,
