@@ -345,6 +345,8 @@ static void rows_queues(const struct share *s, uint32_t from, uint32_t to)
 	}
 	for (uint32_t j = 0; j < s->spec.job_count; j++) {
 		row(s, (double)s->measures.jobs[j].dropped, "job %u: dropped at queues", j);
+		row(s, (double)s->measures.jobs[j].burst_max / 1e3,
+		    "job %u: KB of one worker within %u us, most", j, SIMNET_BURST_US);
 		if (s->spec.queues[from - 1].mark_bytes > 0)
 			row(s, (double)s->measures.jobs[j].marked, "job %u: marked", j);
 	}

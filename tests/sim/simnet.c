@@ -18,13 +18,22 @@ struct connection {
 	uint64_t last_us[2]; /* when its last line gets there: up, and down, in numbers of nodes */
 };
 
+#define BURST_PARTS 25
+
+/* What a node has put into a queue lately, in parts of SIMNET_BURST_US. */
+struct burst {
+	uint64_t latest; /* the number of the latest part, from the beginning of time */
+	uint64_t bytes[BURST_PARTS];
+};
+
 struct queue {
 	struct simnet_queue spec;
 	uint64_t free_ns;
 	uint64_t first_us, last_us; /* datagrams */
 	double area;                /* bytes that waited, times microseconds */
 	uint64_t bytes_last, bytes_max;
-	struct simnet_meter *meters; /* [nodes] */
+	struct simnet_meter *meters; /* [nodes], as are */
+	struct burst *bursts;
 };
 
 struct simnet {
@@ -69,8 +78,10 @@ void simnet_close(struct simnet *net)
 {
 	for (uint32_t i = 0; i < net->count; i++)
 		simnet_free(&net->heap[i]);
-	for (uint32_t i = 0; i < net->queue_count; i++)
+	for (uint32_t i = 0; i < net->queue_count; i++) {
 		free(net->queues[i].meters);
+		free(net->queues[i].bursts);
+	}
 	free(net->queues);
 	free(net->connections);
 	free(net->heap);
@@ -270,6 +281,7 @@ uint32_t simnet_queue_add(struct simnet *net, const struct simnet_queue *queue)
 		.spec = *queue,
 		.first_us = UINT64_MAX,
 		.meters = must(calloc(net->node_count, sizeof(struct simnet_meter))),
+		.bursts = must(calloc(net->node_count, sizeof(struct burst))),
 	};
 	return ++net->queue_count;
 }
@@ -310,6 +322,21 @@ static void meter(struct simnet_meter *meter, uint64_t bytes, bool marked, bool 
 	meter->marked += marked;
 }
 
+static void burst_note(struct queue *q, uint32_t node, uint64_t bytes, uint64_t now_us)
+{
+	uint64_t part = now_us / (SIMNET_BURST_US / BURST_PARTS), sum = 0;
+	struct burst *burst = &q->bursts[node];
+
+	for (uint32_t i = 0; burst->latest < part && i < BURST_PARTS; i++)
+		burst->bytes[++burst->latest % BURST_PARTS] = 0;
+	burst->latest = part;
+	burst->bytes[part % BURST_PARTS] += bytes;
+	for (uint32_t i = 0; i < BURST_PARTS; i++)
+		sum += burst->bytes[i];
+	if (sum > q->meters[node].burst_max)
+		q->meters[node].burst_max = sum;
+}
+
 /* True: there was room, and at event->at_us it has passed. */
 static bool queue_pass(struct simnet *net, uint32_t number, struct sim_event *event)
 {
@@ -323,6 +350,7 @@ static bool queue_pass(struct simnet *net, uint32_t number, struct sim_event *ev
 	queue_drained(q, waiting, net->now_us);
 	meter(&q->meters[event->from], bytes, marked, !room);
 	meter(&q->meters[event->to], bytes, marked, !room);
+	burst_note(q, event->from, bytes, net->now_us);
 	q->bytes_last = waiting;
 	if (!room)
 		return false;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define SIMNET_NODES_MAX 8192
+#define SIMNET_BURST_US 250
 #define SIMNET_HEADER_BYTES 42 /* Ethernet, IPv4, UDP: a datagram takes as much more of a link */
 
 struct simnet;
@@ -69,6 +70,8 @@ struct simnet_stats {
 struct simnet_meter {
 	uint64_t datagrams, bytes; /* that found room */
 	uint64_t marked, dropped;
+	uint64_t
+		burst_max; /* bytes that the node has put into it within SIMNET_BURST_US, at most */
 };
 
 struct simnet_queue_stats {

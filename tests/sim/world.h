@@ -213,6 +213,7 @@ struct job_measures {
 	uint64_t sent, received;         /* by workers: datagrams, */
 	uint64_t sent_again, came_again; /* of these PUSHes, and RESULTs that were asked for */
 	uint64_t marked, dropped;        /* at queues */
+	uint64_t burst_max; /* bytes that one worker has put into one within SIMNET_BURST_US */
 	uint32_t time_count, time_room;
 	struct op_time {
 		uint64_t end_us;

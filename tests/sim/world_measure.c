@@ -94,8 +94,12 @@ static void measure_worker(struct world *world, const struct sim_worker *w)
 	job->received += stats.received_packets;
 	job->sent_again += stats.retransmits;
 	for (uint32_t queue = 1; queue <= world->spec->queue_count; queue++) {
-		job->marked += simnet_meter(world->net, queue, w->node)->marked;
-		job->dropped += simnet_meter(world->net, queue, w->node)->dropped;
+		const struct simnet_meter *meter = simnet_meter(world->net, queue, w->node);
+
+		job->marked += meter->marked;
+		job->dropped += meter->dropped;
+		if (meter->burst_max > job->burst_max)
+			job->burst_max = meter->burst_max;
 	}
 }
 
