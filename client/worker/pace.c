@@ -269,6 +269,14 @@ static void end_round(struct pace *pace, uint64_t now_us)
 		window_grow(pace, excess_us);
 }
 
+/* A little may have queued by chance, or of our own, for this one way: that does not end the doubling. */
+static bool is_unsure(const struct pace *pace)
+{
+	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
+
+	return excess_us >= allowed_us(pace) / 2 && excess_us <= target_us(pace);
+}
+
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us)
 {
 	smooth(pace, rtt_us);
@@ -279,7 +287,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 		return;
 	if (path_us < pace->round_least_us)
 		pace->round_least_us = path_us;
-	if (++pace->round_samples < ROUND_SAMPLES_MIN && !pace->doubling)
+	if (++pace->round_samples < ROUND_SAMPLES_MIN && (!pace->doubling || is_unsure(pace)))
 		return;
 	end_round(pace, now_us);
 	pace->round_start_us = now_us;

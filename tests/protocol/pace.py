@@ -94,9 +94,9 @@ class Pace:
         if not self.advice or now - rtt < self.begun:
             return
         self.ways.append(way)
-        if len(self.ways) < 3 and not self.doubling:
-            return
         queued, allowed = min(self.ways) - self.way.value, 200 + 800 / (self.limit / self.weight) ** 0.5
+        if len(self.ways) < 3 and (not self.doubling or 100 <= queued <= allowed):
+            return
         share = min(self.marked_here / self.sent_here, 1) if self.sent_here else 0
         self.share += (share - self.share) / 16
         if share:

@@ -107,7 +107,7 @@ static void round_of(struct pace *pace, uint64_t path_us)
 	pace_sent(pace, pace->window);
 	for (uint32_t i = 0; i < (pace->window + 1) / 2; i++)
 		(void)pace_result(pace);
-	for (int i = pace->doubling ? 2 : 0; i < 3; i++) {
+	for (int i = 0; i < 3 && (i == 0 || pace->round_samples > 0); i++) {
 		now_us += 2 * path_us;
 		pace_rtt(pace, path_us, path_us, now_us);
 	}
@@ -163,6 +163,30 @@ static void test_doubling_ends(void **state)
 	assert_int_equal(pace.window, 129);
 	round_of(&pace, 100);
 	assert_int_equal(pace.window, 137);
+}
+
+/* That more queues than ends the doubling must be seen three times, unless it is more than is allowed. */
+static void test_doubling_unsure(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 1000);
+	for (int i = 0; i < 2; i++) {
+		pace_sent(&pace, pace.window);
+		pace_rtt(&pace, 100 + 100 + 200 * (uint64_t)i, 100 + 100 + 200 * (uint64_t)i,
+		         now_us += 1000);
+		assert_true(pace.doubling && pace.window == 64);
+	}
+	round_of(&pace, 100 + 99);
+	assert_int_equal(pace.window, 128);
+	for (int i = 0; i < 3; i++) {
+		assert_true(pace.doubling && pace.window == 128);
+		pace_sent(&pace, pace.window);
+		pace_rtt(&pace, 100 + 100, 100 + 100, now_us += 1000);
+	}
+	assert_false(pace.doubling);
+	assert_int_equal(pace.window, 129);
 }
 
 /* As three windows of a third: what may queue, and what they grow by. */
@@ -471,15 +495,25 @@ static void test_measure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_round_trip_zero),
-		cmocka_unit_test(test_timeouts),      cmocka_unit_test(test_window_start),
-		cmocka_unit_test(test_growth),        cmocka_unit_test(test_unused),
-		cmocka_unit_test(test_delay),         cmocka_unit_test(test_rounds),
-		cmocka_unit_test(test_longer_way),    cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_loss),          cmocka_unit_test(test_loss_at_first),
-		cmocka_unit_test(test_silence),       cmocka_unit_test(test_measure),
-		cmocka_unit_test(test_doubling_ends), cmocka_unit_test(test_contended),
-		cmocka_unit_test(test_weight),        cmocka_unit_test(test_private),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_round_trip_zero),
+		cmocka_unit_test(test_timeouts),
+		cmocka_unit_test(test_window_start),
+		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_unused),
+		cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_rounds),
+		cmocka_unit_test(test_longer_way),
+		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_loss_at_first),
+		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_measure),
+		cmocka_unit_test(test_doubling_ends),
+		cmocka_unit_test(test_contended),
+		cmocka_unit_test(test_weight),
+		cmocka_unit_test(test_private),
+		cmocka_unit_test(test_doubling_unsure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
