@@ -97,7 +97,8 @@ def results_again(prefix, flow):
 def weights(prefix):
     for way in ("up", "down"):
         flows = Flows(prefix, way)
-        share = flows.share(1, 0, *flows.together(0, 1))
+        a, b = sorted((0, 1), key=lambda flow: flows.span(flow)[0])  # a begins first, whatever its channel is
+        share = flows.share(b, a, *flows.together(a, b))
         row(prefix, f"weights 3 to 1: times the bytes, {way}", share / (1 - share) if share < 1 else 0, 2.7, 3.3)
     sent_again(prefix)
 

@@ -129,6 +129,7 @@ share_weights() {
 	share_watch weights
 	share_job weights a 100M 1
 	first=("${job_pids[@]}")
+	share_flows weights
 	share_job weights b 100M 3
 	all_end "${first[@]}" "${job_pids[@]}"
 	share_over weights
