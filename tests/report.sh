@@ -33,8 +33,10 @@ run() { # name seconds command..
 	report "$name" $status $((SECONDS - start))
 }
 
-slowest() { # how many: of those that did not run aside, and of those that did; and what takes most CPU time
+slowest() { # how many: of those that did not run aside, and of those that did; and what takes most CPU time. $logs/times has all
 	local kind
+	printf '%s\n' "${took[@]}" | sort -k3,3rn |
+		awk 'BEGIN { print "seconds     CPU test" } { printf "%7d %7d %s %s\n", $1, $3, $2, $4 }' >"$logs/times"
 	for kind in "" aside; do
 		printf '%s\n' "${took[@]}" | awk -v kind="$kind" '$4 == kind' | sort -rn | head -n "$1" |
 			awk -v head="slowest${kind:+, $kind}: " '{ printf "%s%s %d s", NR == 1 ? head : ", ", $2, $1 } END { if (NR) print "" }'
