@@ -35,8 +35,8 @@ static void port_close(void *context, struct jobs_peer *peer)
 struct sim_port *port_named(struct sim_aggregator *a, uint16_t id)
 {
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i].used && a->ports[i].info.id == id)
-			return &a->ports[i];
+		if (a->ports[i] != NULL && a->ports[i]->info.id == id)
+			return a->ports[i];
 	return NULL;
 }
 
@@ -47,12 +47,11 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 	if (port_named(a, channel->id) != NULL)
 		world_fail(a->world, "channel id %u is used twice", channel->id);
 	for (uint32_t i = 0; i < PORTS_MAX; i++) {
-		if (a->ports[i].used)
+		if (a->ports[i] != NULL)
 			continue;
-		memset(&a->ports[i], 0, sizeof(a->ports[i]));
-		a->ports[i].used = true;
-		a->ports[i].info = *channel;
-		kernel_attach(a, &a->ports[i]);
+		a->ports[i] = calloc(1, sizeof(*a->ports[i]));
+		a->ports[i]->info = *channel;
+		kernel_attach(a, a->ports[i]);
 		return 0;
 	}
 	return -1;
@@ -87,16 +86,25 @@ static void stats_keep(struct sim_aggregator *a, struct channel *channel)
 		to[i] += from[i];
 }
 
+static void port_free(struct sim_aggregator *a, uint32_t index)
+{
+	kernel_release(a->ports[index]);
+	free(a->ports[index]);
+	a->ports[index] = NULL;
+}
+
 static void port_detach(void *context, uint16_t id)
 {
-	struct sim_port *port = port_named(context, id);
+	struct sim_aggregator *a = context;
+	struct sim_port *port = port_named(a, id);
 
 	if (port->channel != NULL) {
-		stats_keep(context, port->channel);
-		measure_channel(context, port);
+		stats_keep(a, port->channel);
+		measure_channel(a, port);
 	}
-	port->used = false;
-	kernel_release(port);
+	for (uint32_t i = 0; i < PORTS_MAX; i++)
+		if (a->ports[i] == port)
+			port_free(a, i);
 }
 
 /* Frame numbers often begin just before they wrap. */
@@ -342,8 +350,8 @@ static void drain_all(struct sim_aggregator *a)
 {
 	a->thread.turn_due = false;
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i].used && a->ports[i].dirty)
-			drain(a, &a->ports[i]);
+		if (a->ports[i] != NULL && a->ports[i]->dirty)
+			drain(a, a->ports[i]);
 }
 
 /* ---- receiving ---- */
@@ -467,9 +475,10 @@ static void tick(struct sim_aggregator *a)
 
 	jobs_tick(a->jobs, now_us);
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i].used && a->ports[i].channel != NULL && !a->spec->overlooks_stalls &&
-		    channel_stalled(a->ports[i].channel, now_us, &stall))
-			jobs_stalled(a->jobs, a->ports[i].info.id, &stall);
+		if (a->ports[i] != NULL && a->ports[i]->channel != NULL &&
+		    !a->spec->overlooks_stalls &&
+		    channel_stalled(a->ports[i]->channel, now_us, &stall))
+			jobs_stalled(a->jobs, a->ports[i]->info.id, &stall);
 	simnet_timer(a->world->net, a->node, TIMER_TICK, now_us + TICK_US);
 }
 

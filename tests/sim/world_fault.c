@@ -209,9 +209,9 @@ static void forge_many(struct world *world, const struct sim_worker *w, forge_fn
 {
 	for (uint32_t i = 0; i < world->spec->aggregator_count; i++)
 		for (uint32_t p = 0; p < PORTS_MAX; p++) {
-			const struct sim_port *port = &world->aggregators[i].ports[p];
+			const struct sim_port *port = world->aggregators[i].ports[p];
 
-			for (uint32_t k = 0; k < FORGED_COUNT && port->used && port->base_known;
+			for (uint32_t k = 0; k < FORGED_COUNT && port != NULL && port->base_known;
 			     k++)
 				if (port->node[w->rank] == w->node)
 					one(world, port, i, w);

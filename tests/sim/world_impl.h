@@ -49,7 +49,6 @@ struct sim_thread {
 
 /* A channel that an aggregator's data plane knows. */
 struct sim_port {
-	bool used;
 	bool dirty; /* may have something to send */
 	struct jobs_channel info;
 	struct channel *channel;         /* NULL before the start */
@@ -73,8 +72,8 @@ struct sim_aggregator {
 	bool dead, died; /* it is; it has been */
 	struct jobs *jobs;
 	struct sim_thread thread;
-	struct sim_port ports[PORTS_MAX];
-	struct fast_channel *fast; /* of the channel that is being made */
+	struct sim_port *ports[PORTS_MAX]; /* NULL: none */
+	struct fast_channel *fast;         /* of the channel that is being made */
 	struct fast_slot *fast_slots;
 	struct channel_stats stats; /* of channels that are no more */
 	uint64_t received, pulled;  /* by channels, as the shell has seen it */
