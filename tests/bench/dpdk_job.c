@@ -364,9 +364,12 @@ static bool welcomed(struct job *job, const struct control_message *welcome)
 	                               .shard_count = 1,
 	                               .payload = welcome->payload};
 	struct net_addr data;
+	const char *address = welcome->data_address;
 	struct why why;
 
-	if (net_resolve(welcome->data_address, &data, &why) != 0) {
+	if (address[0] == '\0') /* where the connection goes */
+		address = job->source->peer;
+	if (net_resolve(address, &data, &why) != 0) {
 		fprintf(stderr, "dpdk_source: %s\n", why.text);
 		return false;
 	}
