@@ -185,19 +185,19 @@ shared=${#names[@]} # from here on, whoever has nothing else to do
 [ -n "$san" ] || add release images 2400 tests/e2e/images.sh
 built=${#names[@]} # what those that come last need
 if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
-	# Two halves, for two CPUs: check has the first 600 of 3,000 seeds.
+	# Two halves, for two CPUs: check has the first 600 of 1,800 seeds.
 	case ${san:+san}$kind in
 	san*) first=1 count=400 ;;
 	check) first=1 count=300 ;;
-	release) first=601 count=1200 ;;
+	release) first=601 count=600 ;;
 	esac
 	for ((i = 0; i < 2; i++, first += count)); do
 		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
 	done
 	add check sim-deaths 600 "$build/tests/sim/sim" --deaths
 	add check sim-members 600 "$build/tests/sim/sim" --members 1 200
-	[ -n "$san" ] || add release sim-second-deaths 3600 "$build/tests/sim/sim" --deaths 211
-	[ -n "$san" ] || add release sim-members-more 3600 "$build/tests/sim/sim" --members 201 2000
+	[ -n "$san" ] || add release sim-second-deaths 3600 "$build/tests/sim/sim" --deaths 997
+	[ -n "$san" ] || add release sim-members-more 3600 "$build/tests/sim/sim" --members 201 1000
 	[ -n "$san" ] || add release sim-breaker 1200 "$build/tests/sim/sim" --breaker
 	[ -n "$san" ] || add release sim-share 1800 "$build/tests/sim/sim" --share
 fi
