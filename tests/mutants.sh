@@ -4,7 +4,7 @@
 # tests/mutants/AREA says what is broken there, one line at a time, and which tests should mind:
 #
 #   bound 0.9                      what part of this area's faults must be caught
-#   tests unit:PATTERN sim:N e2e:.. python:..   for all of its faults, cheapest first (see try_test below)
+#   tests unit:PATTERN gpu:NAME sim:N e2e:.. python:..   for all of its faults, cheapest first (see try_test below)
 #   @ FILE [tests..]               a fault: in this file; with tests of its own, before the area's
 #   - line as it is                found once in the file, spaces at its ends aside
 #   + line as it shall be          the same indentation; empty: nothing is done there
@@ -52,6 +52,7 @@ try_test() { # KIND:WHAT
 		for name in "${programs[@]}"; do timeout -k 5 120 "$name" >$log 2>&1 || return 0; done
 		return 1
 		;;
+	gpu:*) build "build/tests/gpu/test_$what" && ! timeout -k 5 120 "build/tests/gpu/test_$what" >$log 2>&1 ;;
 	sim:*) build build/tests/sim/sim && ! timeout -k 5 600 build/tests/sim/sim 1 "$what" >$log 2>&1 ;;
 	python:*) build all && ! PYTHON_TESTS=$what BUILD=build timeout -k 5 900 tests/e2e/test_python.sh >$log 2>&1 ;;
 	e2e:*)

@@ -158,8 +158,8 @@ for test in tests/unit/test_*.c; do
 	name=$(basename "$test" .c)
 	add unit "${name#test_}" 300 "$build/tests/unit/$name"
 done
-for test in tests/gpu/test_*.cc; do
-	name=$(basename "$test" .cc)
+for test in tests/gpu/test_*.c*; do
+	name=$(basename "${test%.c*}")
 	add check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
 done
 for test in "${scripts[@]}"; do

@@ -132,6 +132,8 @@ $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kerne
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN' $^ -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
+$(BUILD)/tests/gpu/test_nccl: | $(fake_nccl)# which it opens
+
 # A worker as users' programs are: with the library and CUDA's runtime, here the emulated one.
 $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
 	@mkdir -p $(@D)

@@ -178,6 +178,18 @@ static uint64_t random_count(uint64_t block_elems, size_t elem_bytes, size_t byt
 	return count < 3 * most ? count : most;
 }
 
+/* Give the device what the host has. */
+static void sample_place(struct sample *s, size_t align)
+{
+	s->device = arena_make(s->host.size(), align, false);
+	arena_fill(&s->device, s->host);
+	s->tensor.data = s->device.at;
+	snprintf(at_case, sizeof(at_case), "%s count %llu block %llu at %zu",
+	         dtype_name(s->tensor.dtype), static_cast<ull>(s->tensor.count),
+	         static_cast<ull>(s->tensor.block_elems),
+	         reinterpret_cast<uintptr_t>(s->device.at) % 16);
+}
+
 static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
 {
 	struct sample s = {};
@@ -201,12 +213,7 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
 			place = s.tensor.count - 1;
 		memcpy(&s.host[place * s.elem_bytes], &value, s.elem_bytes);
 	}
-	s.device = arena_make(s.host.size(), s.elem_bytes, false);
-	arena_fill(&s.device, s.host);
-	s.tensor.data = s.device.at;
-	snprintf(at_case, sizeof(at_case), "%s count %llu block %llu at %zu",
-	         dtype_name(s.tensor.dtype), static_cast<ull>(s.tensor.count),
-	         static_cast<ull>(block_elems), reinterpret_cast<uintptr_t>(s.device.at) % 16);
+	sample_place(&s, s.elem_bytes);
 	return s;
 }
 
@@ -235,19 +242,17 @@ static std::vector<uint32_t> plain_scan(const struct sample *s, uint64_t range_b
 	return found;
 }
 
-static void check_scan(size_t bytes_max)
+/* The sample goes. */
+static void scan_sample(struct sample *s, uint64_t range)
 {
-	struct sample s = sample_make(random_block_elems(), bytes_max);
-	const bool ranged = s.tensor.dtype == DTYPE_F32 && random_below(4) != 0;
-	const uint64_t range = ranged ? 64 * (1 + random_below(1 + random_below(60))) : 0;
-	const std::vector<uint32_t> want = plain_scan(&s, range);
+	const std::vector<uint32_t> want = plain_scan(s, range);
 	struct arena found = arena_make(want.size() * 4, 8, true);
 	bytes_t bytes(want.size() * 4), zeros((want.size() + 1) * 4, 0), left(zeros.size());
 	struct gpu_scan scan = {};
 
 	if (!want.empty())
 		memcpy(bytes.data(), want.data(), bytes.size());
-	scan.tensor = s.tensor;
+	scan.tensor = s->tensor;
 	scan.range_blocks = range;
 	scan.scratch = scratch;
 	scan.found = reinterpret_cast<uint32_t *>(found.at);
@@ -257,7 +262,35 @@ static void check_scan(size_t bytes_max)
 	arena_end(&found, bytes, "what a scan found");
 	cuda_ok(cudaMemcpy(left.data(), scratch, left.size(), cudaMemcpyDefault));
 	require(left == zeros, "scratch is not zero");
-	arena_end(&s.device, s.host, "the tensor");
+	arena_end(&s->device, s->host, "the tensor");
+}
+
+static void check_scan(size_t bytes_max)
+{
+	struct sample s = sample_make(random_block_elems(), bytes_max);
+	const bool ranged = s.tensor.dtype == DTYPE_F32 && random_below(4) != 0;
+
+	scan_sample(&s, ranged ? 64 * (1 + random_below(1 + random_below(60))) : 0);
+}
+
+/* One value in all of the tensor: for the first lane of a step, the second, the last; and after the last unit. */
+static void check_alone(enum dtype dtype, uint64_t block_elems)
+{
+	for (size_t byte :
+	     {0, 16, 496, 512, 1536, 4096, 4592, 6000, 6002, 6004, 6006, 6008, 6010, 6012}) {
+		struct sample s = {};
+
+		s.elem_bytes = dtype_bytes(dtype);
+		s.tensor = bitmap_tensor{nullptr, 6014 / s.elem_bytes, block_elems, dtype};
+		s.block_count = bitmap_block_count(s.tensor.count, block_elems);
+		s.host.resize(s.tensor.count * s.elem_bytes);
+		byte -= byte % s.elem_bytes;
+		if (byte == s.host.size())
+			break;
+		memset(&s.host[byte], 0x11, s.elem_bytes);
+		sample_place(&s, 16);
+		scan_sample(&s, dtype == DTYPE_F32 ? 64 : 0);
+	}
 }
 
 /* ---- plans ---- */
@@ -631,6 +664,9 @@ int main(int argc, char **argv)
 		check_scan(round % 50 == 49 ? 1500000 : 20000);
 		check_copy(round % 50 == 49 ? 1500000 : 20000);
 	}
+	for (enum dtype dtype : {DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32})
+		for (uint64_t block_elems : {1, 2, 3, 8, 64, 256})
+			check_alone(dtype, block_elems);
 	check_large(large, 256, 0);
 	check_large(large, 256, 640);
 	check_large(large, 300, 64);

@@ -19,11 +19,9 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__ static
 #define __shared__ static thread_local
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __align__(bytes) alignas(bytes)
 
 struct uint3 {
 	unsigned x, y, z;
@@ -70,7 +68,7 @@ void emulated_barrier(const char *file, int line);
 
 /*
  * Waits for all lanes of `mask`; the value of `what` over their `value`s. For SHUFFLE: that
- * of the lane `source`, or this lane's own where source is negative.
+ * of the lane `source`.
  */
 uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t value, int source,
                           const char *file, int line);
@@ -130,36 +128,10 @@ static inline unsigned __reduce_or_sync(unsigned mask, unsigned value, EMULATED_
 	return static_cast<unsigned>(emulated_collect(EMULATED_OR, mask, value, -1, file, line));
 }
 
-template <typename T>
-static inline T emulated_shuffle(unsigned mask, T value, int source, const char *file, int line)
+static inline unsigned __shfl_sync(unsigned mask, unsigned value, int source, EMULATED_SITE)
 {
-	static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
-	uint64_t bits = 0;
-
-	std::memcpy(&bits, &value, sizeof(T));
-	bits = emulated_collect(EMULATED_SHUFFLE, mask, bits, source, file, line);
-	std::memcpy(&value, &bits, sizeof(T));
-	return value;
-}
-
-template <typename T> static inline T __shfl_sync(unsigned mask, T value, int source, EMULATED_SITE)
-{
-	return emulated_shuffle(mask, value, source & 31, file, line);
-}
-
-template <typename T>
-static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, EMULATED_SITE)
-{
-	int source = static_cast<int>(threadIdx.x % 32) - static_cast<int>(delta);
-
-	return emulated_shuffle(mask, value, source, file, line);
-}
-
-template <typename T>
-static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, EMULATED_SITE)
-{
-	return emulated_shuffle(mask, value, static_cast<int>(threadIdx.x % 32) ^ lanes, file,
-	                        line);
+	return static_cast<unsigned>(
+		emulated_collect(EMULATED_SHUFFLE, mask, value, source & 31, file, line));
 }
 
 static inline unsigned atomicOr(unsigned *at, unsigned value)

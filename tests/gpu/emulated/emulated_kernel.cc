@@ -145,9 +145,7 @@ static void collect(lane *const *warp, unsigned mask, enum emulated_collective w
 			continue;
 		lane *each = warp[i];
 		each->result = all;
-		if (what == EMULATED_SHUFFLE && each->source < 0)
-			each->result = each->value;
-		else if (what == EMULATED_SHUFFLE)
+		if (what == EMULATED_SHUFFLE)
 			each->result =
 				mask >> each->source & 1 ? warp[each->source]->value : nobodys;
 		make_ready(each);
