@@ -19,10 +19,8 @@
 #define COPY_CTAS 4     /* that fit a multiprocessor, at least */
 
 struct copy_job {
-	const struct gpu_run *runs;
-	uint32_t run_count, frame_count, per_cta;
-	uint32_t *ticket;
-	struct gpu_word done;
+	struct gpu_copy copy;
+	uint32_t per_cta; /* frames */
 };
 
 /* Shared memory of a CTA. */
@@ -238,11 +236,11 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 {
 	__shared__ copy_shared shared;
 	const uint32_t warp = threadIdx.x / 32, begin = blockIdx.x * job.per_cta;
-	const uint32_t end = min(begin + job.per_cta, job.frame_count);
+	const uint32_t end = min(begin + job.per_cta, job.copy.frame_count);
 
-	share(shared.runs, job.runs, job.run_count * (sizeof(struct gpu_run) / 4));
+	share(shared.runs, job.copy.runs, job.copy.run_count * (sizeof(struct gpu_run) / 4));
 	__syncthreads();
-	for (uint32_t i = 0; i < job.run_count; i++) {
+	for (uint32_t i = 0; i < job.copy.run_count; i++) {
 		const struct gpu_run &run = shared.runs[i];
 		const uint32_t from = max(begin, run.before);
 		const uint32_t to = min(end, run.before + run.count);
@@ -258,14 +256,13 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 			                   shared.lists[warp]);
 		__syncthreads(); /* before the plan is overwritten */
 	}
-	if (last_cta(job.ticket))
-		tell(job.done);
+	if (last_cta(job.copy.ticket))
+		tell(job.copy.done);
 }
 
 int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 {
-	copy_job job = {copy->runs, copy->run_count, copy->frame_count,
-	                0,          copy->ticket,    copy->done};
+	copy_job job = {*copy, 0};
 	uint32_t ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);

@@ -20,8 +20,7 @@
 #define CTA_THREADS 256
 #define CTA_WARPS (CTA_THREADS / 32)
 
-/* Part of cuda_load(). */
-cudaError_t cuda_scan_load(void);
+cudaError_t cuda_scan_load(void); /* part of cuda_load() */
 
 /* ---- launching ---- */
 

@@ -14,11 +14,7 @@
 extern "C" {
 #endif
 
-/*
- * cuda_load - make the driver load all kernels for the current device; may wait and allocate.
- * Otherwise the driver would load each kernel at its first use, and wait for all work of the
- * device.
- */
+/* Make the driver load all kernels for the current device; may wait for all its work, and allocate. */
 int cuda_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);

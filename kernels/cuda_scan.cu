@@ -2,13 +2,10 @@
 /*
  * cuda_scan.cu - one bit per block, and the largest magnitude of each range of blocks, in one pass
  *
- * A warp takes a piece of at most 16 KB at a time, in steps of one unit a lane: of a large block, or of
- * as many small ones as fit. Units are as wide as the blocks are aligned, so none has parts of two
- * blocks. The lanes load eight steps before they look at the first. A step costs more only where it
- * finds something: then a lane votes for its unit's block. Where no step has parts of two blocks (blocks
- * of a multiple of 512 bytes, aligned to 16), a lane votes for all of a step, for eight steps at once.
- * Blocks of 2, 4 or 8 bytes in a tensor aligned to 16 also have units of 16 bytes: then each lane has the
- * bits of its unit's blocks.
+ * A warp takes a piece of at most 16 KB at a time, in steps of one unit a lane, and loads eight steps
+ * before it looks at the first. Units are as wide as the blocks are aligned, so none has parts of two
+ * blocks; of blocks of 2, 4 or 8 bytes one has several. A step costs more than a vote only where it
+ * finds something, and where blocks are large (EACH 0) eight steps have one vote.
  *
  * Bits are collected in the GPU's memory, with one atomic operation for many blocks; the last CTA
  * copies them to pinned memory. Floats without their sign sort like unsigned integers.
@@ -26,7 +23,8 @@
 struct scan_job {
 	const unsigned char *data;
 	uint64_t bytes;
-	uint32_t block_bytes, block_inverse;
+	uint32_t block_bytes;
+	uint32_t block_inverse; /* in a group of one block each byte is in block 0 */
 	/* A piece lies within a group of blocks, and a group within a range. */
 	uint32_t group_blocks, group_pieces, piece_count;
 	uint32_t range_blocks;
@@ -37,21 +35,6 @@ struct scan_job {
 };
 
 /* ---- findings of a lane ---- */
-
-/* Load the first `bytes` of a unit, 16 bits at a time: the memory after them may not be ours. */
-template <uint32_t BYTES>
-static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at, uint32_t bytes)
-{
-	unit<BYTES> out = {};
-
-#pragma unroll
-	for (uint32_t i = 0; i < BYTES; i += 2)
-		if (i < bytes)
-			out.word[i / 4] |=
-				static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(at + i))
-				<< i % 4 * 8;
-	return out;
-}
 
 /*
  * What is not zero in a unit, and with RANGE its largest magnitude. If it has several blocks, one bit
@@ -73,11 +56,11 @@ static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<
 			*top = max(*top, word);
 		if (EACH <= 1)
 			found |= word;
-		else if (EACH == 8)
+		else if (EACH > seen.words)
 			found |= (word << 16 != 0 ? 1u << 2 * i : 0) |
 			         (word >> 16 != 0 ? 2u << 2 * i : 0);
 		else
-			found |= word != 0 ? 1u << i * EACH / 4 : 0;
+			found |= word != 0 ? 1u << i * EACH / seen.words : 0;
 	}
 	return found;
 }
@@ -125,12 +108,6 @@ static __device__ __forceinline__ void note(const scan_job &job, scan_open *open
 	}
 }
 
-/* The block of a group that holds this byte of it. */
-static __device__ __forceinline__ uint32_t block_of(const scan_job &job, uint32_t byte)
-{
-	return job.group_blocks == 1 ? 0 : divide(byte, job.block_inverse);
-}
-
 /* Note the blocks of so many steps, which begin at byte `from` of a group. */
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void
@@ -151,13 +128,14 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
 			note(job, open, first + (from / WIDTH + i * 32 + lane) * EACH, seen);
 	}
 	if (EACH == 0 && __any_sync(ALL_LANES, votes != 0))
-		note(job, open, first + block_of(job, from + own_step), votes != 0);
+		note(job, open, first + divide(from + own_step, job.block_inverse), votes != 0);
 #pragma unroll 1
 	for (uint32_t i = 0; EACH == 1 && i < PIECE_STEPS; i++) {
 		const uint32_t found = __shfl_sync(ALL_LANES, votes, i);
 
 		if (found != 0)
-			note(job, open, first + block_of(job, from + i * step + lane * WIDTH),
+			note(job, open,
+			     first + divide(from + i * step + lane * WIDTH, job.block_inverse),
 			     found >> lane & 1);
 	}
 }
@@ -174,6 +152,11 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 	scan_open open = {first / 32, 0};
 	uint32_t top = 0;
 
+	/* The tensor may end within a unit; after it the memory may not be ours. */
+	if constexpr (WIDTH > (RANGE ? 4 : 2))
+		if (to % WIDTH != 0)
+			scan_piece<RANGE, WIDTH / 2, (EACH < 4 ? 1 : EACH / 2)>(
+				job, group, first, to - to % WIDTH, to);
 	for (; from + WIDTH <= to; from += PIECE_STEPS * step) {
 		unit<WIDTH> units[PIECE_STEPS];
 
@@ -186,15 +169,6 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 				units[i] = load_unit<WIDTH>(group + here);
 		}
 		note_steps<RANGE, WIDTH, EACH>(job, units, first, from, &open, &top);
-	}
-	if (to % WIDTH != 0 && lane == 0) { /* the tensor ends within a unit */
-		const uint32_t here = to - to % WIDTH;
-		const uint32_t block =
-			first + (EACH > 1 ? here / WIDTH * EACH : block_of(job, here));
-		const uint32_t found =
-			look<RANGE, EACH>(job, load_part<WIDTH>(group + here, to - here), &top);
-
-		add_bits(job, block / 32, (EACH > 1 ? found : found != 0) << block % 32);
 	}
 	top = __reduce_max_sync(ALL_LANES, top);
 	if (lane == 0)
@@ -271,6 +245,7 @@ static void set_pieces(scan_job *job, uint64_t blocks)
 	while (2 * job->group_blocks * job->block_bytes <= PIECE_BYTES &&
 	       job->range_blocks % (2 * job->group_blocks) == 0)
 		job->group_blocks *= 2;
+	job->block_inverse = job->group_blocks == 1 ? 1 : inverse_of(job->block_bytes);
 	job->group_pieces = (job->group_blocks * job->block_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	pieces = (blocks + job->group_blocks - 1) / job->group_blocks * job->group_pieces;
 	assert(pieces <= UINT32_MAX);
@@ -291,7 +266,6 @@ static scan_job job_of(const struct gpu_scan *scan)
 	job.data = static_cast<const unsigned char *>(tensor->data);
 	job.bytes = tensor->count * elem_bytes;
 	job.block_bytes = static_cast<uint32_t>(tensor->block_elems * elem_bytes);
-	job.block_inverse = inverse_of(job.block_bytes);
 	job.range_blocks = static_cast<uint32_t>(scan->range_blocks);
 	job.bits = scan->scratch;
 	job.ranges = scan->scratch + 2 * bitmap_word_count(blocks);
