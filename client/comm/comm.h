@@ -238,6 +238,10 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
  */
 int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why);
 
+/* Which GPU are the buffers on? As locate() of that table; -EINVAL: on two. */
+int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
+                  struct why *why);
+
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
 int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);

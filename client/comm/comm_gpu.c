@@ -2,7 +2,6 @@
 /* comm_gpu.c - operations on the memory of GPUs: the callers' side and the thread's polling */
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 
@@ -36,8 +35,6 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why)
 	if (table == NULL)
 		err = net_plugin_open("cuda", getenv("WINNOW_CUDA_PLUGIN"), GPU_PLUGIN_SYMBOL,
 		                      &table, why);
-	if (err == -ENOENT)
-		why_set(why, err, "winnow-cuda.so is missing: this build has no support for GPUs");
 	if (err == 0)
 		atomic_store(&opened, table);
 	*out = table;
@@ -50,29 +47,20 @@ int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why)
 {
 	if (err == -EIO && comm != NULL)
 		comm_end(comm, WINNOW_ERR_GPU, why->text);
-	switch (err) {
-	case 0:
+	if (err == 0)
 		return WINNOW_OK;
-	case -EIO:
-		return comm_fail(WINNOW_ERR_GPU, why->text);
-	case -ENOMEM:
-		return comm_fail(WINNOW_ERR_MEMORY, why->text);
-	case -ECANCELED:
-		return comm_fail(WINNOW_ERR_TIMEOUT, why->text);
-	default:
-		return comm_fail(WINNOW_ERR_INVALID, why->text);
-	}
+	return comm_fail(err == -EIO         ? WINNOW_ERR_GPU
+	                 : err == -ENOMEM    ? WINNOW_ERR_MEMORY
+	                 : err == -ECANCELED ? WINNOW_ERR_TIMEOUT
+	                                     : WINNOW_ERR_INVALID,
+	                 why->text);
 }
 
-/* Whose memory it is. */
-static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
-                    struct why *why)
+int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
+                  struct why *why)
 {
 	int other, err = calls->locate(task->send, device, why);
 
-	/* An empty tensor may have no address: then take this thread's GPU. */
-	if (task->count == 0)
-		return err == 0 ? 0 : calls->locate(NULL, device, why);
 	if (err == 0)
 		err = calls->locate(task->recv, &other, why);
 	if (err == 0 && *device != other)
@@ -146,7 +134,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	staged->fine = atomic_load(&comm->trace_fine);
 	err = comm_gpu_calls(&calls, &why);
 	if (err == 0)
-		err = gpu_find(calls, &request->task, &device, &why);
+		err = comm_gpu_find(calls, &request->task, &device, &why);
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &staged->staging, &why);
 	if (err == 0)
@@ -160,24 +148,20 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 
 int winnow_stream_wait(struct winnow_request *request, void *stream)
 {
-	struct winnow_comm *comm;
 	struct why why;
-	bool done;
-	int err;
+	int done, result = winnow_test(request, &done, NULL);
 
-	if (request == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
-	comm = request->comm;
-	pthread_mutex_lock(&comm->lock);
-	done = request->done;
-	pthread_mutex_unlock(&comm->lock);
-	if (request->staged.staging == NULL)
+	if (result != WINNOW_OK)
+		return result;
+	if (request->staged.staging == NULL && request->task.count > 0)
 		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
 	if (!done)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
-	err = staging_follow(request->staged.staging, stream, &why);
-	return comm_gpu_result(comm, err, &why);
+	if (request->task.count == 0)
+		return WINNOW_OK;
+	return comm_gpu_result(request->comm, staging_follow(request->staged.staging, stream, &why),
+	                       &why);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
@@ -200,8 +184,7 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;) {
 		if (staging_error(gpu)[0] != '\0')
 			session_fail(comm->session, WINNOW_ERR_GPU, staging_error(gpu));
-		if (staging_turn(gpu, check))
-			any = true;
+		any = staging_turn(gpu, check) || any;
 	}
 	if (check)
 		comm->gpu_check_us = now_us + CHECK_US;

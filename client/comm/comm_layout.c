@@ -68,7 +68,7 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 	         request->task.form != WIRE_FIXED32)
 		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed16, fixed8 and bf16 are for "
 		                                       "tensors in main memory");
-	else if (comm_gpu_wanted(options))
+	else if (comm_gpu_wanted(options) && what->count > 0) /* an empty tensor is nowhere */
 		result = comm_gpu_post(request, options);
 	if (result == WINNOW_OK)
 		*out = request;

@@ -2,7 +2,6 @@
 /* staging.c - see staging.h: memory, the bits of a tensor, the end of an operation */
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +34,7 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 {
 	const struct staging_config *c = &s->config;
 	struct room pinned = {.base = memory->pinned}, device = {.base = memory->device};
+	struct staging_cell *cells = s->cells;
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
 
 	s->out.word = room_place(&pinned, sizeof(uint32_t));
@@ -54,7 +54,9 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
 
+		ring->cells = cells;
 		ring->frame_count = i < c->shard_count ? s->frame_count : 1;
+		cells += ring->frame_count;
 		ring->out = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
 		ring->in = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
 	}
@@ -79,43 +81,13 @@ static void choose_sizes(struct staging *s)
 		s->frame_count /= 2;
 }
 
-static int open_all(struct staging *s, struct why *why)
-{
-	const struct staging_config *c = &s->config;
-	int err;
-
-	s->part_count = STAGING_AHEAD * c->shard_count;
-	s->ops = calloc(c->op_slots, sizeof(*s->ops));
-	s->parts = calloc((size_t)c->op_slots * s->part_count, sizeof(*s->parts));
-	s->rings = calloc(c->shard_count + c->op_slots, sizeof(*s->rings));
-	if (s->ops == NULL || s->parts == NULL || s->rings == NULL)
-		return -ENOMEM;
-	choose_sizes(s);
-	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
-		s->rings[i].cells = calloc(s->rings[i].frame_count, sizeof(struct staging_cell));
-		if (s->rings[i].cells == NULL)
-			return -ENOMEM;
-	}
-	lay_out(s, &s->memory);
-	err = c->calls->open(c->device, &s->memory, &s->gpu, why);
-	if (err == 0)
-		lay_out(s, &s->memory);
-	return err;
-}
-
 void staging_close(struct staging *staging)
 {
-	uint32_t rings;
-
 	if (staging == NULL)
 		return;
 	if (staging->gpu != NULL)
 		staging->config.calls->close(staging->gpu);
-	rings = staging->config.shard_count + staging->config.op_slots;
-	for (uint32_t i = 0; staging->rings != NULL && i < rings; i++)
-		free(staging->rings[i].cells);
-	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
-		free(staging->ops[i].view);
+	free(staging->cells);
 	free(staging->rings);
 	free(staging->parts);
 	free(staging->ops);
@@ -125,17 +97,29 @@ void staging_close(struct staging *staging)
 int staging_open(const struct staging_config *config, struct staging **out, struct why *why)
 {
 	struct staging *s = calloc(1, sizeof(*s));
-	int err = -ENOMEM;
+	int err;
 
-	why_set(why, -ENOMEM, "out of memory");
 	if (s == NULL)
-		return err;
+		return why_set(why, -ENOMEM, "out of memory");
 	s->config = *config;
-	err = open_all(s, why);
+	s->part_count = STAGING_AHEAD * config->shard_count;
+	s->ops = calloc(config->op_slots, sizeof(*s->ops));
+	s->parts = calloc((size_t)config->op_slots * s->part_count, sizeof(*s->parts));
+	s->rings = calloc(config->shard_count + config->op_slots, sizeof(*s->rings));
+	s->cells = calloc(WINDOWS_MAX * config->window * config->shard_count + config->op_slots,
+	                  sizeof(*s->cells));
+	if (s->ops == NULL || s->parts == NULL || s->rings == NULL || s->cells == NULL) {
+		err = why_set(why, -ENOMEM, "out of memory");
+	} else {
+		choose_sizes(s);
+		lay_out(s, &s->memory);
+		err = config->calls->open(config->device, &s->memory, &s->gpu, why);
+	}
 	if (err != 0) {
 		staging_close(s);
 		return err;
 	}
+	lay_out(s, &s->memory);
 	*out = s;
 	return 0;
 }
@@ -157,89 +141,67 @@ static uint32_t choose_grain(struct staging_op *op)
 {
 	const struct geometry_part *part = op->part;
 	const uint32_t room = op->staged->staging->bits, fine = op->staged->fine;
-	uint64_t blocks = (uint64_t)part->segment_blocks * op->task->cut.shard_count, all, most;
-	uint32_t block = part->tile_columns, grain;
+	const uint32_t block = part->tile_columns;
+	const uint64_t blocks = (uint64_t)part->segment_blocks * op->task->cut.shard_count;
+	const uint64_t all = (part->block_count + 63) / 64 * 64;
+	const uint64_t most = blocks < all || all == 0 ? blocks : all;
+	const uint32_t grain = fine > 0 ? (uint32_t)geometry_gcd(block, fine) : block;
+	uint64_t pieces;
 
-	op->grain = block;
-	all = (part->block_count + 63) / 64 * 64;
-	most = blocks < all || all == 0 ? blocks : all;
-	grain = fine > 0 ? (uint32_t)geometry_gcd(block, fine) : block;
-	if (fine > 0 && op->view == NULL && block / grain * most <= room)
+	if (fine > 0 && op->piece == part->first_segment && block / grain * most <= room)
 		op->view = calloc(bitmap_word_count(bitmap_block_count(part->count, fine)),
 		                  sizeof(*op->view));
-	if (op->view != NULL)
-		op->grain = grain;
+	op->grain = op->view != NULL ? grain : block;
 	op->ratio = block / op->grain;
 	op->segment_bits = blocks * op->ratio;
-	most = room / (op->ratio * most);
-	return (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
+	pieces = room / (op->ratio * most);
+	return (uint32_t)(pieces < PIECE_SEGMENTS ? pieces : PIECE_SEGMENTS);
 }
 
-/* The next piece begins with segment `number`: as much of its part as there is room for. */
-static void choose_piece(struct staging_op *op, uint32_t number)
-{
-	uint32_t left;
-
-	op->part = geometry_segment(&op->task->cut, number).part;
-	op->piece = number;
-	op->piece_segments = choose_grain(op);
-	left = op->part->first_segment + op->part->segment_count - number;
-	if (op->piece_segments > left)
-		op->piece_segments = left;
-}
-
-/* How many bits have one magnitude: those of a segment. 0: none are wanted. */
-static uint64_t range_bits(const struct staging_op *op)
-{
-	return op->task->form == WIRE_FIXED32 ? op->segment_bits : 0;
-}
-
-static void scan_piece(struct staging_op *op)
+/* Scan the piece that begins with segment `number`: as much of its part as there is room for. */
+static void scan_piece(struct staging_op *op, uint32_t number)
 {
 	struct staging *s = op->staged->staging;
 	const struct allreduce *task = op->task;
-	const struct geometry_part *part = op->part;
-	const uint64_t before = op->piece - part->first_segment;
-	const uint64_t first = before * op->segment_bits * op->grain;
-	const uint64_t most = op->piece_segments * op->segment_bits * op->grain;
-	struct gpu_scan scan = {
-		.tensor = {.data = (const uint8_t *)task->send +
-	                           (part->first + first) * task->cut.elem_bytes,
-	                   .count = most < part->count - first ? most : part->count - first,
-	                   .block_elems = op->grain,
-	                   .dtype = (enum dtype)task->dtype},
-		.range_blocks = range_bits(op),
-		.scratch = op->scratch,
-		.found = op->found,
-		.done = {op->word, ++op->scans},
-	};
-	struct why why;
+	const struct geometry_part *part = geometry_segment(&task->cut, number).part;
+	const uint32_t before = number - part->first_segment, left = part->segment_count - before;
+	uint64_t first, most;
+	struct gpu_scan scan = {.scratch = op->scratch, .found = op->found};
 
+	op->part = part;
+	op->piece = number;
+	op->piece_segments = choose_grain(op);
+	if (op->piece_segments > left)
+		op->piece_segments = left;
+	first = before * op->segment_bits * op->grain;
+	most = op->piece_segments * op->segment_bits * op->grain;
+	scan.tensor = (struct bitmap_tensor){
+		.data = (const uint8_t *)task->send + (part->first + first) * task->cut.elem_bytes,
+		.count = most < part->count - first ? most : part->count - first,
+		.block_elems = op->grain,
+		.dtype = (enum dtype)task->dtype};
+	scan.range_blocks = task->form == WIRE_FIXED32 ? op->segment_bits : 0;
+	scan.done = (struct gpu_word){op->word, ++op->scans};
 	/* In place, blocks that no worker has are already zero. */
-	if (op->piece == 0 && task->recv != task->send) {
+	if (number == 0 && task->recv != task->send) {
 		scan.clear = task->recv;
 		scan.clear_bytes = task->count * task->cut.elem_bytes;
 	}
-	op->seen = false;
 	op->piece_bits = bitmap_block_count(scan.tensor.count, op->grain);
-	if (s->config.calls->scan(s->gpu, &scan, &why) != 0)
-		staging_failed(s, why.text);
+	op->staged->out_bytes += gpu_scan_room(op->piece_bits, scan.range_blocks) * 4;
+	(void)s->config.calls->scan(s->gpu, &scan, &s->error);
 }
 
-/*
- * Add the piece's bits [first, end) to `out`, where they are bits `at` and following, and there one
- * bit stands for `ratio` of them.
- */
-static void coarsen(const struct staging_op *op, uint64_t first, uint64_t end, uint32_t ratio,
-                    uint64_t *out, uint64_t at)
+void staging_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
+                  uint64_t at)
 {
 	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	uint64_t first = (number - op->piece) * op->segment_bits, end = first + op->segment_bits;
 
-	if (ratio == 1) {
+	end = end < op->piece_bits ? end : op->piece_bits;
+	if (ratio == 1 && first < end)
 		memcpy(out + at / 64, found + first / 64, bitmap_word_count(end - first) * 8);
-		return;
-	}
-	for (uint64_t i = first / 64; i < bitmap_word_count(end); i++)
+	for (uint64_t i = first / 64; ratio > 1 && i < bitmap_word_count(end); i++)
 		for (uint64_t left = found[i]; left != 0; left &= left - 1) {
 			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
 
@@ -247,40 +209,20 @@ static void coarsen(const struct staging_op *op, uint64_t first, uint64_t end, u
 		}
 }
 
-/* A new piece has arrived: count its bytes, and add it to the bitmap that is wanted. */
-static void see_piece(struct staging_op *op)
+/* Add the segment to its part's bitmap that is wanted. */
+static void view_segment(struct staging_op *op, uint32_t number)
 {
-	const struct staging_config *config = &op->staged->staging->config;
-	const uint32_t fine = op->staged->fine;
+	const struct geometry_part *part = op->part;
+	struct staged *staged = op->staged;
 
-	op->seen = true;
-	op->staged->out_bytes += gpu_scan_room(op->piece_bits, range_bits(op)) * 4;
-	if (fine == 0)
-		return;
 	if (op->view != NULL)
-		coarsen(op, 0, op->piece_bits, fine / op->grain, op->view,
-		        (op->piece - op->part->first_segment) * op->segment_bits);
-	if (op->piece + op->piece_segments < op->part->first_segment + op->part->segment_count)
+		staging_bits(op, number, staged->fine / op->grain, op->view,
+		             (number - part->first_segment) * op->segment_bits);
+	if (number + 1 < part->first_segment + part->segment_count)
 		return;
-	config->viewed(op->staged->context, op->part, fine, op->view);
+	staged->staging->config.viewed(staged->context, part, staged->fine, op->view);
 	free(op->view);
 	op->view = NULL;
-}
-
-/* Are the bits of this segment here? Starts the scan of the next piece when it is needed. */
-static bool has_bits(struct staging_op *op, uint32_t number)
-{
-	if (op->task->count == 0)
-		return true;
-	if (number == op->piece + op->piece_segments) {
-		choose_piece(op, number);
-		scan_piece(op);
-	}
-	if (!staging_reached(op->word, op->scans))
-		return false;
-	if (!op->seen)
-		see_piece(op);
-	return true;
 }
 
 /* ---- what the engine asks for ---- */
@@ -317,61 +259,55 @@ static struct staging_op *op_take(struct staging *s)
 	                          .parts = &s->parts[(size_t)at * s->part_count],
 	                          .eager = &s->rings[s->config.shard_count + at]};
 	op->eager->edge = 0;
-	for (uint32_t i = 0; i < s->part_count; i++)
-		op->parts[i] =
-			(struct staging_part){.gpu = &s->plans[(size_t)at * s->part_count + i]};
+	memset(op->parts, 0, s->part_count * sizeof(*op->parts));
 	return op;
 }
 
-/* Take an operation's memory and scan its tensor, once the GPU has come to its mark. */
+/* Take memory for an operation, once the GPU has come to its mark. */
 static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;
 	struct staging *s = staged->staging;
 	struct staging_op *op = s->asked < ASKED_MAX ? op_take(s) : NULL;
-	struct why why;
-	int state;
 
 	if (op == NULL)
 		return false;
 	s->asked++;
-	state = s->config.calls->is_past(s->gpu, staged->mark, &why);
-	if (state < 0)
-		staging_failed(s, why.text);
-	if (state != 0)
+	if (s->config.calls->is_past(s->gpu, staged->mark, &s->error) != 0)
 		return false;
 	unmark(staged);
 	s->moved = true;
 	op->staged = staged;
 	op->task = task;
 	staged->op = op;
-	choose_piece(op, 0);
-	if (task->count > 0)
-		scan_piece(op);
 	return true;
 }
 
+/* Are the segment's bits here? Starts the scan that brings them. */
 static bool staged_ready(struct allreduce *task, uint32_t number)
 {
 	const struct staged *staged = task->access_state;
+	struct staging_op *op;
 
 	if (staged->staging->error.text[0] != '\0' || (staged->op == NULL && !op_begin(task)))
 		return false;
-	return has_bits(staged->op, number) && frames_ready(staged->op, number);
+	op = staged->op;
+	if (number == op->piece + op->piece_segments)
+		scan_piece(op, number);
+	return staging_reached(op->word, op->scans) && frames_ready(op, number);
 }
 
 static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	struct staging_op *op = staging_op_of(task);
+	const struct geometry_segment segment = geometry_segment(&task->cut, number);
 	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
-	uint64_t first = (number - op->piece) * op->segment_bits, end = first + op->segment_bits;
-	uint64_t words;
+	uint64_t first, words = bitmap_word_count(geometry_span(&task->cut, &segment, &first));
 
-	end = end < op->piece_bits ? end : op->piece_bits;
-	words = end > first ? bitmap_word_count(bitmap_block_count(end - first, op->ratio)) : 0;
 	memset(scan->bits, 0, words * sizeof(*scan->bits));
-	if (words > 0)
-		coarsen(op, first, end, op->ratio, scan->bits, 0);
+	staging_bits(op, number, op->ratio, scan->bits, 0);
+	if (op->staged->fine > 0)
+		view_segment(op, number);
 	if (task->form == WIRE_FIXED32 && words > 0)
 		*scan->range =
 			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
@@ -411,24 +347,32 @@ bool staging_finish(struct staged *staged, bool failed)
 	if (op == NULL)
 		return false;
 	op->finishing = true;
-	if (failed)
-		frames_forget(op);
+	op->failed = failed;
+	for (uint32_t i = 0; failed && i < staged->staging->part_count; i++)
+		staged->staging->waiting -= op->parts[i].stored - op->parts[i].unpacked;
 	return true;
 }
 
 /* Has the GPU finished reading and writing for this operation, or failed? */
 static bool is_over(const struct staging_op *op)
 {
-	return op->finishing && (op->staged->staging->error.text[0] != '\0' ||
-	                         (frames_over(op) && staging_reached(op->word, op->scans)));
+	const struct staging *s = op->staged->staging;
+
+	if (!op->finishing || s->error.text[0] != '\0')
+		return op->finishing;
+	for (uint32_t i = 0; i < s->part_count; i++)
+		if (op->parts[i].copies > 0 ||
+		    (!op->failed && op->parts[i].unpacked != op->parts[i].stored))
+			return false;
+	return staging_reached(op->word, op->scans);
 }
 
 /* A window's worth of further sums may arrive while frames wait or are being copied. */
 unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
-	bool waits = s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0;
-	bool full = s->waiting + s->in.frames > s->frame_count - s->config.window;
+	const bool failed = s->error.text[0] != '\0';
+	bool waits = failed || s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0;
 	unsigned state = 0;
 
 	for (uint32_t i = 0; i < s->config.op_slots; i++) {
@@ -439,9 +383,9 @@ unsigned staging_state(const struct staging *staging)
 		state = STAGING_BUSY;
 		waits = waits || !staging_reached(op->word, op->scans);
 	}
-	if (s->error.text[0] != '\0')
-		return state;
-	return state | (waits ? STAGING_WAITS : 0) | (full ? STAGING_FULL : 0);
+	if (!failed && s->waiting + s->in.frames > s->frame_count - s->config.window)
+		state |= STAGING_FULL;
+	return state | (waits ? STAGING_WAITS : 0);
 }
 
 /* What is over passes before the next copies fail, so that the owner knows of a failure first. */
@@ -449,7 +393,6 @@ bool staging_turn(struct staging *staging, bool check)
 {
 	const struct staging_config *config = &staging->config;
 	bool well = staging->error.text[0] == '\0', any = staging->moved;
-	struct why why;
 
 	staging->moved = false;
 	staging->asked = 0;
@@ -466,9 +409,8 @@ bool staging_turn(struct staging *staging, bool check)
 		staged->op = NULL;
 		config->passed(staged->context, well);
 	}
-	if (well && check && (staging_state(staging) & STAGING_BUSY) != 0 &&
-	    config->calls->check(staging->gpu, &why) != 0)
-		staging_failed(staging, why.text);
+	if (well && check && (staging_state(staging) & STAGING_BUSY) != 0)
+		well = config->calls->check(staging->gpu, &staging->error) == 0;
 	return (well && frames_copy(staging)) || any;
 }
 

@@ -87,8 +87,8 @@ const char *staging_error(const struct staging *staging); /* "": no error */
 
 enum {
 	STAGING_BUSY = 1, /* operations are under way */
-	STAGING_WAITS =
-		2, /* staging_turn(), or a task's ready(), may find that the GPU has finished something */
+	/* staging_turn(), or a task's ready(), may find that the GPU has finished something, or failed */
+	STAGING_WAITS = 2,
 	STAGING_FULL =
 		4, /* no room for more sums: leave them in the sockets until the GPU has caught up */
 };

@@ -2,10 +2,9 @@
 /*
  * staging_frames.c - see staging.h: copies frames of planned segments out of tensors and into them
  *
- * Frame f of a channel has place f % frame_count in each of two rings. A frame is copied out when
- * it has a plan and the previous frame in its place is over. Its sums, which arrive later, wait in
- * the other ring until a copy takes them. One copy in each direction runs at a time, and takes all
- * frames that have become ready meanwhile.
+ * A frame is copied out when it has a plan and the previous frame in its place is over. Its sums,
+ * which arrive later, wait in the other ring until a copy takes them. One copy in each direction
+ * runs at a time, and takes all frames that have become ready meanwhile.
  */
 
 #include <string.h>
@@ -20,14 +19,6 @@ static struct staging_cell *cell_of(const struct staging_ring *ring, uint32_t fr
 static size_t place_of(const struct staging *s, const struct staging_ring *ring, uint32_t frame)
 {
 	return (size_t)(frame & (ring->frame_count - 1)) * s->frame_stride;
-}
-
-/* The operations will fail. */
-void staging_failed(struct staging *s, const char *why)
-{
-	if (s->error.text[0] == '\0')
-		why_set(&s->error, 0, "%s", why);
-	s->moved = true;
 }
 
 /* ---- what is planned ---- */
@@ -45,12 +36,13 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
 	struct staging_ring *ring = tensor->eager ? op->eager : &s->rings[plan->shard];
+	struct gpu_plan *gpu = &s->plans[part - s->parts];
 
 	part->ring = ring;
 	part->announced = false;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
 	part->packed = part->pushable = part->stored = part->unpacked = first;
-	*part->gpu = (struct gpu_plan){
+	*gpu = (struct gpu_plan){
 		.send = (const uint8_t *)task->send + before,
 		.recv = (uint8_t *)task->recv + before,
 		.tensor_bytes = plan->cut->part->count * tensor->elem_bytes,
@@ -70,8 +62,8 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 		.shift = plan->shift,
 		.divisor = task->reduction == REDUCE_AVG ? (float)s->config.world : 1,
 	};
-	memcpy(part->gpu->own, plan->own, bitmap_bytes);
-	memcpy(part->gpu->united, plan->united, bitmap_bytes);
+	memcpy(gpu->own, plan->own, bitmap_bytes);
+	memcpy(gpu->united, plan->united, bitmap_bytes);
 	return part;
 }
 
@@ -79,16 +71,16 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 static bool eager_ready(struct staging_op *op)
 {
 	const struct geometry_segment segment = geometry_segment(&op->task->cut, 0);
-	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	uint64_t found[GPU_PLAN_WORDS] = {0};
 	struct access_plan own = {.cut = &segment,
 	                          .own = found,
 	                          .united = found,
 	                          .wire = (enum dtype)op->task->dtype};
 	const struct staging_part *part = staging_part_of(op, 0, 0);
 
-	if (op->task->count > 0 && part->ring == NULL) {
-		own.union_count =
-			(uint32_t)bitmap_set_count(found, bitmap_word_count(segment.block_count));
+	if (part->ring == NULL) {
+		staging_bits(op, 0, op->ratio, found, 0);
+		own.union_count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
 		(void)part_begin(op, &own);
 	}
 	return part->pushable == part->end;
@@ -197,9 +189,10 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
 
 	if (count == 0)
 		return;
-	lane->parts[lane->run_count] = part;
-	lane->runs[lane->run_count++] = (struct gpu_run){
-		.plan = part->gpu, .frame = *at, .count = count, .before = lane->frames};
+	lane->runs[lane->run_count++] = (struct gpu_run){.plan = &s->plans[part - s->parts],
+	                                                 .frame = *at,
+	                                                 .count = count,
+	                                                 .before = lane->frames};
 	lane->frames += count;
 	part->copies++;
 	*at += count;
@@ -208,8 +201,10 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
 }
 
 /* What a run has carried out may be pushed; what it has carried in leaves its places. */
-static void run_done(const struct gpu_run *run, struct staging_part *part, bool out)
+static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 {
+	struct staging_part *part = &s->parts[run->plan - s->plans];
+
 	part->copies--;
 	if (out)
 		part->pushable = run->frame + run->count;
@@ -222,25 +217,24 @@ static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 {
 	struct gpu_copy copy = {.out = out, .runs = lane->runs, .ticket = lane->ticket};
 	bool was_busy = lane->run_count > 0;
-	struct why why;
 
 	if (was_busy && !staging_reached(lane->word, lane->last))
 		return false;
 	for (uint32_t i = 0; i < lane->run_count; i++)
-		run_done(&lane->runs[i], lane->parts[i], out);
+		run_done(s, &lane->runs[i], out);
 	lane->run_count = lane->frames = 0;
-	for (uint32_t op = 0; op < s->config.op_slots; op++)
-		for (uint32_t i = 0; s->ops[op].staged != NULL && i < s->part_count &&
-		                     lane->run_count < GPU_RUNS_MAX;
-		     i++)
-			add_run(s, lane, &s->ops[op].parts[i], out);
+	for (uint32_t i = 0; i < s->config.op_slots * s->part_count; i++) {
+		const struct staging_op *op = &s->ops[i / s->part_count];
+
+		if (op->staged != NULL && !op->failed && lane->run_count < GPU_RUNS_MAX)
+			add_run(s, lane, &s->parts[i], out);
+	}
 	if (lane->run_count == 0)
 		return was_busy;
 	copy.run_count = lane->run_count;
 	copy.frame_count = lane->frames;
 	copy.done = (struct gpu_word){lane->word, ++lane->last};
-	if (s->config.calls->copy(s->gpu, &copy, &why) != 0)
-		staging_failed(s, why.text);
+	(void)s->config.calls->copy(s->gpu, &copy, &s->error);
 	return true;
 }
 
@@ -249,28 +243,4 @@ bool frames_copy(struct staging *s)
 	bool out = copy_next(s, &s->out, true);
 
 	return copy_next(s, &s->in, false) || out;
-}
-
-/* ---- ending ---- */
-
-/* It fails before it has plans, or with its whole session, so its places need not be freed. */
-void frames_forget(struct staging_op *op)
-{
-	struct staging *s = op->staged->staging;
-
-	for (uint32_t i = 0; i < s->part_count; i++) {
-		struct staging_part *part = &op->parts[i];
-
-		part->packed = part->end;
-		s->waiting -= part->stored - part->unpacked;
-		part->unpacked = part->stored;
-	}
-}
-
-bool frames_over(const struct staging_op *op)
-{
-	for (uint32_t i = 0; i < op->staged->staging->part_count; i++)
-		if (op->parts[i].copies > 0 || op->parts[i].unpacked != op->parts[i].stored)
-			return false;
-	return true;
 }

@@ -28,7 +28,6 @@ struct staging_ring {
 
 /* A segment of a shard; its frames are those before `end`. All zero: there is none. */
 struct staging_part {
-	struct gpu_plan *gpu;
 	struct staging_ring *ring;
 	bool announced; /* and not planned */
 	uint32_t end;
@@ -41,12 +40,11 @@ struct staging_part {
 
 /* Copies in one direction, of which one runs at a time. */
 struct staging_lane {
-	struct gpu_run *runs;                     /* pinned, [GPU_RUNS_MAX] */
-	struct staging_part *parts[GPU_RUNS_MAX]; /* of the runs */
-	uint32_t *word;                           /* pinned: number of the last copy that is done */
-	uint32_t *ticket;                         /* on the device */
-	uint32_t last;                            /* number of the last copy that was started */
-	uint32_t run_count, frames;               /* of that copy; 0: it is done */
+	struct gpu_run *runs;       /* pinned, [GPU_RUNS_MAX] */
+	uint32_t *word;             /* pinned: number of the last copy that is done */
+	uint32_t *ticket;           /* on the device */
+	uint32_t last;              /* number of the last copy that was started */
+	uint32_t run_count, frames; /* of that copy; 0: it is done */
 };
 
 /* `staged` is NULL: it is free. */
@@ -61,11 +59,11 @@ struct staging_op {
 	uint64_t segment_bits;            /* of a whole segment, in all shards */
 	uint32_t piece, piece_segments;   /* the first segment, and how many the piece has */
 	uint64_t piece_bits;
-	bool seen;      /* see_piece() has seen the piece */
 	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
 	struct staging_part *parts; /* [part_count] */
 	struct staging_ring *eager;
 	bool finishing;
+	bool failed; /* it has no plans, or its session fails: no more copies are started */
 };
 
 struct staging {
@@ -77,13 +75,14 @@ struct staging {
 	uint32_t part_count;        /* of an operation: STAGING_AHEAD * shard_count */
 	struct staging_op *ops;     /* [op_slots] */
 	struct staging_ring *rings; /* [shard_count + op_slots] */
+	struct staging_cell *cells; /* of all rings */
 	struct staging_part *parts; /* of all operations */
-	struct gpu_plan *plans;     /* likewise, pinned */
+	struct gpu_plan *plans;     /* one for each part, pinned */
 	struct staging_lane out, in;
 	uint32_t waiting; /* frames stored but not in a copy yet */
 	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
-	bool moved;       /* an operation has come, or its scan has begun, since then */
-	struct why error;
+	bool moved;       /* an operation has come, or has begun, since then */
+	struct why error; /* the GPU has failed: operations will */
 };
 
 /* Has the GPU come to this number? Numbers begin again after 2^32. */
@@ -105,10 +104,14 @@ static inline struct staging_part *staging_part_of(const struct staging_op *op, 
 	                  shard];
 }
 
-/* staging_frames.c. The GPU has failed: operations will. */
-void staging_failed(struct staging *s, const char *why);
+/*
+ * staging_bits - add a segment's bits to `out`: there they are bits `at` and following, and one bit
+ * stands for `ratio` of them.
+ */
+void staging_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
+                  uint64_t at);
 
-/* Of struct access, and for ready(): may this segment be announced? */
+/* staging_frames.c. Of struct access, and for ready(): may this segment be announced? */
 bool frames_ready(struct staging_op *op, uint32_t segment);
 int frames_plan(struct allreduce *task, const struct access_plan *plan);
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame);
@@ -118,11 +121,5 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 
 /* In each direction whose last copy is done, start the next. True: one was done or started. */
 bool frames_copy(struct staging *s);
-
-/* Start no more copies for an operation that has failed. */
-void frames_forget(struct staging_op *op);
-
-/* Has the GPU finished all copies of the operation, and is none left to start? */
-bool frames_over(const struct staging_op *op);
 
 #endif /* CLIENT_STAGING_IMPL_H */

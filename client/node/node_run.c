@@ -166,6 +166,7 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	struct allreduce tensor = {.count = share.count,
 	                           .tag = tag,
 	                           .agreed = tensor_hash(&op->task),
+	                           .access = &array_access,
 	                           .dtype = (uint8_t)chunk->dtype,
 	                           .reduction = (uint8_t)chunk->reduction};
 	uint32_t count = 0;

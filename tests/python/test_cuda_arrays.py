@@ -107,39 +107,44 @@ class Traces(unittest.TestCase):
     HEAD, RECORD = 128, 64  # bytes; the last record is the job's totals
 
     def recorded(self, make, fine):
-        """[what each rank's trace holds between head and end]."""
+        """[what each rank's trace holds between head and end], and each rank's results."""
         with tempfile.TemporaryDirectory() as folder:
             # So little pinned memory that the large one below has to be scanned in two pieces.
             settings = {"WINNOW_TRACE": folder, "WINNOW_TRACE_BLOCK": str(fine), "WINNOW_STAGING_MB": "32"}
             with mock.patch.dict(os.environ, settings):
                 comms = harness.join(WORLD)
-            harness.on_threads(WORLD, lambda rank: self.work(comms[rank], make))
+            results = harness.on_threads(WORLD, lambda rank: self.work(comms[rank], make))
             for comm in comms:
                 comm.close()
             paths = sorted(pathlib.Path(folder).glob("*.trace"))  # JOB.RUN.RANK.trace
-            return [path.read_bytes()[self.HEAD : -self.RECORD] for path in paths]
+            return [path.read_bytes()[self.HEAD : -self.RECORD] for path in paths], results
 
     def work(self, comm, make):
-        for number, count in enumerate((20_000, 1, 70_001, 3, 0, 5000)):
+        """The results, as bytes."""
+        arrays = []
+        for number, count in enumerate((20_000, 1, 70_001, 3, 0, 40, 5000)):
             for dtype in ("float32", "float16", "float64", "int32"):
                 values = values_of(comm.rank + 10 * number, dtype, count)
                 values[count // 2 : count // 2 + 40 : 3] = -0.0 if dtype[0] == "f" else 0
+                values[count // 3 : count // 3 + 1] = comm.rank + 1
                 # In place: what is recorded is what was there before the result.
-                comm.allreduce(make(values), block=17)
-        comm.allreduce(make(values_of(comm.rank, "float32", 1_000_000)), block=17)
+                arrays.append(comm.allreduce(make(values), block=17))
+        arrays.append(comm.allreduce(make(values_of(comm.rank, "float32", 1_000_000)), block=17))
         values = values_of(comm.rank, "float32")
-        comm.allreduce(make(values), out=make(numpy.empty_like(values)), op="max")
-        comm.allreduce(make(values), segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
+        arrays.append(comm.allreduce(make(values), out=make(numpy.empty_like(values)), op="max"))
+        arrays.append(comm.allreduce(make(values), segments=[(0, 10_000, 100), (10_000, 10_000, 0)]))
+        return [(array.read() if make is Array else array).tobytes() for array in arrays]
 
     def test_the_same_as_on_the_cpu(self):
         for fine in (1, 4, 100):
             with self.subTest(fine=fine):
-                on_gpu = self.recorded(Array, fine)
-                on_cpu = self.recorded(numpy.ascontiguousarray, fine)
+                on_gpu, results = self.recorded(Array, fine)
+                on_cpu, wanted = self.recorded(numpy.ascontiguousarray, fine)
                 self.assertEqual(len(on_cpu), WORLD)
-                self.assertGreater(min(map(len, on_cpu)), 23 * self.RECORD)
+                self.assertGreater(min(map(len, on_cpu)), 27 * self.RECORD)
                 self.assertNotEqual(on_cpu[0], on_cpu[1])
                 self.assertEqual(on_gpu, on_cpu)
+                self.assertEqual(results, wanted)
 
     def test_begun_by_another(self):
         """By winnow trace, between two operations."""
