@@ -11,12 +11,10 @@
 
 #include "bitmap/why.h"
 
-/* -EIO. `device` below 0: of none. */
+/* -EIO. */
 static inline int cuda_failed(struct why *why, const char *call, int device, cudaError_t err)
 {
 	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
-	if (device < 0)
-		return why_set(why, -EIO, "%s: %s", call, cudaGetErrorString(err));
 	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
 }
 
@@ -38,13 +36,15 @@ struct cuda_visit {
 
 /*
  * Switch the thread to a GPU and to relaxed capture mode. In the other modes, while another thread
- * captures a graph, even a query fails and invalidates the capture. A thread of ours does not leave:
- * going back might create a context where it was.
+ * captures a graph, even a query fails and invalidates the capture. A thread of ours, with NULL, does
+ * not leave: going back might create a context where it was.
  */
 static inline int cuda_enter(int device, struct cuda_visit *before, struct why *why)
 {
+	struct cuda_visit ignored = {0};
 	int err = 0;
 
+	before = before != NULL ? before : &ignored;
 	*before = (struct cuda_visit){.device = device, .mode = cudaStreamCaptureModeRelaxed};
 	TRY_CUDA(err, device, cudaGetDevice, (&before->device));
 	if (before->device != device)
@@ -53,14 +53,6 @@ static inline int cuda_enter(int device, struct cuda_visit *before, struct why *
 	if (err == 0)
 		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;
-}
-
-/* The same for a thread of ours, which stays where it was last. */
-static inline int cuda_stay(int device, struct why *why)
-{
-	struct cuda_visit ignored;
-
-	return cuda_enter(device, &ignored, why);
 }
 
 static inline void cuda_leave(struct cuda_visit *before)

@@ -47,7 +47,7 @@ static int locate(const void *memory, int *device, struct why *why)
 	static atomic_bool there;
 	struct cudaPointerAttributes found;
 	cudaError_t state = cudaSuccess;
-	int count = 0, current = -1, err = 0;
+	int count = 0, current = 0, err = 0;
 
 	/* Once a GPU has been found, an error here means that a GPU has failed since. */
 	if (!atomic_load(&there))
@@ -55,12 +55,8 @@ static int locate(const void *memory, int *device, struct why *why)
 	if (!atomic_load(&there) && (state != cudaSuccess || count == 0))
 		return no_device(why, state != cudaSuccess ? state : cudaErrorNoDevice);
 	atomic_store(&there, true);
-	TRY_CUDA(err, -1, cudaGetDevice, (&current));
-	if (err == 0 && memory == NULL)
-		*device = current;
-	if (err != 0 || memory == NULL)
-		return err;
 	/* Fails mostly for what was done before, on the thread's GPU. */
+	(void)cudaGetDevice(&current);
 	TRY_CUDA(err, current, cudaPointerGetAttributes, (&found, memory));
 	if (err != 0)
 		return err;
@@ -89,20 +85,6 @@ static int refuse_capture(int device, cudaStream_t stream, struct why *why)
 	return err;
 }
 
-static int record(int device, cudaEvent_t event, cudaStream_t stream, struct why *why)
-{
-	cudaError_t state = cudaEventRecord(event, stream);
-	int err = 0;
-
-	if (state != cudaErrorInvalidResourceHandle) {
-		TRY_CUDA_AS(err, device, "cudaEventRecord", state);
-		return err;
-	}
-	(void)cudaGetLastError();
-	return why_set(why, -EINVAL, "the buffers are on GPU %d, and the stream is on another GPU",
-	               device);
-}
-
 static void unmark(struct gpu_mark *mark)
 {
 	if (mark != NULL)
@@ -114,6 +96,7 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
 {
 	struct cuda_visit before;
 	cudaEvent_t event = NULL;
+	cudaError_t state = cudaSuccess;
 	int err = cuda_enter(device, &before, why);
 
 	if (err != 0)
@@ -121,7 +104,12 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
 	err = refuse_capture(device, stream, why);
 	TRY_CUDA(err, device, cudaEventCreateWithFlags, (&event, cudaEventDisableTiming));
 	if (err == 0)
-		err = record(device, event, stream, why);
+		state = cudaEventRecord(event, stream);
+	TRY_CUDA_AS(err, device, "cudaEventRecord", state);
+	if (state == cudaErrorInvalidResourceHandle)
+		err = why_set(why, -EINVAL,
+		              "the buffers are on GPU %d, and the stream is on another GPU",
+		              device);
 	if (err == 0)
 		*out = (struct gpu_mark *)(void *)event;
 	else if (event != NULL)
@@ -206,7 +194,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 
 static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 {
-	int err = cuda_stay(gpu->device, why);
+	int err = cuda_enter(gpu->device, NULL, why);
 	cudaError_t state = err == 0 ? cudaEventQuery((cudaEvent_t)(void *)mark) : cudaSuccess;
 
 	if (state == cudaErrorNotReady)
@@ -217,7 +205,7 @@ static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 
 static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 {
-	int err = cuda_stay(gpu->device, why);
+	int err = cuda_enter(gpu->device, NULL, why);
 
 	if (what->clear != NULL)
 		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
@@ -229,7 +217,7 @@ static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 
 static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 {
-	int err = cuda_stay(gpu->device, why);
+	int err = cuda_enter(gpu->device, NULL, why);
 
 	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
 	            cuda_copy(what, GPU_BUS_CTAS, gpu->stream[what->out ? OUT : IN]));
@@ -253,16 +241,14 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 	return err;
 }
 
+/* Once a kernel has failed, all calls do. */
 static int check(struct gpu *gpu, struct why *why)
 {
-	int err = cuda_stay(gpu->device, why);
+	int err = cuda_enter(gpu->device, NULL, why);
+	cudaError_t state = err == 0 ? cudaStreamQuery(gpu->stream[SCANS]) : cudaErrorNotReady;
 
-	for (int i = 0; i < STREAMS; i++) {
-		cudaError_t state = err == 0 ? cudaStreamQuery(gpu->stream[i]) : cudaErrorNotReady;
-
-		if (state != cudaErrorNotReady)
-			TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
-	}
+	if (state != cudaErrorNotReady)
+		TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
 	return err;
 }
 

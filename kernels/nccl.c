@@ -22,16 +22,11 @@
 
 #define NCCL_OLDEST 21800 /* ncclCommSplit */
 
-/* One GPU of this process. */
-struct node_gpu {
-	int device;
-	ncclComm_t comm;
-	cudaStream_t stream;
-};
-
+/* Arrays are [setup.count], as setup.devices is. */
 struct node_gpus {
 	struct node_setup setup;
-	struct node_gpu gpu[NODE_GPUS_MAX]; /* [setup.count] */
+	ncclComm_t comm[NODE_GPUS_MAX];
+	cudaStream_t stream[NODE_GPUS_MAX];
 };
 
 /* ---- NCCL's functions, loaded at run time ---- */
@@ -51,12 +46,10 @@ static struct why nccl_why; /* why it is not open; "": it is */
 /* NCCL says no more than that CUDA failed; after most failures every call of CUDA's says how. */
 static int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result)
 {
-	cudaError_t err = cudaSuccess;
+	cudaError_t err = result == ncclUnhandledCudaError ? cudaSetDevice(device) : cudaSuccess;
 
-	if (result == ncclUnhandledCudaError && cudaSetDevice(device) == cudaSuccess)
+	if (result == ncclUnhandledCudaError && err == cudaSuccess)
 		err = cudaFree(NULL);
-	else if (result == ncclUnhandledCudaError)
-		err = cudaPeekAtLastError();
 	if (err != cudaSuccess)
 		return cuda_failed(why, call, device, err);
 	(void)cudaGetLastError();
@@ -126,7 +119,7 @@ static int group_end(const struct node_gpus *gpus, int err, struct why *explaine
 	struct why ignored, *why = err == 0 ? explained : &ignored;
 	int end = 0;
 
-	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
+	TRY_NCCL(end, gpus->setup.devices[0], GroupEnd, ());
 	return err != 0 ? err : end;
 }
 
@@ -135,57 +128,48 @@ static int open_all(struct node_gpus *gpus, struct why *why)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId unique;
-	int err = cuda_stay(gpus->gpu[0].device, why);
+	int err = cuda_enter(gpus->setup.devices[0], NULL, why);
 
 	config.blocking = 0;
 	memcpy(&unique, gpus->setup.id, NODE_ID_BYTES);
-	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
+	TRY_NCCL(err, gpus->setup.devices[0], GroupStart, ());
 	if (err != 0)
 		return err;
 	for (uint32_t i = 0; i < gpus->setup.count; i++) {
-		struct node_gpu *gpu = &gpus->gpu[i];
+		const int device = gpus->setup.devices[i];
 
-		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-		TRY_CUDA(err, gpu->device, cudaStreamCreateWithFlags,
-		         (&gpu->stream, cudaStreamNonBlocking));
-		TRY_NCCL(err, gpu->device, CommInitRankConfig,
-		         (&gpu->comm, (int)gpus->setup.world, unique, (int)(gpus->setup.rank + i),
-		          &config));
+		TRY_CUDA(err, device, cudaSetDevice, (device));
+		TRY_CUDA(err, device, cudaStreamCreateWithFlags,
+		         (&gpus->stream[i], cudaStreamNonBlocking));
+		TRY_NCCL(err, device, CommInitRankConfig,
+		         (&gpus->comm[i], (int)gpus->setup.world, unique,
+		          (int)(gpus->setup.rank + i), &config));
 	}
 	return group_end(gpus, err, why);
 }
 
 /*
- * Abort all in one group, which NCCL supports from 2.22 on. Aborting one alone may wait for all
- * work of its GPU, and so for ever for another communicator's.
+ * To finalize would be to wait for ranks that are dead. Abort all in one group, which NCCL supports
+ * from 2.22 on: aborting one alone may wait for all work of its GPU, and so for ever for another
+ * communicator's.
  */
-static void abort_comms(struct node_gpus *gpus)
-{
-	(void)nccl.GroupStart();
-	for (uint32_t i = 0; i < gpus->setup.count; i++) {
-		if (gpus->gpu[i].comm != NULL)
-			(void)nccl.CommAbort(gpus->gpu[i].comm);
-		gpus->gpu[i].comm = NULL;
-	}
-	(void)nccl.GroupEnd();
-	(void)cudaGetLastError();
-}
-
-/* Nothing is under way, so there is nothing to finalize: that would wait for ranks that are dead. */
 static void close_gpus(struct node_gpus *gpus)
 {
 	struct cuda_visit before;
 	struct why why;
+	const bool entered = cuda_enter(gpus->setup.devices[0], &before, &why) == 0;
 
-	if (cuda_enter(gpus->gpu[0].device, &before, &why) == 0) {
-		abort_comms(gpus);
-		for (uint32_t i = 0; i < gpus->setup.count; i++) {
-			(void)cudaSetDevice(gpus->gpu[i].device);
-			if (gpus->gpu[i].stream != NULL)
-				(void)cudaStreamDestroy(gpus->gpu[i].stream);
-		}
+	(void)nccl.GroupStart();
+	for (uint32_t i = 0; i < gpus->setup.count; i++)
+		if (gpus->comm[i] != NULL)
+			(void)nccl.CommAbort(gpus->comm[i]);
+	(void)nccl.GroupEnd();
+	for (uint32_t i = 0; i < gpus->setup.count; i++)
+		if (gpus->stream[i] != NULL && cudaSetDevice(gpus->setup.devices[i]) == cudaSuccess)
+			(void)cudaStreamDestroy(gpus->stream[i]);
+	(void)cudaGetLastError();
+	if (entered)
 		cuda_leave(&before);
-	}
 	free(gpus);
 }
 
@@ -200,8 +184,6 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 	if (gpus == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	gpus->setup = *setup;
-	for (uint32_t i = 0; i < setup->count; i++)
-		gpus->gpu[i].device = setup->devices[i];
 	err = open_all(gpus, why);
 	if (err == 0)
 		*out = gpus;
@@ -226,7 +208,9 @@ static const ncclRedOp_t ops[] = {
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
                     bool scatter, struct why *why)
 {
-	struct node_gpu *gpu = &gpus->gpu[index];
+	const int device = gpus->setup.devices[index];
+	ncclComm_t comm = gpus->comm[index];
+	cudaStream_t stream = gpus->stream[index];
 	const uint64_t each =
 		node_share(task->count, task->block_elems, gpus->setup.world, 0).count;
 	const uint64_t rest = task->count - each * gpus->setup.world;
@@ -240,33 +224,29 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 	int last = (int)gpus->setup.world - 1, err = 0;
 
 	if (scatter) {
-		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
-		         (gpu->stream, (cudaEvent_t)(void *)task->marks[index], 0));
+		TRY_CUDA(err, device, cudaSetDevice, (device));
+		TRY_CUDA(err, device, cudaStreamWaitEvent,
+		         (stream, (cudaEvent_t)(void *)task->marks[index], 0));
 	}
 	if (scatter && each > 0)
-		TRY_NCCL(err, gpu->device, ReduceScatter,
-		         (send, own, each, type, op, gpu->comm, gpu->stream));
+		TRY_NCCL(err, device, ReduceScatter, (send, own, each, type, op, comm, stream));
 	if (scatter && rest > 0)
-		TRY_NCCL(err, gpu->device, Reduce,
-		         (send + rest_at, recv + rest_at, rest, type, op, last, gpu->comm,
-		          gpu->stream));
+		TRY_NCCL(err, device, Reduce,
+		         (send + rest_at, recv + rest_at, rest, type, op, last, comm, stream));
 	if (!scatter && each > 0)
-		TRY_NCCL(err, gpu->device, AllGather,
-		         (own, recv, each, type, gpu->comm, gpu->stream));
+		TRY_NCCL(err, device, AllGather, (own, recv, each, type, comm, stream));
 	if (!scatter && rest > 0)
-		TRY_NCCL(
-			err, gpu->device, Broadcast,
-			(recv + rest_at, recv + rest_at, rest, type, last, gpu->comm, gpu->stream));
+		TRY_NCCL(err, device, Broadcast,
+		         (recv + rest_at, recv + rest_at, rest, type, last, comm, stream));
 	return err;
 }
 
 /* For all GPUs of this process at once, as NCCL wants it. */
 static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
 {
-	int err = cuda_stay(gpus->gpu[0].device, why);
+	int err = cuda_enter(gpus->setup.devices[0], NULL, why);
 
-	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
+	TRY_NCCL(err, gpus->setup.devices[0], GroupStart, ());
 	if (err != 0)
 		return err;
 	for (uint32_t i = 0; i < gpus->setup.count && err == 0; i++)
@@ -276,25 +256,26 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 
 static void *stream_of(struct node_gpus *gpus, uint32_t index)
 {
-	return gpus->gpu[index].stream;
+	return gpus->stream[index];
 }
 
 /* ---- looking ---- */
 
-static int look_gpu(const struct node_gpu *gpu, struct why *why)
+static int look_gpu(const struct node_gpus *gpus, uint32_t index, struct why *why)
 {
+	const int device = gpus->setup.devices[index];
 	ncclResult_t result = ncclSuccess;
 	cudaError_t state = cudaSuccess;
 	int err = 0;
 
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+	TRY_CUDA(err, device, cudaSetDevice, (device));
 	if (err == 0)
-		state = cudaStreamQuery(gpu->stream);
+		state = cudaStreamQuery(gpus->stream[index]);
 	if (state != cudaErrorNotReady)
-		TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
-	TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
+		TRY_CUDA_AS(err, device, "cudaStreamQuery", state);
+	TRY_NCCL(err, device, CommGetAsyncError, (gpus->comm[index], &result));
 	if (err == 0 && result != ncclSuccess && result != ncclInProgress)
-		err = nccl_failed(why, "ncclCommGetAsyncError", gpu->device, result);
+		err = nccl_failed(why, "ncclCommGetAsyncError", device, result);
 	if (err != 0)
 		return err;
 	return result == ncclInProgress     ? NODE_SETTLES
@@ -304,10 +285,10 @@ static int look_gpu(const struct node_gpu *gpu, struct why *why)
 
 static int look(struct node_gpus *gpus, struct why *why)
 {
-	int state = cuda_stay(gpus->gpu[0].device, why);
+	int state = cuda_enter(gpus->setup.devices[0], NULL, why);
 
 	for (uint32_t i = 0; i < gpus->setup.count && state >= 0; i++) {
-		int one = look_gpu(&gpus->gpu[i], why);
+		int one = look_gpu(gpus, i, why);
 
 		state = one < 0 || one > state ? one : state;
 	}
@@ -320,7 +301,6 @@ const struct node_calls nccl_node = {
 	.step = step,
 	.stream = stream_of,
 	.look = look,
-	.abort = abort_comms,
 	.close = close_gpus,
 };
 

@@ -12,7 +12,7 @@
  * with the first node.
  *
  * Functions that can fail return 0 or: -ENOENT, there is no NCCL; -ENOMEM; -EIO, NCCL, a GPU or its
- * driver failed. They explain it in `why` with call and GPU. After -EIO there is only abort() and close().
+ * driver failed. They explain it in `why` with call and GPU. After -EIO there is only close().
  *
  * One thread calls open(), step() and look(), and stays on a GPU of the node. All processes of a node
  * make the same calls of step() in the same order.
@@ -88,9 +88,8 @@ struct node_calls {
 	/* An enum node_state, of all GPUs the highest; or -EIO. */
 	int (*look)(struct node_gpus *gpus, struct why *why);
 
-	/* Abort NCCL's work and its communicators. */
-	void (*abort)(struct node_gpus *gpus);
-	void (*close)(struct node_gpus *gpus); /* when no work is under way, or after abort() */
+	/* Aborts what is under way. */
+	void (*close)(struct node_gpus *gpus);
 };
 
 extern const struct node_calls nccl_node;

@@ -1,62 +1,185 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* node.c - operations of a node's GPUs: winnow.h's calls */
+/* node.c - the GPUs of a node as one worker: winnow.h's calls */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/node/node_impl.h"
 
-/* ---- arguments ---- */
-
-/* NCCL would find out too late. */
-static int check_places(const struct winnow_node *node, const struct node_op *op, struct why *why)
+/* NCCL's part of the plugin. */
+static int plugin(const struct gpu_calls **gpu, struct why *why)
 {
-	int found, err = 0;
+	int err = comm_gpu_calls(gpu, why);
 
-	for (uint32_t i = 0; i < 2 * node->setup.count && err == 0 && op->task.count > 0; i++) {
-		const bool send = i % 2 == 0;
-
-		err = node->gpu->locate(send ? op->task.send[i / 2] : op->task.recv[i / 2], &found,
-		                        why);
-		if (err != 0 || found == node->setup.devices[i / 2])
-			continue;
-		err = why_set(why, -EINVAL, "%s[%u] is on GPU %d, not on GPU %d",
-		              send ? "send" : "recv", i / 2, found, node->setup.devices[i / 2]);
-	}
+	if (err == 0 && (*gpu)->node == NULL)
+		err = why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");
 	return err;
 }
 
-/* A GPU that fails in a call ends the node, as it would later. A caller's mistake does no harm. */
-static int answer(struct winnow_node *node, int err, const struct why *why)
+int winnow_node_id_make(struct winnow_node_id *out)
 {
-	if (err == -EIO)
-		node_fail(node, WINNOW_ERR_GPU, why->text);
-	return comm_gpu_result(NULL, err, why);
+	const struct gpu_calls *gpu;
+	struct why why;
+	int err = plugin(&gpu, &why);
+
+	if (err == 0)
+		err = gpu->node->id(out->bytes, &why);
+	return comm_gpu_result(NULL, err, &why);
 }
 
-static int check_arguments(struct winnow_node *node, const struct node_op *op)
+/* ---- making ---- */
+
+static const char *wrong_config(const struct winnow_node_config *config)
 {
-	const struct node_task *task = &op->task;
-	struct why why;
-	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count, true);
+	if (config->local_world == 0 || config->local_world > NODE_GPUS_MAX)
+		return "local_world is the number of GPUs of this node: 1 to 64";
+	if (config->gpu_count != 1 && config->gpu_count != config->local_world)
+		return "gpu_count is 1, or local_world: a process has one GPU of the node, or all";
+	if (config->local_rank >= config->local_world ||
+	    config->local_rank % config->gpu_count != 0)
+		return "local_rank is 0 to local_world - 1; 0 in a process with all GPUs";
+	if (config->gpus == NULL)
+		return "gpus is NULL: which GPUs are this process's?";
+	/* Leave room for the longest suffix of a node's jobs, ".g64-63". */
+	if (config->config->job == NULL || strlen(config->config->job) > CONTROL_NAME_BYTES - 8)
+		return "the name of a job with several GPUs in a node has at most 57 characters";
+	return NULL;
+}
 
-	for (uint32_t i = 0; i < node->setup.count && wrong == NULL; i++) {
-		struct allreduce each = {
-			.send = task->send[i],
-			.recv = task->recv[i],
-			.count = task->count,
-			.dtype = (uint8_t)task->dtype,
-			.reduction = (uint8_t)task->reduction,
-		};
+static int join(struct winnow_node *node, const struct winnow_node_config *config,
+                const char *suffix, uint32_t rank, uint32_t world, struct winnow_comm **out)
+{
+	struct winnow_config each = *config->config;
+	char job[2 * CONTROL_NAME_BYTES];
 
-		wrong = comm_wrong_argument(&each, &op->options);
+	snprintf(job, sizeof(job), "%s.g%u%s", each.job, node->setup.world, suffix);
+	each.job = job;
+	each.rank = rank;
+	each.world = world;
+	return winnow_comm_create(&each, out);
+}
+
+/*
+ * The guard comes first, so that a process that fails later does not keep the others waiting. All nodes
+ * join the shares' jobs in ascending order, because each join waits for all nodes.
+ */
+static int join_all(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	const struct node_setup *setup = &node->setup;
+	uint32_t nodes = config->config->world, node_rank = config->config->rank;
+	int result = WINNOW_OK;
+
+	if (setup->count < setup->world)
+		result = join(node, config, "", node_rank * setup->world + setup->rank,
+		              nodes * setup->world, &node->comms[0]);
+	for (uint32_t i = 0; i < setup->count && result == WINNOW_OK; i++) {
+		char suffix[16];
+
+		snprintf(suffix, sizeof(suffix), "-%u", setup->rank + i);
+		result = join(node, config, suffix, node_rank, nodes, &node->comms[1 + i]);
+		if (result == WINNOW_OK)
+			result = comm_gpu_open(node_share_comm(node, i), setup->devices[i]);
 	}
-	if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
-		wrong = "averages of integers are not supported: each node would truncate its own";
+	return result;
+}
+
+/* Wait until it has opened NCCL. If another process failed first, its error is the cause. */
+static int start_thread(struct winnow_node *node)
+{
+	node->due_us = clock_us() + (uint64_t)node->config.join_timeout_ms * 1000;
+	node->thread_started = comm_thread_start(&node->thread, node_run, node) == 0;
+	if (!node->thread_started)
+		return comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
+	pthread_mutex_lock(&node->lock);
+	while (!node->open)
+		pthread_cond_wait(&node->changed, &node->lock);
+	pthread_mutex_unlock(&node->lock);
+	return winnow_node_check(node);
+}
+
+static void init(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	node->pid = getpid();
+	node->setup.world = config->local_world;
+	node->setup.rank = config->local_rank;
+	node->setup.count = config->gpu_count;
+	memcpy(node->setup.id, config->id.bytes, sizeof(node->setup.id));
+	memcpy(node->setup.devices, config->gpus, config->gpu_count * sizeof(config->gpus[0]));
+	node->config = *config->config;
+	node->stop_by_us = UINT64_MAX;
+	STAILQ_INIT(&node->queue);
+	pthread_mutex_init(&node->lock, NULL);
+	comm_cond_init(&node->changed);
+}
+
+int winnow_node_create(const struct winnow_node_config *config, struct winnow_node **out)
+{
+	const char *wrong = wrong_config(config);
+	const struct gpu_calls *gpu;
+	struct winnow_node *node;
+	struct why why;
+	int result;
+
+	*out = NULL;
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return answer(node, check_places(node, op, &why), &why);
+	result = comm_gpu_result(NULL, plugin(&gpu, &why), &why);
+	if (result != WINNOW_OK)
+		return result;
+	node = calloc(1, sizeof(*node));
+	if (node == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	node->gpu = gpu;
+	init(node, config);
+	result = join_all(node, config);
+	if (result == WINNOW_OK)
+		result = start_thread(node);
+	if (result == WINNOW_OK) {
+		*out = node;
+		return WINNOW_OK;
+	}
+	why_set(&why, 0, "%s", winnow_last_error());
+	node_fail(node, result, why.text);
+	winnow_node_destroy(node);
+	return comm_fail(result, why.text);
+}
+
+/* ---- ending ---- */
+
+void winnow_node_exit(int status, void *node)
+{
+	struct winnow_node *ours = node;
+	char why[64];
+
+	if (ours == NULL || ours->pid != getpid())
+		return;
+	snprintf(why, sizeof(why), "it ended with exit status %d", status);
+	if (status != 0)
+		winnow_node_abort(ours, why);
+	winnow_node_destroy(ours);
+}
+
+void winnow_node_destroy(struct winnow_node *node)
+{
+	if (node == NULL || node->pid != getpid())
+		return; /* in a fork's child, where the thread does not exist */
+	if (node->thread_started) {
+		pthread_mutex_lock(&node->lock);
+		node->stop_by_us = clock_us() + COMM_LEAVE_US;
+		pthread_cond_broadcast(&node->changed);
+		pthread_mutex_unlock(&node->lock);
+		pthread_join(node->thread, NULL);
+	}
+	for (uint32_t i = 0; i <= node->setup.count; i++)
+		winnow_comm_destroy(node->comms[node->setup.count - i]); /* the guard at last */
+	if (node->gpus != NULL)
+		node->gpu->node->close(node->gpus);
+	pthread_mutex_destroy(&node->lock);
+	pthread_cond_destroy(&node->changed);
+	free(node);
 }
 
 /* ---- submitting ---- */
@@ -73,23 +196,46 @@ static int copy_segments(struct node_op *op, const struct winnow_segment *segmen
 	return WINNOW_OK;
 }
 
-static int mark_streams(struct winnow_node *node, struct node_op *op, void *const streams[])
+/*
+ * Check the arguments, also whether the buffers are on their GPUs, because NCCL would find out too
+ * late; and mark the streams. A GPU that fails here ends the node, as it would later. A caller's
+ * mistake does no harm.
+ */
+static int prepare(struct winnow_node *node, struct node_op *op, void *const streams[])
 {
+	struct node_task *task = &op->task;
+	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count, true);
 	struct why why;
 	int err = 0;
 
-	for (uint32_t i = 0; i < node->setup.count && err == 0; i++)
-		err = node->gpu->mark(node->setup.devices[i], streams[i], &op->task.marks[i], &why);
-	return answer(node, err, &why);
-}
+	for (uint32_t i = 0; i < node->setup.count && wrong == NULL && err == 0; i++) {
+		struct allreduce each = {
+			.send = task->send[i],
+			.recv = task->recv[i],
+			.count = task->count,
+			.dtype = (uint8_t)task->dtype,
+			.reduction = (uint8_t)task->reduction,
+		};
+		const int wanted = node->setup.devices[i];
+		int found = wanted;
 
-static void queue(struct winnow_node *node, struct node_op *op)
-{
-	pthread_mutex_lock(&node->lock);
-	*node->end = op;
-	node->end = &op->next;
-	pthread_cond_broadcast(&node->changed);
-	pthread_mutex_unlock(&node->lock);
+		wrong = comm_wrong_argument(&each, &op->options);
+		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
+			wrong = "averages of integers are not supported: each node would truncate "
+				"its own";
+		if (wrong == NULL && task->count > 0)
+			err = comm_gpu_find(node->gpu, &each, &found, &why);
+		if (err == 0 && found != wanted)
+			err = why_set(&why, -EINVAL,
+			              "send[%u] and recv[%u] are on GPU %d, not on GPU %d", i, i,
+			              found, wanted);
+		if (wrong == NULL && err == 0)
+			err = node->gpu->mark(wanted, streams[i], &task->marks[i], &why);
+	}
+	if (err == -EIO)
+		node_fail(node, WINNOW_ERR_GPU, why.text);
+	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
+	                     : comm_gpu_result(NULL, err, &why);
 }
 
 int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
@@ -114,17 +260,15 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
 		.count = count,
 		.dtype = (enum dtype)dtype,
 		.reduction = (enum reduction)op,
-		.block_elems = made->options.block != 0 ? made->options.block : node->block,
+		.block_elems = made->options.block != 0 ? made->options.block : node->config.block,
 	};
 	memcpy(made->task.send, send, node->setup.count * sizeof(send[0]));
 	memcpy(made->task.recv, recv, node->setup.count * sizeof(recv[0]));
 	result = copy_segments(made, segments, segment_count);
 	if (result == WINNOW_OK)
-		result = check_arguments(node, made);
-	if (result == WINNOW_OK)
 		result = winnow_node_check(node);
 	if (result == WINNOW_OK)
-		result = mark_streams(node, made, streams);
+		result = prepare(node, made, streams);
 	if (result == WINNOW_OK) {
 		made->request = comm_request_new(node_share_comm(node, 0));
 		if (made->request == NULL)
@@ -135,7 +279,10 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
 		return result;
 	}
 	*request = made->request;
-	queue(node, made);
+	pthread_mutex_lock(&node->lock);
+	STAILQ_INSERT_TAIL(&node->queue, made, next);
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
 	return WINNOW_OK;
 }
 
@@ -152,8 +299,6 @@ int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t
 	winnow_request_free(&request);
 	return result;
 }
-
-/* ---- waiting ---- */
 
 void winnow_node_abort(struct winnow_node *node, const char *text)
 {

@@ -2,26 +2,20 @@
 /*
  * node_impl.h - the GPUs of a node as one worker; private to node*.c
  *
- * node.c       operations: winnow.h's calls
- * node_life.c  making and ending a node
- * node_run.c   the thread that owns NCCL: inside the node, across nodes, inside the node again
- *
- * The first two call the third.
+ * node.c      winnow.h's calls
+ * node_run.c  the thread that owns NCCL: inside the node, across nodes, inside the node again
  *
  * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a
  * node has several processes, one more job, the guard, connects all GPUs of all nodes and reduces
  * nothing. It is there because an aggregator notices a dead process, and NCCL does not.
  *
- * All processes make the same NCCL calls in the same order: operation by operation, and within one
- * operation in an order that depends on its size alone. A process gathers only when its own share
- * has arrived. So if one share fails, every gather waits until NCCL is aborted, and no process
- * takes incomplete data for a result.
+ * A process gathers only when its own share has arrived. So if one share fails, every gather waits
+ * until NCCL is aborted, and no process takes incomplete data for a result.
  */
 #ifndef CLIENT_NODE_IMPL_H
 #define CLIENT_NODE_IMPL_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "client/comm/comm.h"
 #include "kernels/gpu.h"
@@ -35,7 +29,7 @@ struct node_op {
 	struct winnow_segment
 		*segments; /* [segment_count], then as many of a share; owned; or NULL */
 	uint32_t segment_count;
-	struct node_op *next; /* in the queue */
+	STAILQ_ENTRY(node_op) next; /* in the queue */
 };
 
 struct winnow_node {
@@ -44,23 +38,21 @@ struct winnow_node {
 	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
 	struct winnow_comm *comms[1 + NODE_GPUS_MAX];
-	uint32_t block; /* the communicators' default */
-	uint64_t timeout_us;
+	struct winnow_config config; /* the communicators'; its texts are gone */
 	pthread_t thread;
 	bool thread_started;
 
 	/* Used by the thread only. */
 	struct node_gpus *gpus; /* NULL: NCCL is not open */
 	uint64_t watch_due_us;
-	uint64_t due_us;             /* by when what is under way must be over */
-	const volatile int *give_up; /* the caller's flag while the node opens; or NULL */
+	uint64_t due_us; /* by when what is under way must be over */
 	struct winnow_request *under_way[2][NODE_GPUS_MAX]; /* shares of two chunks */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool open;                    /* NCCL is, or has failed */
-	bool stop, over;              /* the thread is to end; it has */
-	struct node_op *first, **end; /* the queue */
+	bool open;                   /* NCCL is, or has failed */
+	_Atomic uint64_t stop_by_us; /* by then the thread must end; UINT64_MAX: it need not */
+	STAILQ_HEAD(node_queue, node_op) queue;
 };
 
 static inline struct winnow_comm *node_share_comm(const struct winnow_node *node, uint32_t index)

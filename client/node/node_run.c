@@ -70,9 +70,10 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 	                result == WINNOW_OK && err < 0 ? comm_gpu_result(NULL, err, why) : result);
 }
 
-/* Now and then check communicators, NCCL and the time limit. */
+/* Now and then check communicators, NCCL and the time limits. */
 static bool watch(struct winnow_node *node)
 {
+	const volatile int *give_up = node->config.give_up;
 	uint64_t now_us = clock_us();
 	struct why why;
 	int err;
@@ -80,8 +81,10 @@ static bool watch(struct winnow_node *node)
 	if (now_us < node->watch_due_us)
 		return true;
 	node->watch_due_us = now_us + WATCH_US;
+	if (now_us > node->stop_by_us)
+		winnow_node_abort(node, "a node was destroyed while it had work");
 	err = node->gpu->node->look(node->gpus, &why);
-	if (err >= 0 && (now_us > node->due_us || (node->give_up != NULL && *node->give_up != 0)))
+	if (err >= 0 && (now_us > node->due_us || (give_up != NULL && *give_up != 0)))
 		err = why_set(&why, -ECANCELED, "the node's other GPUs did not come in time");
 	return well(node, err, &why);
 }
@@ -142,20 +145,9 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 }
 
 /*
- * Nodes that disagree on a tensor's size might still have a chunk of the same size. So each chunk says
- * what tensor it is of.
+ * Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. Nodes
+ * that disagree on a tensor's size might still have a chunk of the same size, so each says what size.
  */
-static uint64_t tensor_hash(const struct node_task *task)
-{
-	const uint64_t what[] = {task->count, task->dtype, task->reduction, task->block_elems};
-	uint64_t hash = GEOMETRY_HASH_FIRST;
-
-	for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++)
-		hash = geometry_hash(hash, what[i]);
-	return hash;
-}
-
-/* Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. */
 static int reduce_share(struct winnow_node *node, uint32_t index, const struct node_op *op,
                         const struct node_task *chunk, uint64_t tag, struct winnow_request **out)
 {
@@ -165,7 +157,7 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	struct winnow_segment *segments = NULL;
 	struct allreduce tensor = {.count = share.count,
 	                           .tag = tag,
-	                           .agreed = tensor_hash(&op->task),
+	                           .agreed = op->task.count,
 	                           .access = &array_access,
 	                           .dtype = (uint8_t)chunk->dtype,
 	                           .reduction = (uint8_t)chunk->reduction};
@@ -270,7 +262,7 @@ static bool perform(struct winnow_node *node, struct node_op *op)
 	uint32_t chunks = chunk_count(node, &op->task);
 	bool going = true;
 
-	node->due_us = clock_us() + node->timeout_us;
+	node->due_us = clock_us() + (uint64_t)node->config.timeout_ms * 1000;
 	for (uint32_t i = 0; i <= chunks && going; i++) {
 		going = i == chunks || scatter(node, op, i, chunks);
 		if (going && i > 0)
@@ -289,15 +281,16 @@ static bool open_gpus(struct winnow_node *node)
 	bool going = well(node, err, &why) && await(node, NODE_IDLE);
 
 	node->due_us = UINT64_MAX;
-	node->give_up = NULL;
+	node->config.give_up = NULL; /* it was for this */
 	return going;
 }
 
-/* Abort NCCL, then wait for the shares, whose communicators have ended. */
+/* Wait for the shares, whose communicators have ended, without NCCL. */
 static void give_up(struct winnow_node *node)
 {
 	if (node->gpus != NULL)
-		node->gpu->node->abort(node->gpus);
+		node->gpu->node->close(node->gpus);
+	node->gpus = NULL;
 	for (uint32_t i = 0; i < 2 * node->setup.count; i++) {
 		struct winnow_request **share =
 			&node->under_way[i / node->setup.count][i % node->setup.count];
@@ -311,25 +304,17 @@ static void give_up(struct winnow_node *node)
 /* The next operation, NULL if none has come within IDLE_US. False: the node is to end. */
 static bool next(struct winnow_node *node, struct node_op **out)
 {
-	struct node_op *op;
-	bool end;
+	bool stop;
 
 	pthread_mutex_lock(&node->lock);
-	if (node->first == NULL && !node->stop)
+	if (STAILQ_EMPTY(&node->queue) && node->stop_by_us == UINT64_MAX)
 		(void)comm_cond_wait(&node->changed, &node->lock, clock_us() + IDLE_US);
-	op = node->first;
-	end = op == NULL && node->stop;
-	if (op != NULL)
-		node->first = op->next;
-	if (node->first == NULL)
-		node->end = &node->first;
-	if (end) {
-		node->over = true;
-		pthread_cond_broadcast(&node->changed);
-	}
+	stop = node->stop_by_us != UINT64_MAX;
+	*out = STAILQ_FIRST(&node->queue);
+	if (*out != NULL)
+		STAILQ_REMOVE_HEAD(&node->queue, next);
 	pthread_mutex_unlock(&node->lock);
-	*out = op;
-	return !end;
+	return *out != NULL || !stop;
 }
 
 void *node_run(void *context)

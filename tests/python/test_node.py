@@ -296,7 +296,7 @@ class Results(unittest.TestCase):
                     "stream is not a list of 1",
                     "want one of sum, avg, min, max, prod",
                     "averages of integers",
-                    f"send[0] is on GPU {1 - own}, not on GPU {own}",
+                    f"send[0] and recv[0] are on GPU {1 - own}, not on GPU {own}",
                 ),
             ):
                 self.assertIn(want, str(text))

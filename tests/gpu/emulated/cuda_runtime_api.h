@@ -100,7 +100,6 @@ cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDriverGetVersion(int *version);
 
 cudaError_t cudaGetLastError(void);
-cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);

@@ -219,11 +219,6 @@ cudaError_t cudaGetLastError(void)
 	return error;
 }
 
-cudaError_t cudaPeekAtLastError(void)
-{
-	return last_error;
-}
-
 /* ---- devices ---- */
 
 static bool is_device(int device)
