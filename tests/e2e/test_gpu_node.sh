@@ -105,6 +105,11 @@ node_each n0 0 1 2 job=marks seed=59 ops=60
 for i in 0 1; do expect n0-$i 20 1 'cudaEventCreateWithFlags on GPU 0'; done
 fault=""
 
+# A process that ends a node with work leaves after a while, and says so.
+for i in 0 1; do EMULATED_CUDA_DEVICES=1 start "n0-$i" "$worker" "aggregators=$HOST:$PORT" job=abandoned world=1 gpus=2 "local=$i" "id=$tmp/abandoned" ops=0 "abandon=$i"; done
+expect n0-1 20 0
+expect n0-0 20 1 'a node was destroyed while it had work'
+
 # Who cannot even begin does not keep the others waiting.
 WINNOW_NCCL=/nowhere/libnccl.so.2 node_all n0 0 1 2 job=missing
 expect n0 10 1 'cannot open NCCL: /nowhere/libnccl.so.2'

@@ -11,6 +11,7 @@
  *     most=65536   largest number of elements in a tensor
  *     load=0       bytes of other work in a stream before each operation
  *     density=0.1 count= block=   only f32 sums of `count`, with this share of blocks on each GPU
+ *     abandon=1    a node is destroyed while its operation waits for a late stream
  *     capture=1    a captured stream must be refused; then operations
  *     describe=1   only print one line about the GPUs here
  *
@@ -42,7 +43,8 @@
 
 static struct {
 	const char *aggregators, *job, *id, *local;
-	uint64_t seed, ops, lanes, most, load, count, block, capture, describe, rank, world, gpus;
+	uint64_t seed, ops, lanes, most, load, count, block, abandon, capture, describe, rank,
+		world, gpus;
 	double density; /* < 0: operations are drawn */
 } args = {.local = "all", .seed = 1, .ops = 20, .lanes = 3, .most = 1 << 16, .density = -1};
 
@@ -245,6 +247,10 @@ static struct spec draw(uint64_t number)
 	spec.in_place = c >> 8 & 1;
 	spec.rows = (c >> 9 & 3) == 0;
 	spec.pause_us = (uint32_t)(c >> 16 & 3) * 700;
+	if (args.abandon) {
+		spec.pause_us = 5000000;
+		spec.reading = READ_ELSEWHERE;
+	}
 	/* A node refuses averages of integers, and NCCL decides the results of NaNs. */
 	spec.odd = args.gpus == 0 && spec.dtype <= WINNOW_F64 && (c >> 24 & 7) == 0;
 	if (args.gpus > 0 && spec.op == WINNOW_AVG && spec.dtype >= WINNOW_I32)
@@ -491,6 +497,7 @@ static void parse(char **argv)
 		{"load", NULL, &args.load},
 		{"count", NULL, &args.count},
 		{"block", NULL, &args.block},
+		{"abandon", NULL, &args.abandon},
 		{"capture", NULL, &args.capture},
 		{"describe", NULL, &args.describe},
 	};
@@ -628,6 +635,11 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	if (args.capture)
 		try_capture();
+	if (args.abandon) {
+		begin(&lanes[0], 0);
+		winnow_node_destroy(node);
+		return 0;
+	}
 	operate();
 	if (node != NULL)
 		winnow_node_stats(node, &stats);
