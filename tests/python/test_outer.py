@@ -5,6 +5,7 @@ import copy
 import io
 import os
 import signal
+import time
 import unittest
 
 import harness
@@ -364,9 +365,10 @@ class Members(unittest.TestCase):
 
         def come(rank):
             if rank == 0:
-                comms[0].reconfigure("more", 0, 2)
+                while comms[0].admit() == 0:
+                    time.sleep(0.01)
                 return outers[0].join()
-            comms[1] = winnow.Comm(job=f"{job}/more", rank=1, world=2, insecure_no_key=True)
+            comms[1] = winnow.Comm(job=job, newcomer=True, insecure_no_key=True)
             outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=sums(), comm=comms[1])
 
         harness.on_threads(2, come)
