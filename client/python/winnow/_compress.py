@@ -11,6 +11,36 @@ from ._topk import CHUNK, topk
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 
 
+class _Before:
+    """What memories were before a step, so that it can be undone. Copies are made where those of the step before were."""
+
+    def __init__(self):
+        self._steps, self._copies, self._spare = {}, {}, {}
+
+    def begin(self):
+        self._spare.update(self._copies)
+        self._steps, self._copies = {}, {}
+
+    def note(self, name, step, kinds):
+        """Only the first time in a step. kinds: dictionaries of tensors by name."""
+        if name in self._steps:
+            return
+        self._steps[name] = step
+        for kind, kept in enumerate(kinds):
+            if name in kept:
+                spare = self._spare.pop((kind, name), None)
+                self._copies[kind, name] = kept[name].clone() if spare is None else spare.copy_(kept[name])
+
+    def undo(self, steps, kinds):
+        for name, step in self._steps.items():
+            steps[name] = step
+            for kind, kept in enumerate(kinds):
+                now = kept.pop(name, None)
+                if (kind, name) in self._copies:
+                    kept[name], self._copies[kind, name] = self._copies[kind, name], now
+        self.begin()
+
+
 class Compressor:
     """What TopK, LargestSums, Threshold and RandomK have in common, for winnow.torch.attach(ddp, compress=TopK(0.01)).
 
@@ -41,6 +71,7 @@ class Compressor:
         self._memory = {}  # by name: elements
         self._velocity = {}
         self._steps = {}
+        self._before = None  # a _Before, if steps may have to be undone
 
     def _choose(self, gradient, memory, name, step):
         """memory = decay * memory + gradient; leaves what is to be sent in gradient, and the rest in memory."""
@@ -68,7 +99,10 @@ class Compressor:
     def take(self, gradient, parameter):
         """Leaves what is to be sent of a parameter's gradient, which is flat."""
         name = self._names[id(parameter)]
-        step = self._steps[name] = self._steps.get(name, 0) + 1
+        step = self._steps.get(name, 0)
+        if self._before is not None:
+            self._before.note(name, step, (self._memory, self._velocity))
+        step = self._steps[name] = step + 1
         if len(gradient) == 0:
             return
         if self.momentum > 0:
@@ -93,9 +127,22 @@ class Compressor:
         if lost is not None:
             self._memory[self._names[id(parameter)]].add_(lost)
 
-    def begin_at(self, step):
-        """So many steps have been taken: a newcomer's next one is everybody's."""
-        self._steps = dict.fromkeys(self._names.values(), step)
+    def begin(self):
+        """What is taken from now on, undo() takes back; what has been taken before stays."""
+        self._before = self._before or _Before()
+        self._before.begin()
+
+    def undo(self):
+        """The memory is what it was at begin(): all that has been taken since comes again."""
+        self._before.undo(self._steps, (self._memory, self._velocity))
+
+    def steps(self):
+        """How many have been taken of each parameter, by name: the same on all workers."""
+        return dict(self._steps)
+
+    def begin_at(self, steps):
+        """So many steps have been taken of each, or of all: a newcomer's next one is everybody's."""
+        self._steps = dict(steps) if isinstance(steps, dict) else dict.fromkeys(self._names.values(), steps)
 
     def state_dict(self):
         """What has not been sent yet, by parameter. The tensors are the present ones, not copies."""
@@ -110,7 +157,7 @@ class Compressor:
 
     def __getstate__(self):
         """A copy learns its model anew."""
-        return {**self.__dict__, "_names": {}, "_counts": {}}
+        return {**self.__dict__, "_names": {}, "_counts": {}, "_before": None}
 
     def _refuse(self, state):
         """A saved state that is not of the model, if that is known, or is no state."""

@@ -10,13 +10,65 @@ from torch.autograd import Variable
 
 from . import _way
 from ._comm import Comm
+from ._compress import lost_of
 from ._member import MembersChanged, WinnowError
+from ._sums import Sums, parts_of
 
 _TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number: no bucket's, since members may have other buckets
+_TAG_OF_SUMS = _TAG_OF_ELASTIC | 1 << 32  # of the first of two operations
 # Before 2.0 it takes no numbers. Members have the job's key, and send each other what they like in any case.
 _LOAD = {"weights_only": True} if int(torch.__version__.split(".")[0]) >= 2 else {}
 _RANK_BITS = 12  # WIRE_WORKERS_MAX
 _LAST_RANK = 2**_RANK_BITS - 1
+
+
+class _Part:
+    """A parameter's part of a bucket under way, and what is to be known when it is known what has become of it."""
+
+    def __init__(self, number, parameter, values, compress):
+        self.number, self.parameter, self.values, self._compress = number, parameter, values, compress
+        self._lost = self._sums = None
+
+    def start(self, comm, segments, options):
+        """What is left of the gradient is sent. Of largest sums, this is the first operation."""
+        self._begin = lambda lost: comm.allreduce_async(
+            self.values, tag=_TAG_OF_ELASTIC + self.number, segments=segments, lost=lost, **options
+        )
+        if self._compress is not None:
+            self._lost = lost_of(self.values, comm, options["wire"])
+            if self._compress.of_sums:
+                self._sums = Sums(self._compress, [(self.parameter, self.values, self._lost)], comm)
+        if self._sums:
+            self._request = self._sums.start(comm, tag=_TAG_OF_SUMS + self.number, wire=options["wire"])
+        else:
+            self._request = self._begin(self._lost)
+
+    def choose(self):
+        if self._sums:
+            self._request.wait()
+            self._sums.choose()
+            self._request = self._begin(None)
+
+    def wait(self):
+        self._request.wait()
+
+    def average(self):
+        """Of largest sums: what there is of it. None: nobody has to be told, since what was sent is in it."""
+        if not self._sums:
+            return None
+        index = self.values.nonzero().flatten()
+        return index, self.values[index]
+
+    def settle(self, average=None):
+        """All has arrived. Where this worker has not seen it, `average` is what another one has seen."""
+        if self._sums:
+            if average is not None:
+                index, values = average
+                self.values.zero_()[index] = values
+            self._sums.look()
+            self._sums.settle(True)
+        elif self._lost is not None and self._compress.chose(self.parameter):
+            self._compress.settle(self.parameter, self._lost, None, None)
 
 
 class Elastic:
@@ -24,19 +76,29 @@ class Elastic:
 
     step: how many steps this worker has done. backward() raises MembersChanged where members, or an aggregator,
     are lost: then resume().
+
+    With compress, a step that is repeated takes its gradients again, so what the memory was before it is kept until
+    admit() says that the step counts. Has another member done the step? Then it has what this one has sent, and so
+    the memory is the one after it.
     """
 
-    def __init__(self, ddp, comm=None, block=None, wire=None):
+    def __init__(self, ddp, comm=None, block=None, wire=None, compress=None, way=None):
         _refuse_group(ddp)
         self.ddp = ddp
+        self.compress, self._way, self._seen = compress, way, _way.seen_of(way, block)
         self._owned = comm is None
         self.comm = Comm() if comm is None else comm
         self.step = 0 if self.comm.rank == 0 else -1
         self.error = None
         self._options = {"op": "avg", "block": block or 0, "wire": wire}
         self._numbers = {id(parameter): i for i, parameter in enumerate(ddp.module.parameters())}
-        self._requests = []
+        self._memberships = self.comm.memberships
+        self._parts = []  # of a backward() of which this worker does not know whether all has arrived
+        self._averages = {}  # of the last one of which it does: by number, for others
         self._queued = False
+        if compress is not None:
+            compress.learn(ddp.module)
+            compress.begin()
         ddp.register_comm_hook(self, _hook)
 
     def share(self, optimizer):
@@ -46,6 +108,7 @@ class Elastic:
         self.comm.allreduce(said, op="max")
         most, root, least = int(said[0]) >> _RANK_BITS, _LAST_RANK - (int(said[0]) & _LAST_RANK), -int(said[1])
         if most == least:
+            self._undo()
             return
         state = self._pack(optimizer) if self.comm.rank == root else b""
         size = numpy.array([len(state)])
@@ -55,11 +118,13 @@ class Elastic:
         self.comm.broadcast(data, root)
         if self.step < most:
             self._unpack(data, optimizer)
+        self._undo()
         self.step = most
 
     def admit(self, optimizer, most=_LAST_RANK):
         """After optimizer.step(): the step counts, and newcomers, at most so many, come in and get what they lack."""
         self.step += 1
+        self._keep()
         if self.comm.admit(most):
             self.share(optimizer)
 
@@ -78,49 +143,107 @@ class Elastic:
         if self._owned:
             self.comm.close()
 
+    def ways(self):
+        """In what each parameter travels now, by name: "blocks", "rows", "columns" or "elements"."""
+        named = self.ddp.module.named_parameters()
+        return {name: _way.way_of(one, one.element_size(), self.compress, self._seen) for name, one in named}
+
+    def _keep(self):
+        """The step counts."""
+        if self.compress is not None:
+            self.compress.begin()
+
+    def _undo(self):
+        """A step that does not count will be repeated, with its gradients."""
+        self._parts = []
+        if self.compress is not None:
+            self.compress.undo()
+
+    def _settings(self):
+        return f"compress is {self.compress!r} and way {self._way!r}"
+
     def _pack(self, optimizer):
         file = io.BytesIO()
-        torch.save((self.ddp.module.state_dict(), optimizer.state_dict()), file)
+        steps = {} if self.compress is None else self.compress.steps()
+        state = (self.ddp.module.state_dict(), optimizer.state_dict(), self._settings(), steps, self._averages)
+        torch.save(state, file)
         return file.getvalue()
 
     def _unpack(self, data, optimizer):
-        model, rest = torch.load(io.BytesIO(data.tobytes()), map_location="cpu", **_LOAD)
+        """What another member has, which has done a step that this one has not."""
+        state = torch.load(io.BytesIO(data.tobytes()), map_location="cpu", **_LOAD)
+        model, rest, settings, steps, self._averages = state
+        if settings != self._settings():
+            raise ValueError(f"{self._settings()} on this worker, and {settings} on the others: want the same on all")
         self.ddp.module.load_state_dict(model)
         optimizer.load_state_dict(rest)
+        for part in self._parts:
+            part.settle(self._averages.get(part.number))
+        if self.compress is not None:
+            self.compress.begin_at(steps)
+        self._keep()
 
     def _reduce(self, bucket):
         """Begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
         if not self._queued:
-            self._queued, self.error = True, None
+            self._queued, self.error, self._parts = True, None, []
+            self._notice_members()
             Variable._execution_engine.queue_callback(self._wait)
-        buffer, offset = bucket.buffer(), 0
-        for parameter in bucket.parameters():
-            part = buffer[offset : offset + parameter.numel()]
-            offset += parameter.numel()
-            self._begin(parameter, part)
+        for parameter, values in parts_of(bucket.buffer(), bucket.parameters()):
+            self._begin(parameter, values)
         done = torch.futures.Future()
-        done.set_result(buffer)
+        done.set_result(bucket.buffer())
         return done
 
-    def _begin(self, parameter, part):
+    def _notice_members(self):
+        """Some may have learned from what others have not."""
+        if self._seen is not None and self._memberships != self.comm.memberships:
+            self._seen.forget()
+        self._memberships = self.comm.memberships
+
+    def _begin(self, parameter, values):
         if self.error is not None:
             return
         try:
-            tag = _TAG_OF_ELASTIC + self._numbers[id(parameter)]
-            segments = _way.segments([parameter], part)
-            self._requests.append(self.comm.allreduce_async(part, tag=tag, segments=segments, **self._options))
+            self._compress(parameter, values)
+            part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
+            part.start(self.comm, _way.segments([parameter], values, self.compress, self._seen), self._options)
+            self._parts.append(part)
         except WinnowError as error:
             self.error = error
 
+    def _compress(self, parameter, values):
+        if self.compress is None or not self.compress.takes(parameter):
+            return
+        try:
+            self.compress.take(values, parameter)
+        except ValueError as error:
+            text = f"{error}, on rank {self.comm.rank}"
+            self.comm.abort(text)
+            raise WinnowError(WinnowError.ABORTED, text) from None
+
     def _wait(self):
         """All of DDP's buckets are under way; it takes their results next, and then comes _tell()."""
-        requests, self._requests, self._queued = self._requests, [], False
-        for request in requests:
-            try:
-                request.wait()
-            except WinnowError as error:
-                self.error = self.error or error
+        self._queued = False
+        for finish in (_Part.choose, _Part.wait):
+            for part in self._parts:
+                try:
+                    finish(part)
+                except WinnowError as error:
+                    self.error = self.error or error
+        if self.error is None:
+            self._arrived()
         Variable._execution_engine.queue_callback(self._tell)
+
+    def _arrived(self):
+        """On this worker, and so all have sent it."""
+        parts, self._parts = self._parts, []
+        averages = {part.number: part.average() for part in parts}
+        self._averages = {number: average for number, average in averages.items() if average is not None}
+        for part in parts:
+            part.settle()
+            if self._seen is not None and not part.values.is_cuda:
+                self._seen.look(part.parameter, part.values)
 
     def _tell(self):
         if self.error is not None:

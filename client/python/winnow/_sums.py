@@ -18,6 +18,14 @@ from ._compress import lost_of
 _Piece = collections.namedtuple("_Piece", "parameter values lost at length")
 
 
+def parts_of(bucket, parameters):
+    """Each parameter with its part of a bucket."""
+    offset = 0
+    for parameter in parameters:
+        yield parameter, bucket[offset : offset + parameter.numel()]
+        offset += parameter.numel()
+
+
 class Sums:
     """The exchange of one buffer, of which take() has chosen. `parts`: parameters, and what lies of each in the buffer, and
     in lost_of() it."""

@@ -65,6 +65,13 @@ def _chosen(count, block, offset):
     return (offset, count, block) + ((1, block) if count % block == 0 else ())
 
 
+def seen_of(way, block):
+    """What attach(way=) asks for: a Seen, or None."""
+    if way not in (None, "auto"):
+        raise ValueError(f'way is {way!r}: want "auto" or None')
+    return None if way is None else Seen(block)
+
+
 class Seen:
     """The ways of a model's parameters, by the averages that look() is shown."""
 

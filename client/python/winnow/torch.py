@@ -29,7 +29,7 @@ from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
-from ._sums import Sums
+from ._sums import Sums, parts_of
 
 _group.register()
 
@@ -73,15 +73,17 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     also try the ring of ddp's process group, if that is Gloo, and take it where it is faster. None: by its shape.
     The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
-    process, `comm` any number; None: that of the environment. With block and wire only. See docs/RECIPES.md.
+    process, `comm` any number; None: that of the environment. Without nodes, check_nan and the ring. See docs/RECIPES.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
     if elastic:
         _refuse_parameters(ddp)
-        if node or isinstance(comm, Node) or compress is not None or way is not None or check_nan:
-            raise ValueError("elastic=True takes block and wire only: leave node, check_nan, compress and way out")
-        return Elastic(ddp, comm, block, wire)
+        if node or isinstance(comm, Node) or check_nan:
+            raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
+        compress = compressor_of(compress)
+        _refuse_compress(ddp, compress, False)
+        return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
@@ -156,11 +158,9 @@ class HookState:
     """
 
     def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
-        if way not in (None, "auto"):
-            raise ValueError(f'way is {way!r}: want "auto" or None')
         self.comm = None
         self.way = way
-        self._seen = None if way is None else _way.Seen(block)
+        self._seen = _way.seen_of(way, block)
         self.ring = None
         """With way="auto", where gradients can go around one: a Ring, whose `seconds` were measured. attach() makes it."""
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
@@ -327,7 +327,7 @@ class HookState:
             )
 
         def finish(request):
-            for parameter, part in _parts(lost, parameters) if lost is not None else ():
+            for parameter, part in parts_of(lost, parameters) if lost is not None else ():
                 if self.compress.chose(parameter):
                     self.compress.settle(parameter, part, None, None)
             return tensor
@@ -341,8 +341,8 @@ class HookState:
         def start(options):
             tag = next(self._tags)
             lost = lost_of(tensor, self.comm, self.wire)
-            taken = _parts(lost, parameters) if lost is not None else itertools.repeat((None, None))
-            parts = ((*one, its) for one, (_, its) in zip(_parts(tensor, parameters), taken))
+            taken = parts_of(lost, parameters) if lost is not None else itertools.repeat((None, None))
+            parts = ((*one, its) for one, (_, its) in zip(parts_of(tensor, parameters), taken))
             sums = Sums(self.compress, parts, self.comm)
             if sums:
                 begun.append(sums)
@@ -404,11 +404,11 @@ class HookState:
         return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
 
     def _look(self, average, parameters):
-        for parameter, part in _parts(average, parameters):
+        for parameter, part in parts_of(average, parameters):
             self._seen.look(parameter, part)
 
     def _compress(self, tensor, parameters):
-        for parameter, part in _parts(tensor, parameters):
+        for parameter, part in parts_of(tensor, parameters):
             if self.compress.takes(parameter):
                 try:
                     self.compress.take(part, parameter)
@@ -471,14 +471,6 @@ class HookState:
         self._tags = itertools.count(self._first_tag)
         if self._seen is not None:
             self._seen.forget()
-
-
-def _parts(tensor, parameters):
-    """Each parameter with its part of a bucket."""
-    offset = 0
-    for parameter in parameters:
-        yield parameter, tensor[offset : offset + parameter.numel()]
-        offset += parameter.numel()
 
 
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")
