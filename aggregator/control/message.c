@@ -193,6 +193,11 @@ bool message_name_is_again(const char *name)
 	return membership_begins(name, CONTROL_AGAIN_NAME);
 }
 
+bool message_name_is_first(const char *name)
+{
+	return membership_begins(name, CONTROL_FIRST_NAME);
+}
+
 bool message_code_continues(const char *code)
 {
 	static const char *const codes[] = {"lost", "gone", "path", "join_timeout", "udp_timeout"};

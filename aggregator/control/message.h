@@ -166,6 +166,10 @@ size_t message_name_base(const char *name); /* characters of NAME */
 bool message_name_is_next(const char *name);
 bool message_name_is_again(const char *name);
 
+/* Is it only there where no other membership of NAME is? PROTOCOL.md section 5.9. */
+#define CONTROL_FIRST_NAME "first."
+bool message_name_is_first(const char *name);
+
 /* What stands for a membership with such a name in `after`: FNV-1a of the job's name. */
 uint64_t message_name_hash(const char *name);
 

@@ -58,12 +58,27 @@ static bool exists(const struct jobs *jobs, uint64_t mark)
 	return false;
 }
 
+/* Is any membership here of the job of which `name` is one? */
+static bool lives(const struct jobs *jobs, const char *name)
+{
+	const size_t length = message_name_base(name);
+
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state != JOB_FREE &&
+		    message_name_base(jobs->jobs[i].name) == length &&
+		    strncmp(jobs->jobs[i].name, name, length) == 0)
+			return true;
+	return false;
+}
+
 const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
 {
 	bool again = message_name_is_again(name);
 	uint64_t hash = message_name_hash(name);
 	const struct jobs_succession *known;
 
+	if (message_name_is_first(name) && lives(jobs, name))
+		return "the job is here, and newcomers wait until its members admit them";
 	if (!again && !message_name_is_next(name))
 		return NULL;
 	if (succession_find(jobs, hash) != NULL)

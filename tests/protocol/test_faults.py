@@ -11,7 +11,7 @@ import numpy as np
 
 import element
 import wire
-from endpoint import Weather, drive, now_us
+from endpoint import Endpoint, Weather, drive, now_us
 from reference import tensor
 from team import KEYED, OPEN, Team, outcome, rest
 
@@ -444,6 +444,17 @@ class Ends(unittest.TestCase):
                     self.assertIn("no majority", team.workers[0].next["text"])
                 else:
                     self.continued(team, team.workers, 2, [1])
+
+    def test_first(self):
+        """5.9: one of those who know no rank founds the job, and nobody else does while it is there."""
+        job = f"first-{os.getpid()}"
+        settings = lambda rank: {**self.QUICK, "features": ["scatter", "members"]}
+        with Team(1, job=f"{job}/first.0000000000000001", settings=settings) as team:
+            late = Endpoint(OPEN[:1], f"{job}/first.0000000000000002", 0, 1, None, **settings(0))
+            self.assertEqual([code for code, _, _ in outcome([late])], ["running"])
+            with Team(1, job=f"{job}x/first.0000000000000002", settings=settings):
+                pass
+            self.assertIsNone(team.workers[0].failure)
 
     def order(self, job, order, rank=0, text=""):
         """5.11: the answer."""

@@ -219,6 +219,41 @@ class Members(unittest.TestCase):
         for comm in new:
             comm.close()
 
+    def test_found(self):
+        """Workers that know no rank: one founds the job, whoever that is, and the others are newcomers, later as well."""
+        with harness.Aggregator() as one, harness.Aggregator() as two:
+            job = harness.fresh_job()
+            setting = {"aggregators": f"{one.address},{two.address}", "job": job, "insecure_no_key": True}
+            comms, errors = [], []
+
+            def come(delay):
+                try:
+                    time.sleep(delay)
+                    comm = winnow.Comm.enter_or_found(found_after=0.5, **setting)
+                    while comm.world < 4:
+                        comm.admit()
+                    comms.append(comm)
+                except Exception as error:
+                    errors.append(error)
+
+            threads = [threading.Thread(target=come, args=(delay,)) for delay in (0, 0, 0, 2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(errors, [])
+            comms.sort(key=lambda comm: comm.rank)
+            self.assertEqual([(comm.rank, comm.world) for comm in comms], [(rank, 4) for rank in range(4)])
+            summed(comms)
+            with self.assertRaises(winnow.WinnowError) as caught:
+                winnow.Comm.enter_or_found(found_after=0.2, join_timeout_ms=1000, **setting)
+            self.assertIn("newcomers wait until its members admit them", str(caught.exception))
+            for comm in comms:
+                comm.close()
+            again = winnow.Comm.enter_or_found(found_after=0.2, **setting)
+            self.assertEqual((again.rank, again.world), (0, 1))
+            again.close()
+
     def test_not_admitted(self):
         for options, code, text in (
             ({"join_timeout_ms": 500, "job": self.job}, "TIMEOUT", "could not join within 0.5 s"),

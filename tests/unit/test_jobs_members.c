@@ -484,6 +484,32 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 	bench_close(b);
 }
 
+/* A newcomer may found the job while no membership of it is here, not even one that ends. */
+static void test_first(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "job/first.1", 0, 1);
+	expect_line(b, 0, CONTROL_WELCOME);
+	join(b, 1, "job/first.2", 0, 1);
+	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "the job is here"));
+	join(b, 2, "jo/first.1", 0, 1);
+	expect_line(b, 2, CONTROL_WELCOME);
+	join(b, 3, "job2/first.1", 0, 1);
+	expect_line(b, 3, CONTROL_WELCOME);
+	jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	job_running(b, 4, "job/2", 2);
+	jobs_gone(b->jobs, b->workers[4].peer, "reset");
+	expect_told(b, 5, "lost");
+	join(b, 6, "job/first.3", 0, 1);
+	expect_end(b, 6, "running", 0);
+	say_kind(b, 5, CONTROL_LEAVE);
+	join(b, 7, "job/first.3", 0, 1);
+	expect_line(b, 7, CONTROL_WELCOME);
+	bench_close(b);
+}
+
 /* Who comes back has its rank again, and so have the others; but rank 0 is a member's, and no rank two newcomers'. */
 static void test_own_rank(void **state)
 {
@@ -760,7 +786,7 @@ int main(void)
 		cmocka_unit_test(test_door),           cmocka_unit_test(test_own_rank),
 		cmocka_unit_test(test_drains),         cmocka_unit_test(test_agreed),
 		cmocka_unit_test(test_pause),          cmocka_unit_test(test_pause_ends),
-		cmocka_unit_test(test_expel),
+		cmocka_unit_test(test_expel),          cmocka_unit_test(test_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,17 @@
 
 import ctypes
 import os
+import random
+import secrets
 import threading
+import time
 
 from . import _buffers, _member, _native
 from ._member import BLOCK_MAX, Calls, Member, Request, WinnowError, brief, check_pair, choice, configure, failure
 from ._member import number, options_of, segments_of, tiles_of
 from ._native import lib
+
+_FIRST = "first."  # CONTROL_FIRST_NAME
 
 
 class RowsRequest(Request):
@@ -96,6 +101,37 @@ class Comm(Member):
         super().__init__(config, config)
         if newcomer:
             self._look()
+
+    @classmethod
+    @brief
+    def enter_or_found(cls, *, job=None, found_after=10, join_timeout_ms=None, **settings):
+        """One of workers that come and go, and know no rank and no world: a newcomer; or rank 0 of 1, if there is no such job.
+
+        Waits as with newcomer=True. If nobody has let it in after about `found_after` seconds, it founds the job, unless an
+        aggregator has members of it, or another worker is faster; then it waits again, until join_timeout_ms have passed.
+        Members that look for the only aggregator, since that was killed, are back when they have done their step: it
+        should not take as long as found_after.
+        settings: as in Comm(), but for rank and world.
+        """
+        given = {"job": job, "join_timeout_ms": join_timeout_ms}
+        config = configure({name: value for name, value in given.items() if value is not None})
+        name, until = os.fsdecode(config.job), time.monotonic() + config.join_timeout_ms / 1000
+        # Those who came at the same time shall not go on meeting.
+        wait = found_after * (1 + random.random() / 2)
+        while True:
+            try:
+                left = max(until - time.monotonic(), 0.1)
+                return cls(job=name, newcomer=True, join_timeout_ms=int(1000 * min(wait, left)), **settings)
+            except WinnowError as error:
+                if error.code not in (WinnowError.TIMEOUT, WinnowError.UNREACHABLE):
+                    raise
+            try:
+                first = f"{name}/{_FIRST}{secrets.token_hex(8)}"
+                return cls(job=first, rank=0, world=1, join_timeout_ms=config.join_timeout_ms, **settings)
+            except WinnowError as error:
+                if error.code not in (WinnowError.REFUSED, WinnowError.UNREACHABLE) or time.monotonic() >= until:
+                    raise
+            wait *= 1 + random.random()
 
     @brief
     def allreduce(
