@@ -20,6 +20,4 @@ RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
 # One thread for PyTorch: what is to be seen here is the network. Debian 13's PyTorch is built without libuv, which it asks for by default.
 ENV OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 USE_LIBUV=0
-# There is nothing to save, and Python as the first process of a container does not hear SIGTERM: a stop would take ten seconds.
-STOPSIGNAL SIGKILL
 ENTRYPOINT ["python3", "/usr/share/winnow/demo/train.py"]

@@ -27,6 +27,7 @@ KINDS = {
     "Secret": ("v1", None, {}),
     "StatefulSet": ("apps/v1", {"replicas", "serviceName", "podManagementPolicy", "selector", "template"}, {"serviceName": True, "selector": True, "template": True}),
     "Job": ("batch/v1", {"completions", "parallelism", "completionMode", "backoffLimit", "template"}, {"template": True}),
+    "Deployment": ("apps/v1", {"replicas", "strategy", "selector", "template"}, {"selector": True, "template": True}),
     "PodDisruptionBudget": ("policy/v1", {"maxUnavailable", "minAvailable", "selector"}, {"selector": True}),
     "NetworkPolicy": ("networking.k8s.io/v1", {"podSelector", "policyTypes", "ingress", "egress"}, {"podSelector": True}),
     "PodMonitor": ("monitoring.coreos.com/v1", {"selector", "podMetricsEndpoints"}, {"selector": True, "podMetricsEndpoints": True}),
@@ -129,7 +130,8 @@ def check_together(documents):
     """Selectors find pods, names name objects, ports are those that the pods have."""
     by_kind = {}
     for document in documents:
-        by_kind.setdefault(document["kind"], []).append(document)
+        if document["metadata"]["labels"]["app.kubernetes.io/name"] != "winnow-worker":
+            by_kind.setdefault(document["kind"], []).append(document)
     (stateful,) = by_kind["StatefulSet"]
     labels = stateful["spec"]["template"]["metadata"]["labels"]
     for kind, path in (("StatefulSet", ("selector", "matchLabels")), ("Service", ("selector",)), ("PodDisruptionBudget", ("selector", "matchLabels")),
@@ -166,12 +168,28 @@ def check_winnowd(winnowd, container, keys):
     return said, drain
 
 
+def check_deployment(documents, there):
+    """Its pods are those of no other selector, and find these aggregators. They say nothing of ranks."""
+    (deployment,) = [d for d in documents if d["kind"] == "Deployment"]
+    (budget,) = [d for d in documents if d["kind"] == "PodDisruptionBudget" and "worker" in d["metadata"]["labels"]["app.kubernetes.io/name"]]
+    spec = deployment["spec"]
+    pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
+    for selector in (spec["selector"], budget["spec"]["selector"]):
+        assert selector["matchLabels"] == labels and labels["app.kubernetes.io/name"] == "winnow-worker"
+    known("strategy", spec["strategy"]["rollingUpdate"], {"maxUnavailable", "maxSurge"})
+    (container,) = pod["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment.keys() == {"WINNOW_JOB", "WINNOW_AGGREGATORS", "WINNOW_KEY_FILE"}, environment
+    assert environment["WINNOW_AGGREGATORS"].split(",") == there and container["args"] == ["--elastic"]
+
+
 VARIANTS = {
     "as it is": {},
     "a key": {"key": "a-key-of-our-own"},
     "xdp": {"xdp": {"enabled": True, "device": "net1"}, "multus": {"network": "fast-net"}},
     "dpdk": {"dpdk": {"enabled": True}, "multus": {"network": "fast-net"}},
     "sr-iov": {"dpdk": {"enabled": True, "device": "", "eal": "--in-memory"}, "devicePlugin": {"resource": "intel.com/sriov"}, "hugepages": "512Mi"},
+    "workers": {"workers": {"enabled": True, "replicas": 3, "aggregators": "grads-0.grads:5555,grads-1.grads:5555"}},
     "watched": {"podMonitor": {"enabled": True}, "networkPolicy": {"enabled": False}, "replicas": 5},
 }
 
@@ -196,6 +214,9 @@ def check_chart(winnowd, keys):
         assert ("hugepages-2Mi" in text) == ("intel.com/sriov" in text) == (name == "sr-iov")
         assert ("fast-net" in str(stateful["spec"]["template"]["metadata"])) == (name in ("xdp", "dpdk"))
         assert ("NetworkPolicy" in kinds) == (name != "watched") and stateful["spec"]["replicas"] == (5 if name == "watched" else 2)
+        assert ("Deployment" in kinds) == (name == "workers")
+        if name == "workers":
+            check_deployment(documents, ["grads-0.grads:5555", "grads-1.grads:5555"])
         secret = [d for d in documents if d["kind"] == "Secret"]
         assert not secret or secret[0]["metadata"]["name"] == pod["volumes"][0]["secret"]["secretName"]
         assert not secret or secret[0]["stringData"]["keys"] == "* a-key-of-our-own"
@@ -206,6 +227,12 @@ def check_jobs(winnowd, keys):
     stateful, _ = check_together(aggregators)
     headless = stateful["spec"]["serviceName"]
     there = [f"{stateful['metadata']['name']}-{k}.{headless}:5555" for k in range(stateful["spec"]["replicas"])]
+    text = (HERE / "worker-deployment.yaml").read_text()
+    workers = load(text)
+    assert text == render.workers(HERE / "chart"), "worker-deployment.yaml is not the chart's: python3 tests/e2e/render.py docker/kubernetes/chart workers"
+    for document in workers:
+        check_document(document)
+    check_deployment(workers, there)
     for path in ("worker-job.yaml", "colocated-job.yaml"):
         service, job = load((HERE / path).read_text())
         check_document(service)
@@ -230,7 +257,7 @@ def main():
         check_chart(sys.argv[1], keys.name)
         check_jobs(sys.argv[1], keys.name)
     known("Chart.yaml", load((HERE / "chart/Chart.yaml").read_text())[0], {"apiVersion", "name", "description", "type", "version", "appVersion", "kubeVersion"})
-    print(f"{len(VARIANTS)} variants of the chart, and two jobs, fit together")
+    print(f"{len(VARIANTS)} variants of the chart, two jobs and a deployment fit together")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,18 @@ def chart(folder, release="winnow", **changes):
     return "---\n".join(part for part in parts if part.strip())
 
 
+def workers(folder):
+    """The workers of the chart, alone."""
+    folder = pathlib.Path(folder)
+    values = merged(yaml.safe_load((folder / "values.yaml").read_text()), {"workers": {"enabled": True}})
+    head = "# The chart's workers with its values as they are: kubectl apply -f worker-deployment.yaml\n"
+    return head + render((folder / "templates" / "workers.yaml").read_text(), values, "winnow")
+
+
 if __name__ == "__main__":
     import sys
 
-    sys.stdout.write("# The chart with its values as they are: kubectl apply -f winnow.yaml\n" + chart(sys.argv[1]))
+    if sys.argv[2:] == ["workers"]:
+        sys.stdout.write(workers(sys.argv[1]))
+    else:
+        sys.stdout.write("# The chart with its values as they are: kubectl apply -f winnow.yaml\n" + chart(sys.argv[1]))
