@@ -587,6 +587,12 @@ WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats 
  * those that wait the first one is. Valid until the next call from the same thread.
  */
 WINNOW_API const char *winnow_comm_late(struct winnow_comm *comm);
+
+/*
+ * winnow_comm_say - what `winnow status --workers` shows of this worker from its next ping on, within a quarter of the
+ * silence time: up to 63 characters, for people. "": nothing more.
+ */
+WINNOW_API void winnow_comm_say(struct winnow_comm *comm, const char *text);
 WINNOW_API uint32_t winnow_comm_rank(const struct winnow_comm *comm);
 WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
 

@@ -97,6 +97,7 @@ static const struct field fields[] = {
 	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
 	{"late", FIELD_TEXT, AT(text), 0, 0, BIT(PING) | MAY_MISS},
+	{"says", FIELD_NAME, AT(says), 0, 0, BIT(PING) | MAY_MISS},
 	{"rtt_us", FIELD_U32, AT(seen.rtt_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"rtt_least_us", FIELD_U32, AT(seen.rtt_least_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"frames", FIELD_U32, AT(seen.frames), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
@@ -527,7 +528,9 @@ static bool left_out(const struct control_message *message, const struct field *
 		return !*(const bool *)at;
 	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
 		return *(const uint64_t *)at == 0;
-	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB) && *(const char *)at == '\0';
+	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB ||
+	        field->kind == FIELD_NAME) &&
+	       *(const char *)at == '\0';
 }
 
 char *message_format(const struct control_message *message)

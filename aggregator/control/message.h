@@ -102,7 +102,8 @@ struct control_message {
 	uint64_t number; /* MOVE of an aggregator: what KNOCKs from another address must carry */
 	uint32_t open;   /* PING of a worker: operations under way, */
 	uint64_t tag;    /* and the oldest one's; */
-	struct control_seen seen; /* frames 0: it does not say */
+	struct control_seen seen;      /* frames 0: it does not say */
+	char says[CONTROL_NAME_BYTES]; /* its program, for people; "": nothing */
 
 	uint64_t after;   /* JOIN: the membership that this worker comes from; 0: none */
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */

@@ -113,10 +113,10 @@ static json_t *workers_json(const struct jobs *jobs, const struct job_snapshot *
 		json_t *object;
 
 		snapshot_worker(jobs, job, rank, &numbers, &worker);
-		object = json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "rank", (int)rank, "state",
-		                   worker.state, "host", worker.host, "address", worker.address,
-		                   "multicast", worker.multicast, "silent_s",
-		                   seconds(worker.silent_us));
+		object = json_pack("{s:i, s:s, s:s, s:s, s:s, s:b, s:o}", "rank", (int)rank,
+		                   "state", worker.state, "host", worker.host, "address",
+		                   worker.address, "says", worker.says, "multicast",
+		                   worker.multicast, "silent_s", seconds(worker.silent_us));
 		numbers_put(object, http_worker_numbers, &numbers);
 		json_object_set_new(object, "lately", lately_json(&worker));
 		json_array_append_new(list, object);

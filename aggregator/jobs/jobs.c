@@ -262,6 +262,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		peer->open = message.open;
 		peer->tag = message.tag;
 		seen_take(peer, &message.seen, now_us);
+		memcpy(peer->says, message.says, sizeof(peer->says));
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
@@ -475,8 +476,10 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	const struct job *job = &jobs->jobs[index];
 	const struct jobs_peer *peer = job->members[rank];
 
-	*out = (struct jobs_worker){
-		.state = job->state >= JOB_RUNNING ? "left" : "missing", .host = "", .address = ""};
+	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing",
+	                            .host = "",
+	                            .address = "",
+	                            .says = ""};
 	if (peer == NULL)
 		return;
 	*out = (struct jobs_worker){.state = worker_state(peer),
@@ -486,6 +489,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,
 	                            .seen_over_us = peer->seen_over_us,
+	                            .says = peer->says,
 	                            .silent_us = jobs->now_us - peer->heard_us};
 }
 

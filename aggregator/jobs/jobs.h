@@ -146,6 +146,7 @@ struct jobs_worker {
 	uint64_t silent_us; /* since it was last heard on the control connection */
 	struct control_seen seen, seen_before; /* as it has last said, and the time before, */
 	uint64_t seen_over_us;                 /* so long before; 0: never */
+	const char *says;                      /* its program, for people */
 };
 
 /* The last job that failed. */

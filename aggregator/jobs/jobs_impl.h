@@ -66,8 +66,9 @@ struct jobs_peer {
 	struct control_seen seen; /* of its path, and before, and how long before: */
 	struct control_seen seen_before;
 	uint64_t seen_us, seen_over_us;
-	struct proof_key key; /* it has shown that it knows; */
-	bool keyed;           /* false: none was asked for */
+	char says[CONTROL_NAME_BYTES]; /* its program, for people */
+	struct proof_key key;          /* it has shown that it knows; */
+	bool keyed;                    /* false: none was asked for */
 	struct transcript transcript;
 	struct line_proof lines_in, lines_out;     /* on once it has its WELCOME */
 	bool forged;                               /* a line with a wrong proof has come */

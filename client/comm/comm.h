@@ -164,6 +164,8 @@ struct winnow_comm {
 	bool stats_wanted;
 	struct winnow_stats stats;
 	char late[CONTROL_TEXT_BYTES]; /* with them */
+	char says[CONTROL_NAME_BYTES]; /* for people who look at status; */
+	_Atomic bool says_new;         /* the session does not know it yet */
 	uint32_t came;        /* newcomers, with this worker's last step into another membership */
 	_Atomic bool stays;   /* it wants to continue, and waits for how: */
 	uint32_t most;        /* newcomers that it admits then, */

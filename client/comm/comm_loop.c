@@ -234,6 +234,11 @@ static void publish_if_changed(struct winnow_comm *comm)
 		comm_publish(comm);
 		pthread_mutex_unlock(&comm->lock);
 	}
+	if (atomic_exchange_explicit(&comm->says_new, false, memory_order_relaxed)) {
+		pthread_mutex_lock(&comm->lock);
+		session_says(comm->session, comm->says);
+		pthread_mutex_unlock(&comm->lock);
+	}
 	publish_next(comm); /* who learns that there is none asks why */
 }
 

@@ -128,6 +128,7 @@ static void reset(struct winnow_comm *comm)
 	comm->stop = comm->abort_wanted = false;
 	comm->abort_result = WINNOW_OK;
 	comm->next_tag = 0;
+	comm->says_new = true;
 	comm->stays = false;
 	comm->most = 0;
 	comm->agreed = comm_left_out(comm);

@@ -248,6 +248,14 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 	return copy;
 }
 
+void winnow_comm_say(struct winnow_comm *comm, const char *text)
+{
+	pthread_mutex_lock(&comm->lock);
+	snprintf(comm->says, sizeof(comm->says), "%s", text);
+	comm->says_new = true;
+	pthread_mutex_unlock(&comm->lock);
+}
+
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)
 {
 	return comm->rank;

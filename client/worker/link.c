@@ -44,6 +44,7 @@ struct link {
 	uint32_t open; /* operations under way, */
 	uint64_t tag;  /* and the oldest one's */
 	struct control_seen seen;
+	char says[CONTROL_NAME_BYTES];
 
 	struct knock knock; /* while probing */
 	uint32_t knocks;    /* that have gone out */
@@ -482,6 +483,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.open = link->open;
 		message.tag = link->tag;
 		message.seen = link->seen;
+		snprintf(message.says, sizeof(message.says), "%s", link->says);
 	} else {
 		return NULL;
 	}
@@ -502,6 +504,11 @@ void link_doing(struct link *link, uint32_t open, uint64_t tag)
 void link_sees(struct link *link, const struct control_seen *seen)
 {
 	link->seen = *seen;
+}
+
+void link_says(struct link *link, const char *text)
+{
+	snprintf(link->says, sizeof(link->says), "%s", text);
 }
 
 void link_leave(struct link *link)

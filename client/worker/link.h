@@ -126,6 +126,7 @@ void link_no_multicast(struct link *link); /* the group's socket cannot be opene
 void link_doing(struct link *link, uint32_t open, uint64_t tag);
 bool link_pings(const struct link *link, uint64_t now_us);          /* is one due? Then: */
 void link_sees(struct link *link, const struct control_seen *seen); /* how its path does */
+void link_says(struct link *link, const char *text);                /* its program, for people */
 
 /*
  * Since when operations on its channels have waited without progress (UINT64_MAX: none does). While

@@ -810,6 +810,12 @@ uint64_t session_mark(const struct session *session, uint32_t index)
 	return link_mark(session->links[index]);
 }
 
+void session_says(struct session *session, const char *text)
+{
+	for (uint32_t i = 0; i < session->link_count; i++)
+		link_says(session->links[i], text);
+}
+
 void session_leave(struct session *session)
 {
 	for (uint32_t i = 0; i < session->link_count; i++)

@@ -135,6 +135,7 @@ session_waiting(const struct session *session); /* newcomers, as the first aggre
 /* What stands for this membership at aggregator `index`: see link_mark(). */
 uint64_t session_mark(const struct session *session, uint32_t index);
 
+void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
 void session_move(struct session *session); /* to another membership: this one ends, for all */

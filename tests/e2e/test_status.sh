@@ -83,7 +83,7 @@ is 'all(0 < w["out"] and 0 < w["in"] and w["out_marked"] == 0 for w in v["aggreg
 is 'all(1.5 < w["lately"]["over_s"] < 4 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
 is 'all(0 <= w["lately"]["held_window"] + w["lately"]["held_credit"] < 1.1 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
 is 'sum(w["last_s"] for w in v["aggregators"][0]["report"]["jobs"][0]["workers"]) > 0'
-status 0 'RTT +LEAST +WINDOW +LOST +MARKED +HELD +LAST' "$m1" --workers
+status 0 'RTT +LEAST +WINDOW +LOST +MARKED +HELD +LAST +SAYS' "$m1" --workers
 # As the environment of a container says it, with winnowd's own variable.
 WINNOW_METRICS=$m1 status 0 'frozen' || fail "WINNOW_METRICS"
 WINNOW_METRICS=0.0.0.0:${m1#*:} status 0 'frozen' || fail "0.0.0.0"

@@ -97,11 +97,13 @@ def free_port():
 class Aggregator:
     """A winnowd of one test's own, for tests that end it."""
 
+    def __init__(self, metrics="no"):
+        self.metrics = metrics
+
     def __enter__(self):
         self.address = f"127.0.0.1:{free_port()}"
-        self.process = subprocess.Popen(
-            [str(BUILD / "winnowd"), "--listen", self.address, "--insecure-no-key", "--log", "error"]
-        )
+        options = ["--listen", self.address, "--metrics", self.metrics, "--insecure-no-key", "--log", "error"]
+        self.process = subprocess.Popen([str(BUILD / "winnowd"), *options])
         return self
 
     def kill(self):

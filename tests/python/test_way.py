@@ -6,9 +6,12 @@ import math
 import os
 import subprocess
 import tempfile
+import time
+import types
 import unittest
 
 import harness
+import numpy
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -246,7 +249,38 @@ def attach_fails(rank, world, job, ways):
         return [str(error)]
 
 
+def tells(rank, world, job, address, metrics):
+    """What status says of this rank, once it says what the hook has chosen."""
+    with winnow.Comm(aggregators=address, job=job, rank=rank, world=world, insecure_no_key=True, silence_ms=1000) as comm:
+        ddp = DistributedDataParallel(Bag())
+        state = winnow.torch.attach(ddp, comm, way="auto")
+        for _ in range(3):
+            x = torch.zeros(4, WORDS)
+            x[:, ::50] = 1
+            ddp(x).square().sum().backward()
+        said = types.SimpleNamespace()
+        state._seen._told, said.say = None, lambda text: setattr(said, "text", text)
+        state._seen.tell(said, lambda: state.ways(ddp.module))
+        want = said.text
+        command, texts = [harness.BUILD / "winnow", "status", metrics, "--workers"], []
+        for membership in (None, "next"):
+            if membership is not None:
+                comm.reconfigure(membership, rank, world)
+            until, text = time.monotonic() + 20, ""
+            while text.count(want) < world and time.monotonic() < until:
+                text = subprocess.run(command, capture_output=True, text=True).stdout
+            comm.allreduce(numpy.zeros(1))  # the other one looks, too
+            texts.append(text)
+        return want, texts
+
+
 class Hook(harness.TeamCase):
+    def test_status(self):
+        with harness.Aggregator(f"127.0.0.1:{harness.free_port()}") as winnowd:
+            for want, texts in self.team.run(tells, harness.fresh_job(), winnowd.address, winnowd.metrics):
+                self.assertRegex(want, r"^[1-9]?[0-9]% of bytes: 1 columns, [1-9] blocks$")
+                self.assertEqual([text.count(want) for text in texts], [2, 2], texts)
+
     def test_columns_of_a_bag_of_words(self):
         for before, after, ways, equal in self.team.run(compare, harness.fresh_job()):
             self.assertTrue(equal)

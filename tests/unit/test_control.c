@@ -128,6 +128,8 @@ static const struct {
 	{CONTROL_PING,
          "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
 	{CONTROL_PING,
+         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"says\":\"3 rows\"}\n"},
+	{CONTROL_PING,
          "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"rtt_us\":240,"
          "\"rtt_least_us\":0,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
          "\"held_credit_us\":1,\"out\":9007199254740991,\"out_marked\":2,"
@@ -167,7 +169,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_DONE + 2); /* three kinds of ping */
+	assert_int_equal(WIRE_COUNT, CONTROL_DONE + 3); /* four kinds of ping */
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);

@@ -433,13 +433,16 @@ static void test_looking(void **state)
 	            view.stall_us == 60000000);
 	jobs_worker(b->jobs, 0, 0, &worker);
 	assert_true(worker.silent_us == 0);
+	assert_string_equal(worker.says, "");
 	jobs_worker(b->jobs, 0, 1, &worker);
 	assert_true(worker.silent_us == 3000000);
 	/* What a worker sees of its path, and since when; a ping that does not say changes nothing. */
 	assert_true(worker.seen.frames == 0 && worker.seen_over_us == 0);
 	ping.seen = (struct control_seen){.rtt_us = 240, .frames = 8, .out = 100, .out_lost = 3};
+	strcpy(ping.says, "3 rows");
 	say(b, 1, &ping);
 	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_string_equal(worker.says, "3 rows");
 	assert_true(worker.seen.out == 100 && worker.seen_over_us == 0);
 	b->now_us += 700000;
 	ping.seen.out = 400;

@@ -292,6 +292,7 @@ static void worker_row(struct table *table, const char *before, const char *job,
                        const json_t *worker)
 {
 	const char *address = report_text(worker, "address"), *state = report_text(worker, "state");
+	const char *says = report_text(worker, "says");
 	bool here = *address != '\0';
 	const char *by;
 	const json_t *lately = json_object_get(worker, "lately");
@@ -302,7 +303,8 @@ static void worker_row(struct table *table, const char *before, const char *job,
 		snprintf(window, sizeof(window), "%u", report_whole(worker, "window"));
 	if (share >= HELD_SHOWN)
 		snprintf(held, sizeof(held), "%s %.0f%%", by, 100 * (share < 1 ? share : 1));
-	table_row(table, "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs",
+	table_row(table,
+	          "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs\t%.63s",
 	          before, job, report_whole(worker, "rank"), state,
 	          here ? report_text(worker, "host") : "-", here ? address : "-",
 	          strcmp(state, "ready") != 0 ? "-"
@@ -312,7 +314,7 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	          rtt_text(report_number(worker, "rtt_s"), CELL),
 	          rtt_text(report_number(worker, "rtt_least_s"), CELL), window,
 	          ways_text(lately, "lost", CELL), ways_text(lately, "marked", CELL), held,
-	          report_number(worker, "last_s"));
+	          report_number(worker, "last_s"), *says != '\0' ? says : "-");
 }
 
 static void show_workers(const struct status_targets *targets, uint32_t width, FILE *out)
@@ -324,8 +326,9 @@ static void show_workers(const struct status_targets *targets, uint32_t width, F
 
 	if (targets->count > 1)
 		table_columns(&table, "<AGGREGATOR");
-	table_columns(&table, "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t"
-	                      "<RESULTS BY\tSILENT\tRTT\tLEAST\tWINDOW\tLOST\tMARKED\t<HELD\tLAST");
+	table_columns(&table,
+	              "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t"
+	              "<RESULTS BY\tSILENT\tRTT\tLEAST\tWINDOW\tLOST\tMARKED\t<HELD\tLAST\t<SAYS");
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 

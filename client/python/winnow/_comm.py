@@ -342,6 +342,10 @@ class Comm(Member):
         number = choice("wire", wire or "auto", _native.WIRES) or self._wire or self.stats().wire
         return number != _native.WIRES["native"]
 
+    def say(self, text):
+        """What `winnow status --workers` shows beside this worker, up to 63 characters; way="auto" says its choice so."""
+        self._call(lib.winnow_comm_say, (), (text.encode(),))
+
     def late(self):
         """Whom this worker's operation has been waiting for, for some seconds, in a line; None: nobody, or another
         worker is told. While a request is waited for, it goes to the log `winnow`, as a warning: once, then rarely."""

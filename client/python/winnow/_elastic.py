@@ -199,6 +199,8 @@ class Elastic:
         """Some may have learned from what others have not."""
         if self._seen is not None and self._memberships != self.comm.memberships:
             self._seen.forget()
+        if self._seen is not None:
+            self._seen.tell(self.comm, self.ways)
         self._memberships = self.comm.memberships
 
     def _begin(self, parameter, values):

@@ -188,6 +188,7 @@ FUNCTIONS = {
     "winnow_comm_trace": (ctypes.c_char_p, [_pointer]),
     "winnow_comm_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
     "winnow_comm_late": (ctypes.c_char_p, [_pointer]),
+    "winnow_comm_say": (None, [_pointer, ctypes.c_char_p]),
     "winnow_comm_rank": (ctypes.c_uint32, [_pointer]),
     "winnow_comm_world": (ctypes.c_uint32, [_pointer]),
     "winnow_node_id_make": (_int, [ctypes.POINTER(NodeId)]),

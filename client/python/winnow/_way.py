@@ -4,6 +4,7 @@
 All workers have the same averages, to the bit, so they choose the same without asking each other.
 """
 
+import collections
 import math
 
 import torch
@@ -80,6 +81,8 @@ class Seen:
         self._ways = {}  # by id of the parameter
         self._steps = {}
         self._costs = {}
+        self._by_shape = {}
+        self.looks, self._told = 0, None
 
     def way(self, parameter, element_bytes):
         return self._ways.get(id(parameter)) or by_shape(parameter, element_bytes)
@@ -88,8 +91,24 @@ class Seen:
         """Bytes by way, of the average that was looked at last; {}: none was."""
         return dict(self._costs.get(id(parameter), {}))
 
+    def tell(self, comm, ways, seconds=None):
+        """To status, if it may have changed: how many parameters travel in which way; of the bytes in which averages that
+        were looked at would have come by their shape, what that takes; seconds through the aggregators and around the ring."""
+        if self._told == (self.looks, seconds):
+            return
+        self._told = (self.looks, seconds)
+        counts = collections.Counter(ways().values())
+        text = ", ".join(f"{counts[way]} {way}" for way in (ELEMENTS, COLUMNS, ROWS, BLOCKS, "ring") if counts[way])
+        if seconds is not None:
+            text += " ({1:.1f} ms, not {0:.1f})" if counts["ring"] else " ({0:.1f} ms, ring {1:.1f})"
+            text = text.format(*(1000 * each for each in seconds))
+        shape = sum(costs[self._by_shape[one]] for one, costs in self._costs.items())
+        now = sum(costs[self._ways.get(one, self._by_shape[one])] for one, costs in self._costs.items())
+        comm.say(f"{now / shape:.0%} of bytes: {text}" if shape > 0 else text)
+
     def forget(self):
         self._ways, self._steps, self._costs = {}, {}, {}
+        self.looks += 1
 
     def look(self, parameter, average):
         """`average`, flat, is what all workers have of this parameter's gradient after a step."""
@@ -99,7 +118,8 @@ class Seen:
             return
         now, home = self.way(parameter, average.element_size()), by_shape(parameter, average.element_size())
         costs = bytes_of(average.view(parameter.shape), self._block)
-        self._costs[id(parameter)] = costs
+        self._costs[id(parameter)], self._by_shape[id(parameter)] = costs, home
+        self.looks += 1
         best = min(costs, key=costs.get)
         if costs[best] <= _BETTER * costs[now]:
             self._ways[id(parameter)] = best

@@ -145,7 +145,10 @@ def hook(state, bucket):
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
-    if state.takes_ring(bucket, tensor, parameters):
+    ring = state.takes_ring(bucket, tensor, parameters)
+    if bucket.index() == 0:
+        state.tell_way()
+    if ring:
         return state.reduce_by_ring(tensor, parameters)
     segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
     return state.reduce(tensor, segments, parameters=parameters, number=bucket.index())
@@ -161,6 +164,7 @@ class HookState:
         self.comm = None
         self.way = way
         self._seen = _way.seen_of(way, block)
+        self._module = None
         self.ring = None
         """With way="auto", where gradients can go around one: a Ring, whose `seconds` were measured. attach() makes it."""
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
@@ -182,6 +186,7 @@ class HookState:
     def name(self, module):
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
+        self._module = module
         if self.compress is not None:
             self.compress.learn(module)
 
@@ -228,6 +233,12 @@ class HookState:
     def costs(self, module):
         """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
         return {name: self._seen.costs(parameter) for name, parameter in module.named_parameters() if self._seen is not None}
+
+    def tell_way(self):
+        """To `winnow status --workers`, when it may have changed."""
+        if self._seen is not None and self._module is not None and isinstance(self.comm, Comm):
+            ways = lambda: self.ways(self._module)
+            self._seen.tell(self.comm, ways, None if self.ring is None else self.ring.seconds)
 
     def stats(self):
         """HookStats from the beginning to now."""
