@@ -58,7 +58,7 @@ static bool exists(const struct jobs *jobs, uint64_t mark)
 	return false;
 }
 
-/* Is any membership here of the job of which `name` is one? */
+/* Is any other membership here of the job of which `name` is one? */
 static bool lives(const struct jobs *jobs, const char *name)
 {
 	const size_t length = message_name_base(name);
@@ -66,7 +66,8 @@ static bool lives(const struct jobs *jobs, const char *name)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE &&
 		    message_name_base(jobs->jobs[i].name) == length &&
-		    strncmp(jobs->jobs[i].name, name, length) == 0)
+		    strncmp(jobs->jobs[i].name, name, length) == 0 &&
+		    strcmp(jobs->jobs[i].name, name) != 0)
 			return true;
 	return false;
 }
@@ -88,6 +89,8 @@ const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
 		return "others of your last one have gone on in another one";
 	if (again && exists(jobs, after))
 		return "it is for when all aggregators have been restarted, and this one has not";
+	if (again && lives(jobs, name))
+		return "others have founded the job anew";
 	if (known == NULL && after != 0)
 		succession_note(jobs, after, hash, false);
 	return NULL;

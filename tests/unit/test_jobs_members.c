@@ -386,7 +386,7 @@ static void test_restarted(void **state)
 	jobs_gone(b->jobs, b->workers[0].peer, "reset");
 	expect_told(b, 1, "lost"); /* all have come: from now on it is like any other */
 	for (uint32_t i = 2; i < 4; i++)
-		come(b, i, i == 2 ? next : "job/again.1", 0, 2, i);
+		come(b, i, i == 2 ? next : "other/again.1", 0, 2, i);
 	wait(b, 4, 0xc);
 	expect_told(b, 2, "join_timeout");
 	expect_silence(b, 3);
@@ -507,6 +507,24 @@ static void test_first(void **state)
 	say_kind(b, 5, CONTROL_LEAVE);
 	join(b, 7, "job/first.3", 0, 1);
 	expect_line(b, 7, CONTROL_WELCOME);
+	bench_close(b);
+}
+
+/* On an aggregator that has been restarted either the members continue, or the founder. */
+static void test_founded_anew(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "job/first.1", 0, 1);
+	expect_line(b, 0, CONTROL_WELCOME);
+	come(b, 1, "job/again.1", 0, 2, 1);
+	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "founded the job anew"));
+	come(b, 2, "other/again.1", 0, 2, 1);
+	come(b, 3, "other/again.1", 1, 2, 1);
+	expect_line(b, 3, CONTROL_WELCOME);
+	join(b, 4, "other/first.1", 0, 1);
+	expect_end(b, 4, "running", 0);
 	bench_close(b);
 }
 
@@ -787,6 +805,7 @@ int main(void)
 		cmocka_unit_test(test_drains),         cmocka_unit_test(test_agreed),
 		cmocka_unit_test(test_pause),          cmocka_unit_test(test_pause_ends),
 		cmocka_unit_test(test_expel),          cmocka_unit_test(test_first),
+		cmocka_unit_test(test_founded_anew),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
