@@ -14,9 +14,7 @@
 #define TARGET_SPREAD_US 800   /* more for a window of 1, half of that for one of 4 */
 #define LONG_US 2000           /* a queue that may not be ours */
 #define CONTEND_ROUNDS 512
-#define RESTART_TIMES 4 /* what a path has carried in a round trip may leave at once, */
-#define RESTART_US 1000 /* or in this time if that is less */
-#define PARTS 256       /* of a packet */
+#define PARTS 256 /* of a packet */
 #define ROOT_OF_PARTS 16
 #define LOSS_PART 3            /* tenths: what a window loses */
 #define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
@@ -45,7 +43,6 @@ void pace_init(struct pace *pace, const struct pace_config *config)
 
 	*pace = (struct pace){
 		.window_max = most,
-		.open = most,
 		.weight = config->weight,
 		.private_network = config->private_network,
 		.window_min = PACE_WINDOW_MIN < most ? PACE_WINDOW_MIN : most,
@@ -57,7 +54,6 @@ void pace_init(struct pace *pace, const struct pace_config *config)
 		.loss = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
 	};
 	window_set(pace, (uint64_t)PARTS * config->window_start);
-	pace->start = pace->window;
 }
 
 static uint64_t least_of(const struct pace_least *least)
@@ -242,32 +238,6 @@ static void contend(struct pace *pace, uint64_t round_us)
 		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
 }
 
-/* Of all RESULTs of the round, what came in the time of a round trip, or of a part of it. */
-static void carried_take(struct pace *pace, uint64_t round_us)
-{
-	uint64_t part_us = pace->round_least_us < RESTART_US ? pace->round_least_us : RESTART_US;
-	uint64_t carried = pace->round_results;
-
-	if (round_us > part_us)
-		carried = carried * part_us / round_us;
-	pace->carried -= (pace->carried + 7) / 8;
-	if (carried > pace->carried)
-		pace->carried = (uint32_t)carried;
-}
-
-uint32_t pace_limit(const struct pace *pace)
-{
-	return pace->open < pace->window ? pace->open : pace->window;
-}
-
-void pace_restart(struct pace *pace)
-{
-	uint32_t most = RESTART_TIMES * pace->carried;
-
-	if (!pace->private_network)
-		pace->open = most > pace->start ? most : pace->start;
-}
-
 /* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
 static bool is_used(const struct pace *pace)
 {
@@ -320,7 +290,6 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 	if (++pace->round_samples < ROUND_SAMPLES_MIN && (!pace->doubling || is_unsure(pace)))
 		return;
 	end_round(pace, now_us);
-	carried_take(pace, now_us - pace->round_start_us);
 	pace->round_start_us = now_us;
 	pace->round_least_us = UINT64_MAX;
 	pace->round_samples = 0;
@@ -364,7 +333,6 @@ bool pace_result(struct pace *pace)
 	bool was_full = pace->round_full;
 
 	pace->round_results++;
-	pace->open += pace->open < pace->window_max;
 	pace->round_full = was_full || is_used(pace);
 	return pace->round_full && !was_full;
 }

@@ -63,11 +63,6 @@ struct pace {
 	uint64_t mark_us;    /* and what queued then */
 	uint32_t contending; /* rounds left */
 
-	/* What may be under way after a pause: see pace_limit(). */
-	uint32_t start;   /* as much as at first, */
-	uint32_t carried; /* or some times what the path has lately carried; */
-	uint32_t open;    /* and one more for each RESULT that has come since */
-
 	/* Loss has rounds of its own, of many packets. */
 	uint32_t loss_sent, loss_lost;
 	uint64_t loss_rounds;
@@ -100,14 +95,6 @@ uint64_t pace_late_us(const struct pace *pace);
 /* A time-out passed, and `lost`: what was asked before had no answer either; or something arrived. */
 void pace_timeout(struct pace *pace, bool lost);
 void pace_progress(struct pace *pace);
-
-/*
- * pace_limit - how many packets may be under way now: the window, or less where a pause has just ended.
- * The window of a worker that waits for a slower one says nothing of its own path: all of it would leave
- * at once when both begin anew.
- */
-uint32_t pace_limit(const struct pace *pace);
-void pace_restart(struct pace *pace); /* nothing is under way */
 
 /* A packet was sent, of which `under_way` are now; some were lost. */
 void pace_sent(struct pace *pace, uint32_t under_way);

@@ -117,9 +117,7 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 			frame_passed(s, now_us); /* needed nothing from us */
 			continue;
 		}
-		if (s->under_way == 0)
-			pace_restart(&s->pace);
-		if (s->under_way >= pace_limit(&s->pace))
+		if (s->under_way >= s->pace.window)
 			return false;
 		if (!push_build(s, segment, s->next, out, &waits)) {
 			if (waits)
@@ -150,7 +148,7 @@ static void held_note(struct stream *s, uint64_t now_us)
 		s->held = STREAM_IDLE;
 	else if (!frame_before(s->next, s->credit))
 		s->held = STREAM_HELD_CREDIT;
-	else if (s->under_way >= pace_limit(&s->pace))
+	else if (s->under_way >= s->pace.window)
 		s->held = STREAM_HELD_WINDOW;
 	else
 		s->held = STREAM_IDLE; /* the tensor is not ready */

@@ -555,8 +555,6 @@ static bool tcp_beside(const char *name, uint32_t number, uint64_t buffer_bytes,
 	goal(s, share_of(s, number, flows, both_us), 0.4, 0.6, "TCP's share beside a dense job");
 	row(s, used(s, number, both_us), "use of the queue");
 	row(s, (double)s->measures.cross_lost[0], "TCP: lost");
-	goal(s, (double)s->measures.jobs[0].burst_max / 1e3, 0, 500,
-	     "KB of one worker at once, most");
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
 	return done(s);

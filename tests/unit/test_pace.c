@@ -187,10 +187,6 @@ static void test_doubling_unsure(void **state)
 	}
 	assert_false(pace.doubling);
 	assert_int_equal(pace.window, 129);
-	grown_to_64(&pace, 1000);
-	pace_rtt(&pace, 100 + 301, 100 + 301, now_us += 1000);
-	assert_false(pace.doubling);
-	assert_int_equal(pace.window, 32);
 }
 
 /* As three windows of a third: what may queue, and what they grow by. */
@@ -438,45 +434,6 @@ static void lossy_round_of(struct pace *pace, uint64_t rtt_us)
 	round_of(pace, rtt_us);
 }
 
-/* After a pause four times what has come in a round trip is under way, or what was at first; RESULTs open it. */
-static void test_restart(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	grown_to_64(&pace, 1000); /* 16 RESULTs in the last round, of two round trips */
-	assert_int_equal(pace_limit(&pace), 64);
-	pace_restart(&pace);
-	assert_int_equal(pace_limit(&pace), 32);
-	for (int i = 0; i < 31; i++)
-		(void)pace_result(&pace);
-	assert_int_equal(pace_limit(&pace), 63);
-	for (int i = 0; i < 10; i++)
-		(void)pace_result(&pace);
-	assert_int_equal(pace_limit(&pace), 64);
-	pace_begin(&pace, 8, 1000, 1);
-	pace_rtt(&pace, 100, 100, now_us += 100);
-	for (int i = 0; i < 64; i++)
-		(void)pace_result(&pace);
-	pace_rtt(&pace, 100, 100, now_us += 100); /* all within one */
-	pace_restart(&pace);
-	assert_int_equal(pace.open, 256);
-	for (uint32_t left = 64, i = 0; i < 40; i++) {
-		pace_rtt(&pace, 100, 100, now_us += 200); /* nothing comes: an eighth less */
-		left -= (left + 7) / 8;
-		assert_int_equal(pace.carried, left);
-	}
-	pace_restart(&pace);
-	assert_int_equal(pace.open, 8);
-	pace_begin(&pace, 8, 1000, 1); /* no more than in 4 ms */
-	pace_rtt(&pace, 10000, 10000, now_us += 10000);
-	for (int i = 0; i < 64; i++)
-		(void)pace_result(&pace);
-	pace_rtt(&pace, 10000, 10000, now_us += 10000);
-	pace_restart(&pace);
-	assert_int_equal(pace.open, 24);
-}
-
 /* Queues are nobody else's: they may take 4 ms, until one overflows. Loss where nothing queues is chance. */
 static void test_private(void **state)
 {
@@ -508,8 +465,6 @@ static void test_private(void **state)
 	}
 	pace_timeout(&pace, true);
 	assert_int_equal(pace.window, 47);
-	pace_restart(&pace);
-	assert_int_equal(pace_limit(&pace), 47);
 }
 
 /* Often while there is progress, else seldom. */
@@ -559,7 +514,6 @@ int main(void)
 		cmocka_unit_test(test_weight),
 		cmocka_unit_test(test_private),
 		cmocka_unit_test(test_doubling_unsure),
-		cmocka_unit_test(test_restart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -213,34 +213,6 @@ static void test_credit(void **state)
 	bench_close(b);
 }
 
-/* After a pause no more leave at once than at first, and then as many as come and one more for each. */
-static void test_restart(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task;
-
-	(void)state;
-	stream_close(b->stream);
-	b->config.window_start = 4;
-	assert_int_equal(stream_open(&b->config, &b->stream), 0);
-	task = task_planned(b, all_bits);
-	assert_int_equal(pushes(b, FIRST), 4);
-	b->now_us += 100;
-	for (uint32_t frame = 0; frame < 4; frame++)
-		assert_null(result_of(b, FIRST + frame, 1));
-	b->base += 4;
-	send_status(b, RANK, 5000001, 0, 0); /* the window doubles */
-	assert_int_equal(pushes(b, FIRST + 4), 4);
-	for (uint32_t i = 0; i < 4; i++) {
-		assert_null(result_of(b, FIRST + 4 + i, 1));
-		assert_int_equal(pushes(b, FIRST + 8 + 2 * i), 2);
-	}
-	assert_null(result_of(b, FIRST + 8, 1));
-	assert_int_equal(pushes(b, FIRST + 16), 1);
-	task_close(task);
-	bench_close(b);
-}
-
 /* ---- what the aggregator lacks ---- */
 
 static void test_want(void **state)
@@ -626,12 +598,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_push),        cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_bad_results), cmocka_unit_test(test_results),
-		cmocka_unit_test(test_credit),      cmocka_unit_test(test_restart),
-		cmocka_unit_test(test_want),        cmocka_unit_test(test_plan_lacks),
-		cmocka_unit_test(test_lacks),       cmocka_unit_test(test_not_lacks),
-		cmocka_unit_test(test_ping),        cmocka_unit_test(test_ack),
-		cmocka_unit_test(test_exponents),   cmocka_unit_test(test_fixed),
-		cmocka_unit_test(test_config),      cmocka_unit_test(test_room),
+		cmocka_unit_test(test_credit),      cmocka_unit_test(test_want),
+		cmocka_unit_test(test_plan_lacks),  cmocka_unit_test(test_lacks),
+		cmocka_unit_test(test_not_lacks),   cmocka_unit_test(test_ping),
+		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
+		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
+		cmocka_unit_test(test_room),
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
