@@ -258,6 +258,12 @@ void session_leave(struct session *session)
 	say(w.left++);
 }
 
+void session_says(struct session *session, const char *text)
+{
+	(void)session;
+	(void)text;
+}
+
 void session_abort(struct session *session, const char *text)
 {
 	(void)session;
