@@ -45,6 +45,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	(void)jobs;
 	assert_int_equal(index, 5);
 	*out = (struct jobs_worker){.state = "ready",
+	                            .says = rank == 1 ? "2 rows" : "",
 	                            .host = rank == 0 ? "host0" : "host1",
 	                            .address = "10.0.0.1:1",
 	                            .seen = seen[rank],

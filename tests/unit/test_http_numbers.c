@@ -232,6 +232,7 @@ static void test_seen(void **state)
 	assert_true(json_is_null(json_object_get(worker, "lately")));
 	assert_true(number(worker, "rtt_s") == 0.00024 && number(worker, "in_lost") == 24 &&
 	            number(worker, "pushes") == 250);
+	assert_string_equal(json_string_value(json_object_get(worker, "says")), "2 rows");
 	json_decref(job);
 	seen_before[1] = (struct control_seen){.held_window_us = 2500000,
 	                                       .held_credit_us = 4000001,
