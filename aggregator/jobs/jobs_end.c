@@ -48,16 +48,6 @@ bool job_named_here(const struct jobs *jobs, const struct job *job)
 	return false;
 }
 
-/* Is the membership here from which that worker says it comes? */
-static bool exists(const struct jobs *jobs, uint64_t mark)
-{
-	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		if (jobs->jobs[i].state != JOB_FREE && mark != 0 &&
-		    job_mark(&jobs->jobs[i]) == mark)
-			return true;
-	return false;
-}
-
 /* Is any other membership here of the job of which `name` is one? */
 static bool lives(const struct jobs *jobs, const char *name)
 {
@@ -87,10 +77,8 @@ const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
 	known = succession_find(jobs, after);
 	if (known != NULL && known->to != hash)
 		return "others of your last one have gone on in another one";
-	if (again && exists(jobs, after))
-		return "it is for when all aggregators have been restarted, and this one has not";
 	if (again && lives(jobs, name))
-		return "others have founded the job anew";
+		return "it is for when all aggregators have been restarted, but the job is here";
 	if (known == NULL && after != 0)
 		succession_note(jobs, after, hash, false);
 	return NULL;

@@ -340,7 +340,7 @@ static void test_one_successor(void **state)
 		token = expect_line(b, i, CONTROL_WELCOME)->group_token;
 	/* It is here: whoever says that all aggregators have been restarted errs. */
 	come(b, 3, again, 0, 3, token);
-	assert_non_null(strstr(expect_end(b, 3, "running", 0)->text, "has not"));
+	assert_non_null(strstr(expect_end(b, 3, "running", 0)->text, "the job is here"));
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	expect_told(b, 0, "lost");
 	expect_told(b, 2, "lost");
@@ -519,7 +519,7 @@ static void test_founded_anew(void **state)
 	join(b, 0, "job/first.1", 0, 1);
 	expect_line(b, 0, CONTROL_WELCOME);
 	come(b, 1, "job/again.1", 0, 2, 1);
-	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "founded the job anew"));
+	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "the job is here"));
 	come(b, 2, "other/again.1", 0, 2, 1);
 	come(b, 3, "other/again.1", 1, 2, 1);
 	expect_line(b, 3, CONTROL_WELCOME);
