@@ -234,8 +234,9 @@ static void publish_if_changed(struct winnow_comm *comm)
 		comm_publish(comm);
 		pthread_mutex_unlock(&comm->lock);
 	}
-	if (atomic_exchange_explicit(&comm->says_new, false, memory_order_relaxed)) {
+	if (atomic_load_explicit(&comm->says_new, memory_order_relaxed)) {
 		pthread_mutex_lock(&comm->lock);
+		comm->says_new = false;
 		session_says(comm->session, comm->says);
 		pthread_mutex_unlock(&comm->lock);
 	}
