@@ -430,7 +430,7 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_cuda(const void *send, void *recv, 
 /*
  * winnow_stream_wait - what is put into `stream` (a cudaStream_t) from now on comes after the result of
  * this request, which is done: an event of CUDA's, for programs and tools that look for one.
- * INVALID: it is not done, or was on no GPU. Of a request that has failed: its error.
+ * INVALID: it is not done, or was on no GPU; OK: an empty tensor's. Of a request that has failed: its error.
  */
 WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, void *stream);
 

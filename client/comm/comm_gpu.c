@@ -153,13 +153,13 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 
 	if (result != WINNOW_OK)
 		return result;
-	if (request->staged.staging == NULL && request->task.count > 0)
+	if (request->task.count == 0)
+		return WINNOW_OK;
+	if (request->staged.staging == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
 	if (!done)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
-	if (request->task.count == 0)
-		return WINNOW_OK;
 	return comm_gpu_result(request->comm, staging_follow(request->staged.staging, stream, &why),
 	                       &why);
 }
