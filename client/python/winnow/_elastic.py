@@ -197,11 +197,12 @@ class Elastic:
 
     def _notice_members(self):
         """Some may have learned from what others have not."""
-        if self._seen is not None and self._memberships != self.comm.memberships:
+        if self._seen is None:
+            return
+        if self._memberships != self.comm.memberships:
+            self._memberships = self.comm.memberships
             self._seen.forget()
-        if self._seen is not None:
-            self._seen.tell(self.comm, self.ways)
-        self._memberships = self.comm.memberships
+        self._seen.tell(self.comm, self.ways)
 
     def _begin(self, parameter, values):
         if self.error is not None:
