@@ -194,6 +194,11 @@ bool message_name_is_again(const char *name)
 	return membership_begins(name, CONTROL_AGAIN_NAME);
 }
 
+bool message_name_follows(const char *name)
+{
+	return message_name_is_next(name) || message_name_is_again(name);
+}
+
 bool message_name_is_first(const char *name)
 {
 	return membership_begins(name, CONTROL_FIRST_NAME);

@@ -166,6 +166,7 @@ size_t message_name_base(const char *name); /* characters of NAME */
 #define CONTROL_AGAIN_NAME "again."
 bool message_name_is_next(const char *name);
 bool message_name_is_again(const char *name);
+bool message_name_follows(const char *name); /* one of both */
 
 /* Is it only there where no other membership of NAME is? PROTOCOL.md section 5.9. */
 #define CONTROL_FIRST_NAME "first."

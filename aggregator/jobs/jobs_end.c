@@ -19,7 +19,7 @@
 /* What stands for a job: its name, if no other one ever has it, else the token of this run of it. */
 static uint64_t job_mark(const struct job *job)
 {
-	if (message_name_is_next(job->name) || message_name_is_again(job->name))
+	if (message_name_follows(job->name))
 		return message_name_hash(job->name);
 	return job->token;
 }
@@ -70,7 +70,7 @@ const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
 
 	if (message_name_is_first(name) && lives(jobs, name))
 		return "the job is here, and newcomers wait until its members admit them";
-	if (!again && !message_name_is_next(name))
+	if (!message_name_follows(name))
 		return NULL;
 	if (succession_find(jobs, hash) != NULL)
 		return "it is over, and its members have gone on in another one";

@@ -246,7 +246,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 {
-	struct why why = {""};
+	struct why why = {""}, ended = {""};
 	int result;
 
 	do {
@@ -259,11 +259,17 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
 		comm->came += next.came;
+		if (ended.text[0] == '\0')
+			ended = comm->error;
 		result = go(comm, next.next, &membership, next.without);
 		/* Others may die before the next membership has begun: then there is one after that. */
 	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
 	         session_goes_on(comm->session));
-	return result;
+	if (result != WINNOW_ERR_LOST || ended.text[0] == '\0')
+		return result;
+	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */
+	why_set(&why, result, "the others have gone on without this worker: %s", ended.text);
+	return comm_fail(result, why.text);
 }
 
 int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)

@@ -189,7 +189,7 @@ bool link_accepted(const struct link *link)
 
 uint64_t link_mark(const struct link *link)
 {
-	if (message_name_is_next(link->job) || message_name_is_again(link->job))
+	if (message_name_follows(link->job))
 		return message_name_hash(link->job);
 	return link->welcome.group_token;
 }

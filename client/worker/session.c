@@ -181,18 +181,31 @@ static bool others_may_admit(const struct session *s, uint32_t index)
 	return others && link_lost(s->links[index]);
 }
 
+/*
+ * Has an aggregator refused it, since others have continued while it was away? They count it among the lost, so
+ * it may come back as a newcomer.
+ */
+static bool overtaken(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->link_count; i++)
+		if (strcmp(link_error_code(s->links[i]), "running") == 0)
+			return message_name_follows(s->job);
+	return false;
+}
+
 static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
 	const char *code = link_error_code(link);
 	bool lost = strcmp(code, "gone") == 0;
+	bool member = s->state == SESSION_RUNNING || overtaken(s);
 
 	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED ||
 	    others_may_admit(s, index))
 		return;
-	session_end_with(s, index, explain_code(code, s->state == SESSION_RUNNING),
-	                 "aggregator %s%s: %s", s->names[index],
-	                 lost && s->state == SESSION_RUNNING ? " is lost" : "", link_error(link));
+	session_end_with(s, index, explain_code(code, member), "aggregator %s%s: %s",
+	                 s->names[index], lost && s->state == SESSION_RUNNING ? " is lost" : "",
+	                 link_error(link));
 }
 
 /* ---- starting ---- */
@@ -682,7 +695,7 @@ static void come_again(struct session *s, uint64_t left_out)
 	                                    .next_rank = worker->rank,
 	                                    .next_world = s->world,
 	                                    .without = left_out};
-	if (s->engine == NULL || message_name_is_next(s->job) || message_name_is_again(s->job))
+	if (s->engine == NULL || message_name_follows(s->job))
 		snprintf(s->again.next, sizeof(s->again.next), "%s", s->job);
 	else
 		snprintf(s->again.next, sizeof(s->again.next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
@@ -755,8 +768,9 @@ bool session_goes_on(const struct session *session)
 {
 	switch (session->result) {
 	case WINNOW_ERR_MEMBERS:
-	case WINNOW_ERR_LOST:
 		return true;
+	case WINNOW_ERR_LOST:
+		return !overtaken(session);
 	case WINNOW_ERR_TIMEOUT:
 	case WINNOW_ERR_UNREACHABLE:
 		return !session->returns; /* all must come back, and not all do */

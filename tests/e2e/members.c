@@ -408,6 +408,22 @@ static void round_go(void)
 	}
 }
 
+/* It waits in vain: perhaps since another one has given up. */
+static void others_say(void)
+{
+	struct report report;
+
+	for (uint32_t i = 0; i < workers; i++) {
+		struct pollfd fd = {.fd = children[i].from, .events = POLLIN};
+
+		while (children[i].pid != 0 && poll(&fd, 1, 0) == 1 &&
+		       read(fd.fd, &report, sizeof(report)) == sizeof(report))
+			if (report.kind == FAILED)
+				fprintf(stderr, "worker %u, membership %u: %d: %s\n", i, report.id,
+				        report.result, report.text);
+	}
+}
+
 /* The first result of a membership of so many that has begun after that. */
 static double await_members(struct child *c, uint32_t world, double after_ms)
 {
@@ -415,9 +431,11 @@ static double await_members(struct child *c, uint32_t world, double after_ms)
 	struct report report;
 
 	do {
-		if (poll(&fd, 1, LIMIT_MS) != 1)
+		if (poll(&fd, 1, LIMIT_MS) != 1) {
+			others_say();
 			die("worker %u says nothing of a membership of %u",
 			    (unsigned)(c - children), world);
+		}
 		if (read(c->from, &report, sizeof(report)) != sizeof(report))
 			die("worker %u has ended", (unsigned)(c - children));
 		if (report.kind == FAILED)

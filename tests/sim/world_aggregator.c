@@ -141,7 +141,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.software = "sim",
 		.keys = a->world->keys,
 		.threads = spec->threads,
-		.peers_max = a->world->spec->worker_count + 4,
+		.peers_max = 2 * a->world->spec->worker_count + 4, /* some are half open */
 		.jobs_max = 40,
 		.workers_max = SIM_WORLD_MAX,
 		.job_bytes_max = (size_t)1 << 32,

@@ -143,6 +143,11 @@ static void end_stuck(struct sim_member *m, const char *why)
 {
 	m->stuck = true;
 	snprintf(m->why, sizeof(m->why), "%s", why);
+	if (session_state(m->session) == SESSION_FAILED &&
+	    session_result(m->session) == WINNOW_ERR_REFUSED &&
+	    strstr(why, " is taken by ") == NULL) /* by its own connection, half open */
+		world_fail(m->world, "worker %u in '%s' may not come back: %s", m->number, m->job,
+		           why);
 	if (session_state(m->session) == SESSION_JOINING)
 		session_abort(m->session, "it gave up");
 	session_over(m);

@@ -19,7 +19,7 @@ static void count_done(struct allreduce *task)
 	done++;
 }
 
-static struct session *session_opened(void)
+static struct session *session_of(const char *job)
 {
 	static const char *const names[LINKS] = {"one:1", "two:2"};
 	struct link_config links[LINKS];
@@ -35,11 +35,17 @@ static struct session *session_opened(void)
 		links[i] = basic();
 		links[i].multicast = false;
 		links[i].place = i;
+		links[i].job = job;
 	}
 	assert_int_equal(session_open(&config, now_us, &session), 0);
 	for (uint32_t i = 0; i < LINKS; i++)
 		session_connected(session, i, now_us);
 	return session;
+}
+
+static struct session *session_opened(void)
+{
+	return session_of(basic().job);
 }
 
 static void tell(struct session *session, uint32_t index, const struct control_message *message)
@@ -350,6 +356,27 @@ static void test_next_of_the_second(void **state)
 	session_close(session);
 }
 
+/* It was away for so long that the others have continued: it may come back. Of another job it is no member. */
+static void test_overtaken(void **state)
+{
+	static const char *const jobs[] = {"job", "job/first.1", "job/next.1", "job/again.1"};
+	struct control_message refused = ended("running");
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct session *session = session_of(jobs[i]);
+
+		tell(session, 1, &hello);
+		told(session, 1, CONTROL_JOIN);
+		tell(session, 1, &refused);
+		assert_int_equal(session_state(session), SESSION_FAILED);
+		assert_int_equal(session_result(session),
+		                 i < 2 ? WINNOW_ERR_REFUSED : WINNOW_ERR_LOST);
+		assert_false(session_goes_on(session));
+		session_close(session);
+	}
+}
+
 /*
  * It has said that others may continue without the second aggregator, and never asks that one then; but one that
  * drains may be asked, if it is the first.
@@ -545,6 +572,7 @@ int main(void)
 		cmocka_unit_test(test_agreed),        cmocka_unit_test(test_quiet),
 		cmocka_unit_test(test_paused),        cmocka_unit_test(test_next_of_the_second),
 		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
+		cmocka_unit_test(test_overtaken),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
