@@ -332,7 +332,7 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
  * winnow_comm_enter - winnow_comm_create() for a worker that is no member yet, of a job that runs or will: job is its
  * name alone, world is ignored, and rank is the one that it had, if it comes back; else 0. Blocks until the members
  * call winnow_comm_admit(), or until join_timeout_ms has passed. Then it is one of them: with that rank, if there are
- * so many and no other newcomer has it, and else after those of before.
+ * so many and no other newcomer has it, and else after those of before. LOST: they have gone on without it; again.
  *
  * Workers that know no rank and no world: if this ends with TIMEOUT, winnow_comm_create() with rank 0, world 1 and the
  * job "NAME/first.X", X drawn by chance, founds the job; REFUSED: it is there, or somebody else was faster. Then again.

@@ -123,7 +123,7 @@ class Comm(Member):
                 left = max(until - time.monotonic(), 0.1)
                 return cls(job=name, newcomer=True, join_timeout_ms=int(1000 * min(wait, left)), **settings)
             except WinnowError as error:
-                if error.code not in (WinnowError.TIMEOUT, WinnowError.UNREACHABLE):
+                if error.code not in (WinnowError.TIMEOUT, WinnowError.UNREACHABLE, WinnowError.LOST):
                     raise
             try:
                 first = f"{name}/{_FIRST}{secrets.token_hex(8)}"
