@@ -198,6 +198,25 @@ def many_under_way(rank, world, comm):
     return worst
 
 
+@joined
+def chosen(rank, world, comm):
+    """How far averages and memory are from those of tensors in the host's memory. All numbers are integers, so sums are exact."""
+    model = nn.Linear(100, 50).to(DEVICE)
+    state = winnow.torch.HookState(comm, compress=winnow.torch.TopK(0.02, block=2))
+    state.name(model)
+    draw, memories, worst = torch.Generator().manual_seed(1), [torch.zeros(5000) for _ in range(world)], 0.0
+    for _ in range(ROUNDS // 6):
+        gradients = [torch.randint(-999, 1000, (5050,), generator=draw).float() for _ in range(world)]
+        busy(1)
+        future = state.reduce(gradients[rank].to(DEVICE, copy=True), None, 0, list(model.parameters()))
+        for gradient, memory in zip(gradients, memories):
+            winnow.topk(gradient[:5000], memory, 41, block=2)
+        worst = max(worst, furthest(future.wait().cpu(), sum(gradients) / world))
+    worst = max(worst, furthest(state.compress.state_dict()["memory"]["weight"].cpu(), memories[rank]))
+    state.close()
+    return worst
+
+
 def as_a_gpu():
     """Where there is none, an emulated one: see tests/python/emulated_gpu.py."""
     if ON_GPU:
@@ -316,6 +335,9 @@ class OnGpu(harness.TeamCase):
     def test_many_under_way(self):
         for worst in self.team.run(many_under_way, harness.fresh_job()):
             self.assertLess(worst, 1e-5)
+
+    def test_chosen(self):
+        self.assertEqual(self.team.run(chosen, harness.fresh_job()), [0.0] * self.world)
 
     def test_through_a_group(self):
         for difference in self.team.run(through_a_group, harness.fresh_job()):

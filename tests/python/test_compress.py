@@ -3,6 +3,7 @@
 
 import copy
 import io
+import random
 import unittest
 
 import harness
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _way
+from winnow import _topk_gpu, _way
 
 WIDTH = 96
 STEPS = 60
@@ -51,6 +52,26 @@ class TopK(unittest.TestCase):
             self.assertEqual(winnow.topk(gradient, memory, 5, 100), 15)
             self.assertTrue(torch.equal(gradient.float() + memory, total))  # nothing is lost, rounding included
             self.assertEqual(int(gradient.count_nonzero()), 15)
+
+    def test_on_a_gpu(self):
+        """There torch's operations choose: the same, to the bit, whatever the ties, types and ends of chunks."""
+        dice = random.Random(3)
+        plain = lambda tensor: torch.nan_to_num(tensor.float(), nan=123.0)
+        for seed in range(300):
+            torch.manual_seed(seed)
+            count, block, dtype = dice.choice([1, 7, 300, 4097]), dice.choice([1, 1, 2, 3, 16]), dice.choice([torch.float32, torch.float16, torch.bfloat16])
+            chunk = block * dice.choice([1, 2, 5, 64, -(-count // block)])
+            k = min(dice.choice([0, 1, 2, 50]), chunk // block)
+            gradient = torch.randn(count) * dice.choice([1, 1e-6, 1e4, 1e30])
+            if dice.random() < 0.5:
+                gradient = (gradient * 2).round() / 2
+            gradient[torch.rand(count) < dice.choice([0, 0.7])] = 0
+            gradient[torch.rand(count) < dice.choice([0, 0.02])] = dice.choice([numpy.nan, numpy.inf, -numpy.inf])
+            data, memory, decay = gradient.to(dtype), torch.randn(count) * dice.choice([0, 1, 1e-3]), dice.choice([1.0, 0.9, 0.0])
+            there, kept = data.clone(), memory.clone()
+            winnow.topk(data, memory, k, chunk, decay, block, 0.5)
+            _topk_gpu.topk(there, kept, k, chunk, decay, block, 0.5)
+            self.assertTrue(torch.equal(plain(there), plain(data)) and torch.equal(plain(kept), plain(memory)), seed)
 
     def test_refusals(self):
         data, memory = numpy.ones(8, numpy.float32), numpy.zeros(8, numpy.float32)

@@ -6,6 +6,7 @@ as long as the test says.
 """
 
 import contextlib
+import copy
 import threading
 import time
 import unittest
@@ -135,6 +136,62 @@ class Staged(unittest.TestCase):
         for future in self.reduce_all(lambda rank: torch.ones(1000)):
             future.wait()
         self.assertEqual([state.stats().staged_out_bytes for state in self.states], [out] * WORLD)
+
+    def test_chosen_elements_are_a_list(self):
+        """Of a gradient that is compressed the host sees what was chosen, and biases; the same as on the CPU."""
+        for kind in (winnow.torch.TopK(0.05, warm_up=1, momentum=0.5), winnow.torch.RandomK(0.02), winnow.torch.Threshold(2.0, block=4)):
+            with self.subTest(kind=kind):
+                self.chosen(kind)
+
+    def chosen(self, kind):
+        models = [torch.nn.Linear(40, 30) for _ in range(WORLD)]
+        theirs, onces = [copy.deepcopy(kind) for _ in models], [copy.deepcopy(kind) for _ in models]
+        draw = torch.Generator().manual_seed(7)
+        for state, model, mine, once in zip(self.states, models, theirs, onces):
+            state.compress = mine
+            mine.learn(model)
+            once.learn(model)
+        for step in range(4):
+            gradients = [torch.randn(1230, generator=draw) for _ in models]
+            sent, before = [], [state.stats().staged_out_bytes for state in self.states]
+            for once, model, gradient in zip(onces, models, gradients):
+                sent.append(gradient.clone())
+                with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+                    once.take(sent[-1][:1200], model.weight)
+            futures = []
+            for state, model, gradient in zip(self.states, models, gradients):
+                parameters = list(model.parameters())
+                self.assertIsNone(state.segments(parameters, gradient))
+                futures.append(state.reduce(gradient, None, 0, parameters))
+            for future in futures:
+                self.assertTrue(torch.equal(future.wait(), sum(sent) / WORLD))
+            for state, mine, once, part, was in zip(self.states, theirs, onces, sent, before):
+                warm = step < kind.warm_up
+                self.assertEqual(state.stats().staged_out_bytes - was, 0 if warm else 12 * int(part.count_nonzero()))
+                for what in ("memory", "velocity"):
+                    for name, value in once.state_dict()[what].items():
+                        self.assertTrue(torch.equal(mine.state_dict()[what][name], value), (step, what))
+
+    def test_nothing_is_chosen(self):
+        """A list may be empty."""
+        model = torch.nn.Linear(40, 30, bias=False)
+        for state in self.states:
+            state.compress = winnow.torch.Threshold(2.0)
+            state.compress.learn(model)
+        futures = [state.reduce(torch.ones(1200), None, 0, [model.weight]) for state in self.states]
+        for future in futures:
+            self.assertFalse(future.wait().any())
+
+    def test_what_is_not_compressed_on_a_gpu(self):
+        ddp = mock.Mock(module=torch.nn.Linear(40, 30))
+        for text, kind, options in (
+            ("LargestSums is of", winnow.torch.LargestSums(0.1), {}),
+            ("elastic=True is of", winnow.torch.TopK(0.1), {"elastic": True}),
+            ("wire='bf16' is of", winnow.torch.TopK(0.1), {"wire": "bf16"}),
+        ):
+            with self.assertRaisesRegex(ValueError, f"parameter weight is on .*{text} gradients on the CPU"):
+                winnow.torch._refuse_compress(ddp, kind, **{"wire": None, **options})
+        winnow.torch._refuse_compress(ddp, winnow.torch.TopK(0.1), "fixed32")
 
     def test_nobody_waits_for_a_slow_copy(self):
         """Not the hook, not the buckets after it; and these do not take its tag."""

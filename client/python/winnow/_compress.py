@@ -6,9 +6,15 @@ import zlib
 
 import torch
 
-from ._topk import CHUNK, topk
+from . import _cuda, _topk, _topk_gpu
+from ._topk import CHUNK
 
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
+
+
+def _topk_of(gradient):
+    """winnow.topk(), where that tensor is."""
+    return _topk.topk if _cuda.device_of(gradient) is None else _topk_gpu.topk
 
 
 class _Before:
@@ -110,11 +116,12 @@ class Compressor:
             gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
         if self.chose(parameter):
             memory = self._kept(self._memory, name, gradient)
-            if not memory.sum().isfinite() and not memory.isfinite().all():  # the sum alone may be too large
+            # The sum alone may be too large. A GPU's would be waited for; nothing that is not finite stays there.
+            if _cuda.device_of(gradient) is None and not memory.sum().isfinite() and not memory.isfinite().all():
                 raise ValueError(f"the memory of {name} is not finite")
             self._choose(gradient, memory, name, step)
             if self.momentum > 0 and not self.of_sums:
-                velocity[gradient != 0] = 0
+                velocity.masked_fill_(gradient != 0, 0)
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
 
@@ -178,6 +185,8 @@ class Compressor:
             found = all[name] = gradient.new_zeros(count, dtype=torch.float32)
         elif len(found) != count:
             raise ValueError(f"the memory of {name} has {len(found)} elements, and its gradient {count}")
+        if found.device != gradient.device:  # it was loaded
+            found = all[name] = found.to(gradient.device)
         return found
 
 
@@ -206,7 +215,7 @@ class TopK(Compressor):
         if self.chunk is not None:
             blocks = min(blocks, self.chunk // self.block)
         k = max(1, math.ceil(density * blocks))
-        topk(values, memory, k, blocks * self.block, decay, self.block)
+        _topk_of(values)(values, memory, k, blocks * self.block, decay, self.block)
 
 
 class LargestSums(TopK):
@@ -260,7 +269,8 @@ class Threshold(Compressor):
         return self._repr("Threshold", self.threshold)
 
     def _choose(self, gradient, memory, name, step):
-        topk(gradient, memory, 0, CHUNK // self.block * self.block, self.decay, self.block, self.threshold)
+        chunk = CHUNK // self.block * self.block
+        _topk_of(gradient)(gradient, memory, 0, chunk, self.decay, self.block, self.threshold)
 
 
 class RandomK(Compressor):
@@ -280,8 +290,8 @@ class RandomK(Compressor):
 
     def _choose(self, gradient, memory, name, step):
         memory.mul_(self.decay).add_(gradient)
-        taken = self._drawn(len(gradient), name, step) | ~memory.isfinite()
-        gradient.copy_(torch.where(taken, memory, torch.zeros(())))
+        taken = self._drawn(len(gradient), name, step).to(memory.device) | ~memory.isfinite()
+        gradient.copy_(torch.where(taken, memory, memory.new_zeros(())))
         memory.sub_(gradient).nan_to_num_(0, 0, 0)
 
     def _drawn(self, count, name, step):

@@ -67,7 +67,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks; on the CPU, without nodes.
+    sent later. Or "sums:0.01" (on the CPU), "threshold:0.001", "randomk:0.01". The same on all ranks, and not with nodes.
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
     have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets
     also try the ring of ddp's process group, if that is Gloo, and take it where it is faster. None: by its shape.
@@ -82,7 +82,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
         if node or isinstance(comm, Node) or check_nan:
             raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
         compress = compressor_of(compress)
-        _refuse_compress(ddp, compress, False)
+        _refuse_compress(ddp, compress, wire, elastic=True)
         return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
     group = ddp.process_group
     world = dist.get_world_size(group)
@@ -95,8 +95,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress)
-    _refuse_compress(ddp, compress, node or isinstance(comm, Node))
-    _refuse_difference(ddp, compress, way)
+    _refuse_compress(ddp, compress, wire, node=node or isinstance(comm, Node))
+    with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
+        _refuse_difference(ddp, compress, way)
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
@@ -218,7 +219,8 @@ class HookState:
     def segments(self, parameters, buffer):
         """Those of a bucket, for reduce(); None if it needs none."""
         self._notice_members()
-        return _way.segments(parameters, buffer, self.compress, self._seen)
+        compress = self.compress if _cuda.device_of(buffer) is None else None
+        return _way.segments(parameters, buffer, compress, self._seen)
 
     def ways(self, module):
         """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"; or around the "ring"."""
@@ -278,10 +280,13 @@ class HookState:
         """
         device = _cuda.device_of(tensor)
         of_sums = self.compress is not None and self.compress.of_sums and tensor.layout == torch.strided
-        staged = of_sums or device is not None and tensor.is_sparse
+        listed = self.compress is not None and device is not None and tensor.layout == torch.strided
+        staged = of_sums or device is not None and (tensor.is_sparse or listed)
         failed = self._failed
         if of_sums:
             start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
+        elif listed:
+            start, finish, cost = self._listed(tensor, segments, parameters)
         elif tensor.is_sparse:
             start, finish, cost = self._sparse(tensor, staged)
         else:
@@ -404,6 +409,32 @@ class HookState:
             return request.stats._replace(staged_out_bytes=sent[0], staged_in_bytes=received)
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
+
+    def _listed(self, tensor, segments, parameters):
+        """Of what was chosen on a GPU the host sees only a list of elements; while nothing is, the GPU's blocks travel."""
+        sent = []
+
+        def start(options):
+            def go():
+                *elements, count = _sparse.to_rows(tensor.to_sparse())
+                sent.append(_sparse.size(elements))
+                return self.comm.allreduce_rows_async(*elements, count, **options)
+
+            def whole():
+                return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
+
+            chose = any(map(self.compress.chose, filter(self.compress.takes, parameters)))
+            return go if chose else whole
+
+        def cost(request):
+            if not sent:
+                return request.stats
+            return request.stats._replace(staged_out_bytes=sent[0], staged_in_bytes=_sparse.size(request.wait()))
+
+        def finish(request):
+            return _sparse.fill(*request.wait(), tensor) if sent else tensor
+
+        return start, finish, cost
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
@@ -538,18 +569,21 @@ def _refuse_parameters(ddp):
             )
 
 
-def _refuse_compress(ddp, compress, node):
-    if compress is not None and node:
-        raise ValueError("compress is of gradients on the CPU, and not with nodes: leave one of the two out")
+def _refuse_compress(ddp, compress, wire, node=False, elastic=False):
+    if compress is None:
+        return
+    if node:
+        raise ValueError("compress is not with nodes: leave one of the two out")
     for name, parameter in ddp.module.named_parameters():
-        if compress is not None and parameter.device.type != "cpu":
-            raise ValueError(f"parameter {name} is on {parameter.device}: compress is of gradients on the CPU")
+        if _cuda.device_of(parameter) is None:
+            continue
+        if compress.of_sums or elastic or wire in ("fixed16", "fixed8", "bf16"):
+            what = "LargestSums" if compress.of_sums else "compress with elastic=True" if elastic else f"compress with wire={wire!r}"
+            raise ValueError(f"parameter {name} is on {parameter.device}: {what} is of gradients on the CPU")
 
 
 def _refuse_difference(ddp, compress, way):
-    """All ranks learn of one that differs. On GPUs neither matters: there is nothing to ask."""
-    if any(parameter.device.type != "cpu" for parameter in ddp.module.parameters()):
-        return
+    """All ranks learn of one that differs."""
     mine = {"compress": repr(compress), "way": repr(way)}
     for rank, other in enumerate(_exchange(mine, ddp.process_group)):
         for name, value in mine.items():
