@@ -106,10 +106,7 @@ def train_elastic(given, leaves):
     leaves.trains = True
     state = winnow.torch.attach(ddp, comm, elastic=True)
     say = lambda what: print(f"step {state.step}: {what}, {comm.rank} of {comm.world}", flush=True)
-    try:
-        state.share(optimizer)
-    except winnow.MembersChanged:  # already
-        state.resume(optimizer)
+    state.share(optimizer)
     say("is there")
     while not leaves.is_set() and (given.steps == 0 or state.step < given.steps):
         try:

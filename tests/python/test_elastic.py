@@ -19,7 +19,9 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 torch.manual_seed(int(sys.argv[2]))
 model = torch.nn.Sequential(torch.nn.Linear(7, 300), torch.nn.Linear(300, 1))
 ddp = torch.nn.parallel.DistributedDataParallel(model)
-comm = winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=3, insecure_no_key=True)
+comm = winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=4, insecure_no_key=True)
+if comm.rank == 3:
+    import os; os.kill(os.getpid(), 9)  # before the first step
 for wrong, text in (
     ({"way": "row"}, "way is 'row'"),
     ({"compress": "topk:2"}, "density is 2"),
@@ -138,9 +140,9 @@ class Elastic(unittest.TestCase):
     def test_a_worker_is_lost(self):
         job = harness.fresh_job()
         command = lambda rank: [sys.executable, "-c", ALONE, job, str(rank)]
-        workers = [subprocess.Popen(command(rank), stdout=subprocess.PIPE, text=True) for rank in range(3)]
+        workers = [subprocess.Popen(command(rank), stdout=subprocess.PIPE, text=True) for rank in range(4)]
         said = [worker.communicate(timeout=100)[0].splitlines() for worker in workers]
-        self.assertEqual([worker.returncode for worker in workers], [0, 0, -9])
+        self.assertEqual([worker.returncode for worker in workers], [0, 0, -9, -9])
         self.assertEqual([lines[0] for lines in said[:2]], ["changed 2"] * 2)
         self.assertEqual(said[0][-1], said[1][-1])
 

@@ -101,9 +101,16 @@ class Elastic:
             compress.begin()
         ddp.register_comm_hook(self, _hook)
 
-    def share(self, optimizer):
+    def share(self, optimizer, least=1):
         """Gives model and optimizer of the member with most steps to those that have done fewer. All members call it
-        before the first step; admit() and resume() do where it matters."""
+        before the first step; admit() and resume() do where it matters. If some are lost already, the rest, at least
+        so many, goes on."""
+        try:
+            self._share(optimizer)
+        except MembersChanged:
+            self.resume(optimizer, least)
+
+    def _share(self, optimizer):
         said = numpy.array([self.step << _RANK_BITS | _LAST_RANK - self.comm.rank, -self.step])
         self.comm.allreduce(said, op="max")
         most, root, least = int(said[0]) >> _RANK_BITS, _LAST_RANK - (int(said[0]) & _LAST_RANK), -int(said[1])
@@ -126,14 +133,14 @@ class Elastic:
         self.step += 1
         self._keep()
         if self.comm.admit(most):
-            self.share(optimizer)
+            self._share(optimizer)
 
     def resume(self, optimizer, least=1):
         """After MembersChanged: those who are left, at least so many, continue with the same step and state."""
         while True:
             self.comm.reconfigure(world=least)
             try:
-                self.share(optimizer)
+                self._share(optimizer)
                 return
             except MembersChanged:
                 pass
