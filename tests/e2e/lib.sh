@@ -89,7 +89,7 @@ free_port() {
 
 wait_port() { # host port
 	local i host=${1#[}
-	for i in $(seq 100); do
+	for i in $(seq 400); do # 20 s: the machine may be busy
 		# shellcheck disable=SC2016 # the inner shell's
 		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "${host%]}" "$2" 2>/dev/null && return 0
 		sleep 0.05
