@@ -8,6 +8,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import threading
 import unittest
 from unittest import mock
 
@@ -20,6 +21,7 @@ PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
 RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
 NCCL = harness.BUILD / "tests" / "gpu" / "libnccl-fake.so"
 TO_DEVICE, TO_HOST = 1, 2
+HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 cuda = None
 
@@ -41,6 +43,10 @@ def load():
     cuda.cudaMemcpyAsync.argtypes = [pointer, pointer, size, ctypes.c_int, pointer]
     cuda.cudaStreamCreateWithFlags.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint]
     cuda.cudaStreamDestroy.argtypes = cuda.cudaStreamSynchronize.argtypes = [pointer]
+    cuda.cudaLaunchHostFunc.argtypes = [pointer, HostFunction, pointer]
+    cuda.cudaStreamBeginCapture.argtypes = [pointer, ctypes.c_int]
+    cuda.cudaStreamEndCapture.argtypes = [pointer, ctypes.POINTER(pointer)]
+    cuda.cudaThreadExchangeStreamCaptureMode.argtypes = [ctypes.POINTER(ctypes.c_int)]
     cuda.emulated_cuda_fail.argtypes = [ctypes.c_char_p]
 
 
@@ -50,20 +56,34 @@ def unload():
 
 
 class Stream:
-    """On this thread's GPU."""
+    """On this thread's GPU. One that is not `blocking` has nothing to do with the default stream."""
 
-    def __init__(self):
+    def __init__(self, blocking=False):
         handle = ctypes.c_void_p()
-        assert cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
+        assert cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), not blocking) == 0
         self.handle = handle.value
-        self._scratch = []
+        self._held = []
 
-    def delay(self, copies=1000):
-        """What is put into it after this comes late, by some 25 us a copy."""
-        self._scratch.append(Array(numpy.zeros(1)))
-        there, here = self._scratch[-1].memory, self._scratch[-1].values.ctypes.data
-        for _ in range(copies):
-            assert cuda.cudaMemcpyAsync(there, here, 8, TO_DEVICE, self.handle) == 0
+    def hold(self, seconds=20):
+        """What is put into it after this waits until let_go(), or for so long."""
+        gate = threading.Event()
+        self._held.append((gate, HostFunction(lambda _: gate.wait(seconds))))
+        assert cuda.cudaLaunchHostFunc(self.handle, self._held[-1][1], None) == 0
+        return self
+
+    def let_go(self):
+        for gate, _ in self._held:
+            gate.set()
+
+    def captured(self, mode, function):
+        """Calls it while the stream is being captured; what the end of the capture says."""
+        graph = ctypes.c_void_p()
+        assert cuda.cudaStreamBeginCapture(self.handle, mode) == 0
+        try:
+            function()
+        finally:
+            code = cuda.cudaStreamEndCapture(self.handle, ctypes.byref(graph))
+        return code
 
     def __del__(self):
         cuda.cudaStreamSynchronize(self.handle)

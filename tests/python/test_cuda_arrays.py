@@ -198,39 +198,6 @@ class Refusals(harness.Refuses, unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "lists of rows are on the CPU"):
                 self.comm.allreduce_rows(*arguments, 10)
 
-    def test_not_memory_of_a_gpu(self):
-        with self.assertRaises(winnow.WinnowError) as caught:
-            host = numpy.ones(16, numpy.float32)
-            self.comm.allreduce(Array(host, data=(host.ctypes.data, False)))
-        self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
-        self.comm.allreduce(numpy.ones(4))
-
-
-class Failures(unittest.TestCase):
-    def test_a_gpu_fails(self):
-        """Of two: both workers are told, and no other has to fail."""
-        comms = harness.join(WORLD)
-
-        def reduce(rank):
-            emulated_gpu.cuda.cudaSetDevice(rank)
-            array = Array(values_of(rank, "float32"))
-            comms[rank].allreduce(array)
-            if rank == 0:
-                emulated_gpu.cuda.emulated_cuda_fail(b"cudaLaunchKernel:1")
-            comms[rank].allreduce(numpy.zeros(1))  # nobody goes on before that
-            comms[rank].allreduce(array)
-
-        errors = harness.outcomes(WORLD, reduce)
-        emulated_gpu.cuda.emulated_cuda_reset()
-        for error in errors:
-            self.assertIsInstance(error, winnow.WinnowError)
-            self.assertRegex(str(error), "cudaLaunchKernel on GPU [01]: unspecified launch failure")
-        self.assertEqual(
-            {error.code for error in errors}, {winnow.WinnowError.GPU, winnow.WinnowError.ABORTED}
-        )
-        for comm in comms:
-            comm.close()
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -120,9 +120,7 @@ def while_the_others_are_late(rank, world):
 
 def many_under_way(rank, world):
     """Written late, by the caller's word or the array's, and taken in another order."""
-    streams = [Stream() for _ in range(4)]
-    for stream in streams:
-        stream.delay()
+    streams = [Stream().hold(0.05) for _ in range(4)]
     requests = []
     for number in range(12):
         late = streams[number % 4]

@@ -38,23 +38,15 @@
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H
 
-#include <stdint.h>
-
 #include <cuda_runtime_api.h>
-
-struct emulated_cuda_counts {
-	uint64_t calls;
-	uint64_t kernels, ctas;
-	uint64_t allocations; /* of device and pinned memory, since the start */
-	uint64_t faults;      /* calls and kernels that failed on request */
-};
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Of all devices since the start of the process. */
-struct emulated_cuda_counts emulated_cuda_stats(void);
+/* Since the start: allocations, of device and pinned memory; calls and kernels that failed on request. */
+unsigned emulated_cuda_allocations(void);
+unsigned emulated_cuda_faults(void);
 
 /* Faults as in EMULATED_CUDA_FAIL, counted from now on; NULL or "": none. */
 void emulated_cuda_fail(const char *faults);

@@ -85,8 +85,8 @@ struct emulated_state {
 	std::set<CUstream_st *> streams;
 	std::set<CUevent_st *> events;
 	std::vector<emulated_fault> faults;
-	struct emulated_cuda_counts stats = {};
-	uint64_t seed, stream_ids = 0;
+	unsigned allocations = 0, faults_met = 0;
+	uint64_t seed, kernels = 0, stream_ids = 0;
 	unsigned pause_us;
 };
 

@@ -344,10 +344,9 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
 	EMULATED_CAN_FAIL("kernel");
 	cudaError_t due = emulated_fault_due(can_fail);
 	uint64_t random =
-		(emulated().seed * 31 + ++emulated().stats.kernels) * 0x9e3779b97f4a7c15u | 1;
+		(emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
 	op.touches = stream->device;
 	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
 	emulated_push(stream, op);
-	emulated().stats.ctas += grid.x;
 	return cudaSuccess;
 }

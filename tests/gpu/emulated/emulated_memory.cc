@@ -76,7 +76,7 @@ static cudaError_t allocate(void **memory, size_t bytes, bool on_device)
 	if (on_device && !emulated_device_of(emulated_current).touching)
 		mprotect(made.map, made.mapped, PROT_NONE);
 	emulated().memory[reinterpret_cast<uintptr_t>(given)] = made;
-	emulated().stats.allocations++;
+	emulated().allocations++;
 	*memory = given;
 	return cudaSuccess;
 }

@@ -101,7 +101,7 @@ cudaError_t emulated_fault_due(const char *name)
 			fault.call--;
 		if (fault.call)
 			continue;
-		emulated().stats.faults++;
+		emulated().faults_met++;
 		return fault.error;
 	}
 	return cudaSuccess;
@@ -125,11 +125,18 @@ void emulated_cuda_reset(void)
 	last_error = cudaSuccess;
 }
 
-struct emulated_cuda_counts emulated_cuda_stats(void)
+unsigned emulated_cuda_allocations(void)
 {
 	std::unique_lock<std::mutex> held(emulated().lock);
 
-	return emulated().stats;
+	return emulated().allocations;
+}
+
+unsigned emulated_cuda_faults(void)
+{
+	std::unique_lock<std::mutex> held(emulated().lock);
+
+	return emulated().faults_met;
 }
 
 /* ---- errors ---- */
@@ -165,7 +172,6 @@ cudaError_t emulated_enter(const char *name)
 	emulated_state &state = emulated();
 	std::unique_lock<std::mutex> held(state.lock);
 
-	state.stats.calls++;
 	if (state.devices.empty())
 		return cudaErrorNoDevice;
 	emulated_device &device = emulated_device_of(emulated_current);
