@@ -1,7 +1,6 @@
 # The tests: their programs, the emulated GPU they use, make check and its like.
 
 units := $(notdir $(filter tests/unit/test_%,$(call sources_of,tests/unit)))
-fake_nccl := $(BUILD)/tests/gpu/libnccl-fake.so
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
@@ -11,7 +10,7 @@ benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_xdp flood nic 
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian bench fuzz fuzzers lint
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so \
 	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
 
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
@@ -79,7 +78,7 @@ check-debian: ## demo and check in a fresh Debian of another release (root, long
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
-		$(fake_nccl) $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o
+		$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60
@@ -93,7 +92,7 @@ lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 		$(BUILD)/tests/bench/nic.skel.h
 	$(Q)tests/lint.sh
 
-# The emulation: CUDA's headers are its own, everything that uses them is built again with them.
+# The emulation: headers of CUDA and NCCL are its own, everything that uses them is built again with them.
 emulated := $(patsubst %.cc,%,$(wildcard tests/gpu/emulated/*.cc))
 emulated_flags = -Itests/gpu/emulated -DWINNOW_EMULATED_CUDA
 emulated_cxx = g++ -std=c++17 -I. -I$(BUILD) $(emulated_flags) -MMD -MP -fPIC -ffp-contract=off -pthread \
@@ -122,16 +121,10 @@ $(emulated_cuda): $(emulated:%=$(BUILD)/emulated/%.o)
 $(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_others)) $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
 
-# A library that pretends to be NCCL, for tests: with WINNOW_NCCL=.
-$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_work.o $(emulated_cuda)
-	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN' $^ -o $@
-
 # Tests of kernels and of the emulation have both inside, and cmocka.
 $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN' $^ -lcmocka $(daemon_libs) $(cli_libs) -o $@
-
-$(BUILD)/tests/gpu/test_nccl: | $(fake_nccl)# which it opens
 
 # A worker as users' programs are: with the library and CUDA's runtime, here the emulated one.
 $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Nodes with several GPUs, emulated ones and a library that pretends to be NCCL: results, deaths, faults.
+# Nodes with several GPUs, emulated ones and an emulated NCCL: results, deaths, faults.
 # release: long, and it computes
 . "$(dirname "$0")/lib.sh"
-export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libnccl-fake.so
+export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libemulated-cuda.so
 worker=$BUILD/tests/gpu/device_worker
 rounds=0
 
@@ -81,47 +81,29 @@ kill -KILL "$(pid_of n0)"
 expect n1 20 1 'rank 0 .*(lost|gone|closed|disconnected)'
 
 # Faults of NCCL and of a GPU: the others are told which call, and where.
-FAKE_NCCL_FAIL=ncclAllGather:9=1 node_all n0 0 2 2 job=fault ops=0
+EMULATED_CUDA_FAIL=ncclAllGather:9=1 node_all n0 0 2 2 job=fault ops=0
 node_all n1 1 2 2 job=fault ops=0
 expect n0 30 1 'GPU or its driver failed: ncclAllGather on GPU 0: unhandled cuda error'
 expect n1 30 1 'aborted the job: ncclAllGather on GPU 0: unhandled cuda error'
 
-fault=FAKE_NCCL_FAIL=async:400=6
-node_each n0 0 1 3 job=async ops=0
-for i in 0 1 2; do expect n0-$i 30 1 'nccl.* on GPU 0: remote process exited'; done
-
 EMULATED_CUDA_FAIL=kernel:200=700 node_all n0 0 2 2 job=broken ops=0
 node_all n1 1 2 2 job=broken ops=0
-expect n0 30 1 'on GPU [01]: an illegal memory access was encountered'
-expect n1 30 1 'on GPU [01]: an illegal memory access was encountered'
+for i in 0 1; do expect n$i 30 1 'on GPU [01]: an illegal memory access was encountered'; done
 
-# A GPU that fails in a call is everybody's failure, although nothing of that call has begun.
-fault=EMULATED_CUDA_FAIL=cudaPointerGetAttributes:38
-node_each n0 0 1 3 job=places ops=0
-for i in 0 1 2; do expect n0-$i 20 1 'cudaPointerGetAttributes on GPU 0'; done
-# Also where the process leaves at once.
-fault=EMULATED_CUDA_FAIL=cudaEventCreateWithFlags:49
-node_each n0 0 1 2 job=marks seed=59 ops=60
-for i in 0 1; do expect n0-$i 20 1 'cudaEventCreateWithFlags on GPU 0'; done
-fault=""
-
-# A process that ends a node with work leaves after a while, and says so.
-for i in 0 1; do EMULATED_CUDA_DEVICES=1 start "n0-$i" "$worker" "aggregators=$HOST:$PORT" job=abandoned world=1 gpus=2 "local=$i" "id=$tmp/abandoned" ops=0 "abandon=$i"; done
-expect n0-1 20 0
-expect n0-0 20 1 'a node was destroyed while it had work'
-
+one_of_them() { # fault gpus pattern arg..: of one node's processes the second has it, and all end so
+	local i
+	fault=$1 node_each n0 0 1 "$2" "${@:4}"
+	for ((i = 0; i < $2; i++)); do expect "n0-$i" 30 1 "$3"; done
+}
+one_of_them EMULATED_CUDA_FAIL=async:400+=6 3 'nccl.* on GPU 0: remote process exited' job=async ops=0
+# A GPU that fails in a call is everybody's failure, although nothing of that call has begun. Also where the process leaves at once.
+one_of_them EMULATED_CUDA_FAIL=cudaPointerGetAttributes:38 3 'cudaPointerGetAttributes on GPU 0' job=places ops=0
+one_of_them EMULATED_CUDA_FAIL=cudaEventCreateWithFlags:49 2 'cudaEventCreateWithFlags on GPU 0' job=marks seed=59 ops=60
 # Who cannot even begin does not keep the others waiting.
-WINNOW_NCCL=/nowhere/libnccl.so.2 node_all n0 0 1 2 job=missing
-expect n0 10 1 'cannot open NCCL: /nowhere/libnccl.so.2'
+one_of_them EMULATED_CUDA_FAIL=cudaStreamCreateWithPriority:3 3 'cudaStreamCreateWithPriority on GPU 0' job=first
+one_of_them WINNOW_NCCL=/nowhere/libnccl.so.2 2 'cannot open NCCL: /nowhere/libnccl.so.2' job=lacking
 WINNOW_JOIN_TIMEOUT_MS=1000 EMULATED_CUDA_DEVICES=1 start n0 "$worker" "aggregators=$HOST:$PORT" job=alone world=1 gpus=2 local=0 "id=$tmp/alone"
 expect n0 10 1 'could not join within 1.0 s'
-fault=EMULATED_CUDA_FAIL=cudaStreamCreateWithPriority:3
-node_each n0 0 1 3 job=first
-for i in 0 1 2; do expect n0-$i 10 1 'cudaStreamCreateWithPriority on GPU 0'; done
-fault=WINNOW_NCCL=/nowhere/libnccl.so.2
-node_each n0 0 1 2 job=lacking
-for i in 0 1; do expect n0-$i 10 1 'cannot open NCCL: /nowhere/libnccl.so.2'; done
-fault=""
 
 # The aggregator dies.
 begin_each job=orphans

@@ -49,7 +49,7 @@ class Job:
     def _fault(self, draw):
         if self.is_node and draw.random() < 0.4:
             fault = f"{draw.choice(NCCL)}:{draw.randint(1, 40)}={draw.choice([1, 2, 3, 6])}"
-            return {"FAKE_NCCL_FAIL": fault}
+            return {"EMULATED_CUDA_FAIL": fault}
         call = draw.choice(CALLS)
         return {
             "EMULATED_CUDA_FAIL": f"{call}:{draw.randint(1, draw.choice([10, 100, 600]))}"
@@ -132,7 +132,7 @@ def main():
         sys.exit(__doc__)
     build, aggregator, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[-1])
     os.environ.setdefault("WINNOW_CUDA_PLUGIN", os.path.abspath(f"{build}/winnow-cuda-emulated.so"))
-    os.environ.setdefault("WINNOW_NCCL", os.path.abspath(f"{build}/tests/gpu/libnccl-fake.so"))
+    os.environ.setdefault("WINNOW_NCCL", os.path.abspath(f"{build}/tests/gpu/libemulated-cuda.so"))
     limit = 300 if "san-" in build else 90
     bad = 0
     with tempfile.TemporaryDirectory() as folder:

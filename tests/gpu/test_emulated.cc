@@ -37,27 +37,24 @@ static void wait_at_gate(void *)
 		usleep(100);
 }
 
+/* A stream waits for an event, and for nothing else; what was not pinned is read at once. */
 static void test_streams(void **)
 {
-	std::vector<char> host(5000, 1), back(5000, 0);
+	std::vector<char> host(5000, 1);
+	char back[12], *memory;
 	cudaStream_t late, other;
-	cudaEvent_t event, before;
-	char *memory;
-	float ms = -1;
+	cudaEvent_t event;
 
 	gate = false;
 	ok(cudaMalloc(&memory, host.size()));
 	ok(cudaStreamCreateWithFlags(&late, cudaStreamNonBlocking));
 	ok(cudaStreamCreate(&other));
 	ok(cudaEventCreate(&event));
-	ok(cudaEventCreate(&before));
 	ok(cudaEventQuery(event)); /* never recorded: as if over */
-	ok(cudaEventRecord(before, other));
 	ok(cudaLaunchHostFunc(late, wait_at_gate, nullptr));
 	ok(cudaMemcpyAsync(memory, host.data(), host.size(), cudaMemcpyHostToDevice, late));
-	host.assign(host.size(), 9); /* what was not pinned has been read */
+	host.assign(host.size(), 9);
 	ok(cudaEventRecord(event, late));
-	/* A stream waits for the event, and for nothing else. */
 	ok(cudaStreamSynchronize(other));
 	ok(cudaStreamWaitEvent(other, event));
 	ok(cudaMemsetAsync(memory + 1, 7, 10, other));
@@ -67,14 +64,9 @@ static void test_streams(void **)
 	assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
 	gate = true;
 	ok(cudaEventSynchronize(event));
-	ok(cudaEventElapsedTime(&ms, before, event));
-	assert_true(ms >= 2 && ms < 60000);
-	ok(cudaMemcpyAsync(back.data(), memory, back.size(), cudaMemcpyDefault, other));
-	assert_int_equal(back[0], 1);
-	assert_int_equal(back[10], 7);
-	assert_int_equal(back[11], 1);
+	ok(cudaMemcpyAsync(back, memory, sizeof(back), cudaMemcpyDefault, other));
+	assert_memory_equal(back, "\1\7\7\7\7\7\7\7\7\7\7\1", sizeof(back));
 	ok(cudaEventDestroy(event));
-	ok(cudaEventDestroy(before));
 	assert_int_equal(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
 	ok(cudaStreamDestroy(late));
 	ok(cudaStreamDestroy(other));
@@ -108,25 +100,18 @@ static void test_missing_edge(void **)
 	ok(cudaFree(memory));
 }
 
-static void test_capture(void **)
+static void test_spoilt_capture(void **)
 {
 	enum cudaStreamCaptureStatus status;
 	cudaStream_t stream;
 	cudaGraph_t graph;
 
 	ok(cudaStreamCreate(&stream));
-	for (int spoil = 0; spoil < 2; spoil++) {
-		ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-		ok(cudaStreamIsCapturing(stream, &status));
-		assert_int_equal(status, cudaStreamCaptureStatusActive);
-		assert_int_equal(cudaStreamIsCapturing(nullptr, &status),
-		                 cudaErrorStreamCaptureImplicit);
-		if (spoil)
-			assert_int_equal(cudaStreamQuery(nullptr),
-			                 cudaErrorStreamCaptureUnsupported);
-		assert_int_equal(cudaStreamEndCapture(stream, &graph),
-		                 spoil ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
-	}
+	ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+	ok(cudaStreamIsCapturing(stream, &status));
+	assert_int_equal(status, cudaStreamCaptureStatusActive);
+	assert_int_equal(cudaStreamQuery(nullptr), cudaErrorStreamCaptureUnsupported);
+	assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
 	ok(cudaStreamDestroy(stream));
 	cudaGetLastError();
 }
@@ -146,15 +131,13 @@ static __global__ void reverse(unsigned *data, bool wait)
 
 static __global__ void collectives(unsigned *out)
 {
-	unsigned lane = threadIdx.x % 32, *mine = out + threadIdx.x * 6;
+	unsigned lane = threadIdx.x % 32, *mine = out + threadIdx.x * 5;
 
 	mine[0] = __ballot_sync(all, lane % 3 == 0);
 	mine[1] = __reduce_max_sync(all, lane * 7 % 32);
 	mine[2] = __reduce_or_sync(all, 1u << lane);
 	mine[3] = __shfl_sync(all, 100 + lane, 5);
 	mine[4] = static_cast<unsigned>(__any_sync(all, lane == 9));
-	if (lane < 4)
-		mine[5] = __ballot_sync(0xf, lane & 1);
 	__syncwarp();
 }
 
@@ -195,15 +178,12 @@ static void test_barrier(void **)
 
 static void test_warps(void **)
 {
-	std::vector<unsigned> out(64 * 6, 0);
+	std::vector<unsigned> out(64 * 5, 0);
+	const unsigned want[] = {0x49249249, 31, all, 105, 1};
 
 	on_device(&out, 1, 64, collectives);
-	for (unsigned i = 0; i < 64; i++) {
-		const unsigned lane = i % 32;
-		const unsigned want[] = {0x49249249, 31, all, 105, 1, lane < 4 ? 0xau : 0};
-
-		assert_memory_equal(&out[i * 6], want, sizeof(want));
-	}
+	for (unsigned i = 0; i < 64; i++)
+		assert_memory_equal(&out[i * 5], want, sizeof(want));
 }
 
 static void diverge(int how)
@@ -217,7 +197,7 @@ static void diverge(int how)
 	if (how == 2 && threadIdx.x != 40)
 		__ballot_sync(all, 1);
 	if (how == 3)
-		__ballot_sync(1u << (threadIdx.x % 32 + 1) % 32, 1);
+		__ballot_sync(0xf, 1);    /* a part of a warp */
 	if (how == 4 && threadIdx.x == 5) /* has ended: as CUDA, nobody waits for it */
 		return;
 	__syncthreads();
@@ -301,15 +281,13 @@ static void test_guards(void **)
 static void test_wrong_use(void **)
 {
 	struct cudaPointerAttributes attributes;
-	char host[200], *memory, *pinned;
+	char host[200], *memory;
 	cudaStream_t stream;
 
 	ok(cudaMalloc(&memory, 100));
-	ok(cudaHostAlloc(&pinned, 100, 0));
 	assert_int_equal(cudaMemcpy(memory, host, 101, cudaMemcpyHostToDevice),
 	                 cudaErrorInvalidValue);
 	assert_int_equal(cudaFree(memory + 1), cudaErrorInvalidValue);
-	assert_int_equal(cudaFree(pinned), cudaErrorInvalidValue);
 	assert_int_equal(cudaSetDevice(2), cudaErrorInvalidDevice);
 	assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
 	ok(cudaGetLastError());
@@ -317,16 +295,12 @@ static void test_wrong_use(void **)
 	assert_int_equal(attributes.type, cudaMemoryTypeDevice);
 	ok(cudaPointerGetAttributes(&attributes, memory + 100));
 	assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
-	ok(cudaPointerGetAttributes(&attributes, pinned));
-	assert_int_equal(attributes.type, cudaMemoryTypeHost);
 	ok(cudaSetDevice(1));
 	ok(cudaStreamCreate(&stream));
 	ok(cudaSetDevice(0));
 	assert_int_equal(emulated_launch(stream, 1, 1, [] {}), cudaErrorInvalidResourceHandle);
-	assert_int_equal(emulated_launch(nullptr, 1, 1025, [] {}), cudaErrorInvalidConfiguration);
 	ok(cudaStreamDestroy(stream));
 	ok(cudaFree(memory));
-	ok(cudaFreeHost(pinned));
 }
 
 /* A stream whose device has failed waits for nobody any more. */
@@ -355,10 +329,10 @@ int main()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_guards), /* first: forks before there are threads */
-		cmocka_unit_test(test_streams),   cmocka_unit_test(test_missing_edge),
-		cmocka_unit_test(test_capture),   cmocka_unit_test(test_barrier),
-		cmocka_unit_test(test_warps),     cmocka_unit_test(test_divergence),
-		cmocka_unit_test(test_wrong_use), cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_streams),        cmocka_unit_test(test_missing_edge),
+		cmocka_unit_test(test_spoilt_capture), cmocka_unit_test(test_barrier),
+		cmocka_unit_test(test_warps),          cmocka_unit_test(test_divergence),
+		cmocka_unit_test(test_wrong_use),      cmocka_unit_test(test_faults),
 	};
 
 	return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -19,7 +19,6 @@ import winnow
 
 PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
 RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
-NCCL = harness.BUILD / "tests" / "gpu" / "libnccl-fake.so"
 TO_DEVICE, TO_HOST = 1, 2
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -29,12 +28,12 @@ cuda = None
 def load():
     """For setUpModule() and processes of a test: sets `cuda`, and the library's environment."""
     global cuda
-    if not (PLUGIN.exists() and RUNTIME.exists() and NCCL.exists()):
+    if not (PLUGIN.exists() and RUNTIME.exists()):
         raise unittest.SkipTest("there is no emulated CUDA in this build: make tests")
     # A torch with CUDA brings it, and it would be taken.
     if hasattr(ctypes.CDLL(None), "cudaMalloc"):
         raise unittest.SkipTest("CUDA's own runtime is in this process: run this file by itself")
-    os.environ.update(WINNOW_CUDA_PLUGIN=str(PLUGIN), WINNOW_NCCL=str(NCCL))
+    os.environ.update(WINNOW_CUDA_PLUGIN=str(PLUGIN), WINNOW_NCCL=str(RUNTIME))
     cuda = ctypes.CDLL(str(RUNTIME))
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     cuda.cudaMalloc.argtypes = [ctypes.POINTER(pointer), size]
@@ -126,9 +125,9 @@ class Array:
         cuda.cudaFree(self.memory)
 
 
-def values_of(rank, dtype, count=20_000):
+def values_of(rank, dtype, count=20_000, seed=0):
     """Whole numbers in some blocks, each worker's own and common ones."""
-    draw = numpy.random.default_rng(rank)
+    draw = numpy.random.default_rng(1000 * seed + rank)
     values = draw.integers(-8, 9, count).astype(dtype)
     values[numpy.repeat(draw.random(-(-count // 256)) < 0.9, 256)[:count]] = 0
     return values

@@ -55,7 +55,9 @@ extern __thread struct emulated_lane *emulated_self;
 #define blockIdx (emulated_self->block)
 #define blockDim (emulated_self->block_size)
 #define gridDim (emulated_self->grid_size)
+
 enum emulated_collective {
+	EMULATED_BARRIER,
 	EMULATED_SYNC,
 	EMULATED_SHUFFLE,
 	EMULATED_BALLOT,
@@ -64,11 +66,9 @@ enum emulated_collective {
 	EMULATED_OR,
 };
 
-void emulated_barrier(const char *file, int line);
-
 /*
- * Waits for all lanes of `mask`; the value of `what` over their `value`s. For SHUFFLE: that
- * of the lane `source`.
+ * Waits for all lanes of the warp, for BARRIER for all threads of the CTA; the value of `what` over
+ * their `value`s. For SHUFFLE: that of the lane `source`.
  */
 uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t value, int source,
                           const char *file, int line);
@@ -96,36 +96,24 @@ static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attri
 
 #define EMULATED_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
+#define EMULATED_COLLECTIVE(result, name, what, value)                                             \
+	static inline result name(unsigned mask, value, EMULATED_SITE)                             \
+	{                                                                                          \
+		return static_cast<result>(emulated_collect(what, mask, of, -1, file, line));      \
+	}
+EMULATED_COLLECTIVE(unsigned, __ballot_sync, EMULATED_BALLOT, bool of)
+EMULATED_COLLECTIVE(int, __any_sync, EMULATED_ANY, bool of)
+EMULATED_COLLECTIVE(unsigned, __reduce_max_sync, EMULATED_MAX, unsigned of)
+EMULATED_COLLECTIVE(unsigned, __reduce_or_sync, EMULATED_OR, unsigned of)
+
 static inline void __syncthreads(EMULATED_SITE)
 {
-	emulated_barrier(file, line);
+	emulated_collect(EMULATED_BARRIER, 0xffffffffu, 0, -1, file, line);
 }
 
-static inline void __syncwarp(unsigned mask = 0xffffffffu, EMULATED_SITE)
+static inline void __syncwarp(EMULATED_SITE)
 {
-	emulated_collect(EMULATED_SYNC, mask, 0, -1, file, line);
-}
-
-static inline unsigned __ballot_sync(unsigned mask, int predicate, EMULATED_SITE)
-{
-	return static_cast<unsigned>(
-		emulated_collect(EMULATED_BALLOT, mask, predicate != 0, -1, file, line));
-}
-
-static inline int __any_sync(unsigned mask, int predicate, EMULATED_SITE)
-{
-	return static_cast<int>(
-		emulated_collect(EMULATED_ANY, mask, predicate != 0, -1, file, line));
-}
-
-static inline unsigned __reduce_max_sync(unsigned mask, unsigned value, EMULATED_SITE)
-{
-	return static_cast<unsigned>(emulated_collect(EMULATED_MAX, mask, value, -1, file, line));
-}
-
-static inline unsigned __reduce_or_sync(unsigned mask, unsigned value, EMULATED_SITE)
-{
-	return static_cast<unsigned>(emulated_collect(EMULATED_OR, mask, value, -1, file, line));
+	emulated_collect(EMULATED_SYNC, 0xffffffffu, 0, -1, file, line);
 }
 
 static inline unsigned __shfl_sync(unsigned mask, unsigned value, int source, EMULATED_SITE)

@@ -38,13 +38,11 @@
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H
 
-#include <cuda_runtime_api.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Since the start: allocations, of device and pinned memory; calls and kernels that failed on request. */
+/* Of all devices since the start: of device and pinned memory; calls and kernels that failed on request. */
 unsigned emulated_cuda_allocations(void);
 unsigned emulated_cuda_faults(void);
 
@@ -56,17 +54,6 @@ int emulated_cuda_has_context(int device);
 
 /* Forget the errors that stick to devices, and faults to come. */
 void emulated_cuda_reset(void);
-
-/*
- * emulated_cuda_queue - run function(argument) on the stream's thread when its turn comes. It may
- * access the memory of all devices. An error that it returns sticks to the device. For libraries
- * that work on streams, as NCCL does.
- */
-cudaError_t emulated_cuda_queue(cudaStream_t stream, cudaError_t (*function)(void *argument),
-                                void *argument);
-
-/* The error that sticks to the stream's device; for queued functions that wait. */
-cudaError_t emulated_cuda_sticky(int device);
 
 #ifdef __cplusplus
 }

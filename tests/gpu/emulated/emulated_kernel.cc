@@ -17,11 +17,13 @@
 __thread struct emulated_lane *emulated_self;
 
 static const unsigned warp_lanes = 32, most_threads = 1024;
+static const unsigned warps_most = most_threads / warp_lanes;
 
-enum state { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
+enum state { READY, WAITS, ENDED };
 
-static const char *const names[] = {"__syncwarp", "__shfl_sync",       "__ballot_sync",
-                                    "__any_sync", "__reduce_max_sync", "__reduce_or_sync"};
+static const char *const names[] = {"__syncthreads",   "__syncwarp", "__shfl_sync",
+                                    "__ballot_sync",   "__any_sync", "__reduce_max_sync",
+                                    "__reduce_or_sync"};
 
 struct lane : emulated_lane {
 	emulated_fiber fiber;
@@ -31,22 +33,28 @@ struct lane : emulated_lane {
 	const char *file;
 	int line;
 	enum emulated_collective what;
-	unsigned mask;
 	int source;
 	uint64_t value, result;
+};
+
+/* Who wait for each other: the lanes of a warp, or all threads. */
+struct group {
+	unsigned arrived;
+	char order; /* named to the sanitizer */
 };
 
 /* The CTA that runs on this thread. */
 struct cta {
 	std::vector<lane *> lanes; /* as many as any kernel had; the first `threads` are used */
-	unsigned threads, ended, at_barrier;
+	unsigned threads, ended;
+	group warps[warps_most], all;
 	std::vector<unsigned> ready;
 	const std::function<void()> *body;
 	uint64_t random;
 	emulated_fiber home;
 	std::set<std::type_index> seen; /* kernels of this kind have run on this thread */
 	std::string wrong;              /* why the kernel has to end; empty: it goes on */
-	char start, end, barrier, warps[most_threads / warp_lanes]; /* named to the sanitizer */
+	char start, end;                /* named to the sanitizer */
 };
 
 static thread_local cta *here;
@@ -59,17 +67,10 @@ static lane *self()
 static std::string place(const lane *lane)
 {
 	char text[256];
-	const char *what = lane->state == AT_BARRIER ? "__syncthreads" : names[lane->what];
 
 	std::snprintf(text, sizeof(text), "thread %u waits at %s:%d (%s)", lane->index, lane->file,
-	              lane->line, what);
+	              lane->line, names[lane->what]);
 	return text;
-}
-
-static void wrong(const std::string &text)
-{
-	if (here->wrong.empty())
-		here->wrong = text;
 }
 
 static void make_ready(lane *lane)
@@ -87,103 +88,85 @@ static void give_way()
 	emulated_fiber_switch(&self()->fiber, &here->home);
 }
 
-static void barrier_open()
+static bool same_place(const lane *one, const lane *other)
 {
-	for (unsigned i = 0; i < here->threads; i++)
-		if (here->lanes[i]->state == AT_BARRIER)
-			make_ready(here->lanes[i]);
-	here->at_barrier = 0;
+	return one->what == other->what && one->line == other->line &&
+	       !std::strcmp(one->file, other->file);
 }
 
-/* All that have not ended are there: go on, if it is the same barrier. */
-static void barrier_check()
+/* All of them are here: work out what each gets, and let them go. */
+static void meet(lane *const *lanes, unsigned count)
 {
-	const lane *first = nullptr;
-
-	if (!here->at_barrier || here->at_barrier + here->ended < here->threads)
-		return;
-	for (unsigned i = 0; i < here->threads; i++) {
-		const lane *each = here->lanes[i];
-
-		if (each->state != AT_BARRIER)
-			continue;
-		if (first && (first->line != each->line || std::strcmp(first->file, each->file)))
-			return wrong(place(first) + ", " + place(each) + ": not the same barrier");
-		first = each;
-	}
-	barrier_open();
-}
-
-void emulated_barrier(const char *file, int line)
-{
-	lane *me = self();
-
-	me->state = AT_BARRIER;
-	me->file = file;
-	me->line = line;
-	here->at_barrier++;
-	emulated_tsan_release(&here->barrier);
-	barrier_check();
-	give_way();
-	emulated_tsan_acquire(&here->barrier);
-}
-
-/* All lanes of the mask are there: work it out and let them go. */
-static void collect(lane *const *warp, unsigned mask, enum emulated_collective what)
-{
-	const uint64_t nobodys = 0xa5a5a5a5a5a5a5a5u;
+	const enum emulated_collective what = lanes[0]->what;
 	uint64_t all = 0;
 
-	for (unsigned i = 0; i < warp_lanes; i++) {
-		if (!(mask >> i & 1))
-			continue;
-		uint64_t value = what == EMULATED_BALLOT ? warp[i]->value << i : warp[i]->value;
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t value = what == EMULATED_BALLOT ? lanes[i]->value << i : lanes[i]->value;
+
 		all = what == EMULATED_MAX ? std::max(all, value) : all | value;
 	}
-	for (unsigned i = 0; i < warp_lanes; i++) {
-		if (!(mask >> i & 1))
-			continue;
-		lane *each = warp[i];
-		each->result = all;
-		if (what == EMULATED_SHUFFLE)
-			each->result =
-				mask >> each->source & 1 ? warp[each->source]->value : nobodys;
+	for (unsigned i = 0; i < count; i++) {
+		lane *each = lanes[i];
+
+		each->result = what == EMULATED_SHUFFLE ? lanes[each->source % count]->value : all;
 		make_ready(each);
 	}
+}
+
+/* As CUDA: a barrier waits for no thread that has ended, a warp for each of its lanes. */
+static void barrier_check()
+{
+	std::vector<lane *> waiting;
+
+	if (!here->all.arrived || here->all.arrived + here->ended < here->threads)
+		return;
+	for (unsigned i = 0; i < here->threads; i++)
+		if (here->lanes[i]->state == WAITS)
+			waiting.push_back(here->lanes[i]);
+	for (const lane *each : waiting)
+		if (!same_place(each, waiting[0]))
+			return;
+	here->all.arrived = 0;
+	meet(waiting.data(), static_cast<unsigned>(waiting.size()));
+}
+
+static void warp_check(unsigned first, group *warp)
+{
+	if (warp->arrived < warp_lanes)
+		return;
+	for (unsigned i = 1; i < warp_lanes; i++)
+		if (!same_place(here->lanes[first + i], here->lanes[first]))
+			return;
+	warp->arrived = 0;
+	meet(&here->lanes[first], warp_lanes);
 }
 
 uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t value, int source,
                           const char *file, int line)
 {
 	lane *me = self();
-	unsigned first = me->index / warp_lanes * warp_lanes, lane_number = me->index - first;
-	char *order = &here->warps[me->index / warp_lanes];
-	bool complete = true;
+	const unsigned warp = me->index / warp_lanes;
+	group *with = what == EMULATED_BARRIER ? &here->all : &here->warps[warp];
+	const bool orders = what == EMULATED_BARRIER || what == EMULATED_SYNC;
 
-	me->state = AT_COLLECTIVE;
+	me->state = WAITS;
 	me->file = file;
 	me->line = line;
 	me->what = what;
-	me->mask = mask;
 	me->source = source;
 	me->value = value;
-	if (!(mask >> lane_number & 1))
-		wrong(place(me) + " and is not in its mask");
-	for (unsigned i = 0; i < warp_lanes; i++) {
-		if (!(mask >> i & 1))
-			continue;
-		const lane *other = first + i < here->threads ? here->lanes[first + i] : nullptr;
-		if (!other || other->state != AT_COLLECTIVE || other->what != what ||
-		    other->mask != mask || other->line != line || std::strcmp(other->file, file))
-			complete = false;
-	}
-	if (what == EMULATED_SYNC)
-		emulated_tsan_release(order);
-	if (complete && here->wrong.empty())
-		collect(&here->lanes[first], mask, what);
+	with->arrived++;
+	if (orders)
+		emulated_tsan_release(&with->order);
+	if (mask != 0xffffffffu)
+		here->wrong = place(me) + " with a part of its warp, which is not emulated";
+	if (what == EMULATED_BARRIER)
+		barrier_check();
+	else
+		warp_check(warp * warp_lanes, with);
 	give_way();
-	if (what == EMULATED_SYNC)
-		emulated_tsan_acquire(order);
+	if (orders)
+		emulated_tsan_acquire(&with->order);
 	return me->result;
 }
 
@@ -204,7 +187,9 @@ static void enter(void *argument)
 
 static void prepare(uint3 block, dim3 grid)
 {
-	here->ended = here->at_barrier = 0;
+	here->ended = here->all.arrived = 0;
+	for (group &warp : here->warps)
+		warp.arrived = 0;
 	here->ready.clear();
 	for (unsigned i = 0; i < here->threads; i++) {
 		lane *each = here->lanes[i];
@@ -231,9 +216,7 @@ static std::string stuck()
 		if (each->state == ENDED)
 			continue;
 		for (unsigned j = 0; j < i && !same; j++)
-			same = here->lanes[j]->state == each->state &&
-			       here->lanes[j]->line == each->line &&
-			       here->lanes[j]->mask == each->mask;
+			same = here->lanes[j]->state == WAITS && same_place(here->lanes[j], each);
 		if (!same && named++ < 4)
 			text += (text.empty() ? "" : ", ") + place(each);
 	}
@@ -343,8 +326,7 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
 		return emulated_fail(cudaErrorInvalidConfiguration);
 	EMULATED_CAN_FAIL("kernel");
 	cudaError_t due = emulated_fault_due(can_fail);
-	uint64_t random =
-		(emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
+	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
 	op.touches = stream->device;
 	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
 	emulated_push(stream, op);

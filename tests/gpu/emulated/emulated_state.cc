@@ -153,13 +153,6 @@ cudaError_t emulated_sticky(int device)
 	return emulated_fail(emulated_device_of(device).sticky);
 }
 
-cudaError_t emulated_cuda_sticky(int device)
-{
-	std::unique_lock<std::mutex> held(emulated().lock);
-
-	return emulated_device_of(device).sticky;
-}
-
 /* All others need one, also those that one would not think of. */
 static bool makes_context(const char *name)
 {

@@ -188,18 +188,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 	return cudaSuccess;
 }
 
-cudaError_t emulated_cuda_queue(cudaStream_t handle, cudaError_t (*function)(void *argument),
-                                void *argument)
-{
-	EMULATED_STREAM("emulated_cuda_queue", handle, stream);
-	emulated_op op;
-
-	op.touches = EMULATED_TOUCH_ALL;
-	op.run = [=] { return function(argument); };
-	emulated_push(stream, op);
-	return cudaSuccess;
-}
-
 /* ---- captures ---- */
 
 cudaError_t emulated_unsafe()

@@ -2,7 +2,7 @@
 /*
  * nccl.h - the part of NCCL's interface that Winnow uses, for builds on the emulated CUDA
  *
- * Names and numbers are NCCL's. tests/gpu/fake_nccl.c is a library behind it.
+ * Names and numbers are NCCL's. emulated_nccl.cc is behind it.
  */
 #ifndef WINNOW_EMULATED_NCCL_H
 #define WINNOW_EMULATED_NCCL_H
