@@ -8,12 +8,14 @@ NCCL accepts one GPU from several processes if NCCL_HOSTID makes them look like 
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import harness  # noqa: E402
@@ -111,17 +113,21 @@ def furthest(these, those):
     return float((these - those).abs().max())
 
 
+def trained_twice(rank, kind, group, attach, over=contextlib.nullcontext, **options):
+    """The largest difference of losses, how far they have come, and buckets. Sparse gradients have no NCCL to compare
+    with: plain SGD on dense ones is the same."""
+    want, _ = train(rank, "dense", group, lambda ddp: None, **options)
+    with over():
+        got, state = train(rank, kind, group, attach, **options)
+        buckets = state.stats().buckets
+        state.close()
+    return furthest(want, got), float(want[0] - want[-1]), buckets
+
+
 @joined
 def against_reference(rank, world, comm, kind, wire=None, **options):
-    """Sparse gradients have no NCCL to compare with: plain SGD on dense ones is the same."""
-    group = reference_group()
-    want, _ = train(rank, "dense", group, lambda ddp: None, **options)
-    got, state = train(
-        rank, kind, group, lambda ddp: winnow.torch.attach(ddp, comm, wire=wire), **options
-    )
-    stats = state.stats()
-    state.close()
-    return furthest(want, got), float(want[0] - want[-1]), stats.buckets
+    attach = functools.partial(winnow.torch.attach, comm=comm, wire=wire)
+    return trained_twice(rank, kind, reference_group(), attach, **options)
 
 
 @joined
@@ -148,12 +154,7 @@ def reduced_and_dropped(rank, world, comm, count=1_000_000):
         future = state.reduce(tensor)
         del tensor
         scratch.append(torch.full((count,), -1e9, device=DEVICE))  # must not be in its place
-        if i % 2 == 0 and ON_GPU:  # a consumer in another stream
-            with torch.cuda.stream(side):
-                result = future.wait()
-                sums.append(result.double().sum())
-                result.fill_(7)
-        else:
+        with torch.cuda.stream(side if i % 2 == 0 else None):  # a consumer in another stream
             result = future.wait()
             sums.append(result.double().sum())
             result.fill_(7)
@@ -232,12 +233,8 @@ def on_nodes(rank, world, job, nodes, kind, **options):
     group = reference_group()
     node, local = divmod(rank, world // nodes)
     os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1", GROUP_RANK=str(node), LOCAL_RANK=str(local))
-    want, _ = train(rank, "dense", group, lambda ddp: None, **options)
-    with as_a_gpu():
-        got, state = train(rank, kind, group, lambda ddp: winnow.torch.attach(ddp, node=True), **options)
-        stats = state.stats()
-        state.close()
-    return furthest(want, got), float(want[0] - want[-1]), stats.buckets
+    attach = functools.partial(winnow.torch.attach, node=True)
+    return trained_twice(rank, kind, group, attach, as_a_gpu, **options)
 
 
 def through_a_group(rank, world, job):
@@ -304,29 +301,33 @@ def of_cupy(rank, world, comm):
 
 
 class OnGpu(harness.TeamCase):
-    def compare(self, kind, bound=BOUND, **options):
-        for difference, progress, buckets in self.team.run(
-            against_reference, harness.fresh_job(), kind, **options
-        ):
-            self.assertLess(difference, bound)
-            self.assertGreater(abs(progress), 10 * bound)  # losses have moved
+    def compare(self, found):
+        for difference, progress, buckets in found:
+            self.assertLess(difference, BOUND)
+            self.assertGreater(abs(progress), 10 * BOUND)  # losses have moved
             self.assertGreaterEqual(buckets, STEPS)
 
-    def test_dense(self):
-        self.compare("dense")
+    def test_training(self):
+        for kind, options in (
+            ("dense", {}),
+            ("sparse", {}),
+            ("mixed", {"load": 1}),
+            ("mixed", {"gradient_as_bucket_view": True}),
+            ("mixed", {"static_graph": True}),
+            ("mixed", {"wire": "fixed32"}),
+        ):
+            with self.subTest(kind=kind, **options):
+                self.compare(self.team.run(against_reference, harness.fresh_job(), kind, **options))
 
-    def test_sparse(self):
-        self.compare("sparse")
+    def test_four_processes(self):
+        with harness.Team(4) as team:
+            self.compare(team.run(against_reference, harness.fresh_job(), "mixed"))
 
-    def test_mixed_under_load(self):
-        self.compare("mixed", load=1)
-
-    def test_options(self):
-        self.compare("mixed", gradient_as_bucket_view=True)
-        self.compare("mixed", static_graph=True)
-
-    def test_fixed_point(self):
-        self.compare("mixed", wire="fixed32")
+    def test_nodes(self):
+        """All processes are on one GPU; how many there are of a node is what the environment says."""
+        for world, nodes in ((2, 1), (2, 2), (4, 2)) if ON_GPU else ((4, 2),):
+            with self.subTest(world=world, nodes=nodes), harness.Team(world) as team:
+                self.compare(team.run(on_nodes, harness.fresh_job(), nodes, "mixed", load=1))
 
     def test_reduced_and_dropped(self):
         for differences in self.team.run(reduced_and_dropped, harness.fresh_job()):
@@ -358,41 +359,12 @@ class OnGpu(harness.TeamCase):
         self.assertEqual(self.team.run(of_cupy, harness.fresh_job()), [True] * self.world)
 
 
-class OnGpuOfFour(unittest.TestCase):
-    """The larger team, through what differs with its size."""
-
-    def test_mixed(self):
-        with harness.Team(4) as team:
-            for difference, _, _ in team.run(against_reference, harness.fresh_job(), "mixed"):
-                self.assertLess(difference, BOUND)
-
-
-class OnNodes(unittest.TestCase):
-    """All processes are on one GPU; how many there are of a node is what the environment says."""
-
-    def test_nodes(self):
-        for world, nodes in ((2, 1), (2, 2), (4, 2)) if ON_GPU else ((4, 2),):
-            with self.subTest(world=world, nodes=nodes), harness.Team(world) as team:
-                for difference, progress, buckets in team.run(
-                    on_nodes, harness.fresh_job(), nodes, "mixed", load=1
-                ):
-                    self.assertLess(difference, BOUND)
-                    self.assertGreater(abs(progress), 10 * BOUND)
-                    self.assertGreaterEqual(buckets, STEPS)
-
-
 class Environments(unittest.TestCase):
     """Sums in integers are the same in whatever order: so are losses, unless somebody came too early."""
 
     def losses(self, **environment):
-        before = {name: os.environ.get(name) for name in environment}
-        os.environ.update(environment)
-        try:
-            with harness.Team(2) as team:
-                return team.run(losses_of, harness.fresh_job(), 1)[0]
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        with mock.patch.dict(os.environ, environment), harness.Team(2) as team:
+            return team.run(losses_of, harness.fresh_job(), 1)[0]
 
     def test_one_kernel_at_a_time(self):
         free = self.losses()

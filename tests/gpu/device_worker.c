@@ -3,7 +3,8 @@
  * device_worker.c - a process whose tensors are on GPUs: random operations, checked
  *
  *   device_worker NAME=VALUE..
- *     aggregators= job= rank=0 world=1   as in the environment: WINNOW_AGGREGATORS and so on
+ *     aggregators= job=   else as in the environment: WINNOW_AGGREGATORS and so on
+ *     rank=0 world=1
  *     gpus=0       > 0: the rank is a node with this many GPUs, reduced by NCCL
  *     local=all    the node's GPU that this process has (as its GPU 0), or all; with a number also
  *                  id=FILE, which the process with local=0 writes and the others wait for
@@ -11,8 +12,6 @@
  *     most=65536   largest number of elements in a tensor
  *     load=0       bytes of other work in a stream before each operation
  *     density=0.1 count= block=   only f32 sums of `count`, with this share of blocks on each GPU
- *     abandon=1    a node is destroyed while its operation waits for a late stream
- *     capture=1    a captured stream must be refused; then operations
  *     describe=1   only print one line about the GPUs here
  *
  * All processes draw the same operations from the seed. Tensors hold small whole numbers, so that
@@ -43,10 +42,15 @@
 
 static struct {
 	const char *aggregators, *job, *id, *local;
-	uint64_t seed, ops, lanes, most, load, count, block, abandon, capture, describe, rank,
-		world, gpus;
+	uint64_t seed, ops, lanes, most, load, count, block, describe, rank, world, gpus;
 	double density; /* < 0: operations are drawn */
-} args = {.local = "all", .seed = 1, .ops = 20, .lanes = 3, .most = 1 << 16, .density = -1};
+} args = {.local = "all",
+          .world = 1,
+          .seed = 1,
+          .ops = 20,
+          .lanes = 3,
+          .most = 1 << 16,
+          .density = -1};
 
 /* Where the result is read. */
 enum reading { READ_ELSEWHERE, READ_AFTER_EVENT, READ_NO_REQUEST, READINGS };
@@ -79,7 +83,7 @@ static struct lane lanes[LANES_MAX];
 static cudaStream_t others[GPUS_MAX];
 static uint8_t *ballast[GPUS_MAX];
 static uint32_t mine; /* GPUs of this process */
-static uint64_t early, blocks, nonzero, united, staged_out, staged_in;
+static uint64_t early, blocks, nonzero, united;
 
 static void check(int result, const char *what)
 {
@@ -103,6 +107,8 @@ static void cuda(cudaError_t err, const char *what)
 	        cudaGetErrorString(err));
 	_exit(3);
 }
+
+#define CUDA(call, arguments) cuda(call arguments, #call)
 
 static _Noreturn void wrong(const struct spec *s, const char *what, uint64_t at, double got,
                             double want)
@@ -172,43 +178,43 @@ static uint32_t elem_bytes(enum winnow_dtype dtype)
 
 __extension__ typedef _Float16 half;
 
+/* An element of any type, from its first byte on. */
+union element {
+	half f16;
+	float f32;
+	uint16_t bf16[2]; /* its upper half is one */
+	double f64;
+	int32_t i32;
+	int64_t i64;
+};
+
 static void put(uint8_t *to, enum winnow_dtype dtype, double x)
 {
-	float f = (float)x;
-	half h = (half)x;
-	int32_t i32 = (int32_t)x;
-	int64_t i64 = (int64_t)x;
-	const void *from = dtype == WINNOW_F32   ? (void *)&f
-	                   : dtype == WINNOW_F16 ? (void *)&h
-	                   : dtype == WINNOW_F64 ? (void *)&x
-	                   : dtype == WINNOW_I32 ? (void *)&i32
-	                   : dtype == WINNOW_I64
-	                           ? (void *)&i64
-	                           : (void *)((uint8_t *)&f + 2); /* BF16: its upper half */
+	union element e = {.f32 = (float)x};
 
-	memcpy(to, from, elem_bytes(dtype));
+	if (dtype == WINNOW_F16)
+		e.f16 = (half)x;
+	else if (dtype == WINNOW_BF16)
+		e.bf16[0] = e.bf16[1];
+	else if (dtype == WINNOW_F64)
+		e.f64 = x;
+	else if (dtype == WINNOW_I32)
+		e.i32 = (int32_t)x;
+	else if (dtype == WINNOW_I64)
+		e.i64 = (int64_t)x;
+	memcpy(to, &e, elem_bytes(dtype));
 }
 
 static double get(const uint8_t *from, enum winnow_dtype dtype)
 {
-	uint8_t bytes[8] = {0};
-	float f;
-	half h;
-	int32_t i32;
-	int64_t i64;
-	double x;
+	union element e = {0};
 
-	memcpy(dtype == WINNOW_BF16 ? bytes + 2 : bytes, from, elem_bytes(dtype));
-	memcpy(&f, bytes, 4);
-	memcpy(&h, bytes, 2);
-	memcpy(&i32, bytes, 4);
-	memcpy(&i64, bytes, 8);
-	memcpy(&x, bytes, 8);
-	return dtype == WINNOW_F16   ? (double)h
-	       : dtype == WINNOW_F64 ? x
-	       : dtype == WINNOW_I32 ? (double)i32
-	       : dtype == WINNOW_I64 ? (double)i64
-	                             : (double)f;
+	memcpy(dtype == WINNOW_BF16 ? (void *)&e.bf16[1] : (void *)&e, from, elem_bytes(dtype));
+	return dtype == WINNOW_F16   ? (double)e.f16
+	       : dtype == WINNOW_F64 ? e.f64
+	       : dtype == WINNOW_I32 ? (double)e.i32
+	       : dtype == WINNOW_I64 ? (double)e.i64
+	                             : (double)e.f32;
 }
 
 /* ---- operations ---- */
@@ -247,10 +253,6 @@ static struct spec draw(uint64_t number)
 	spec.in_place = c >> 8 & 1;
 	spec.rows = (c >> 9 & 3) == 0;
 	spec.pause_us = (uint32_t)(c >> 16 & 3) * 700;
-	if (args.abandon) {
-		spec.pause_us = 5000000;
-		spec.reading = READ_ELSEWHERE;
-	}
 	/* A node refuses averages of integers, and NCCL decides the results of NaNs. */
 	spec.odd = args.gpus == 0 && spec.dtype <= WINNOW_F64 && (c >> 24 & 7) == 0;
 	if (args.gpus > 0 && spec.op == WINNOW_AVG && spec.dtype >= WINNOW_I32)
@@ -285,8 +287,8 @@ static void use(uint32_t index)
 	int count = 1;
 
 	if (args.gpus == 0)
-		cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-	cuda(cudaSetDevice(args.gpus == 0 ? (int)args.rank % count : (int)index), "cudaSetDevice");
+		CUDA(cudaGetDeviceCount, (&count));
+	CUDA(cudaSetDevice, (args.gpus == 0 ? (int)args.rank % count : (int)index));
 }
 
 static void CUDART_CB pause_stream(void *argument)
@@ -306,20 +308,17 @@ static void prepare(struct lane *lane, uint32_t index)
 		put(given + tensor_at(spec) + i * elem_bytes(spec->dtype), spec->dtype,
 		    element(spec, gpu_of(index), i));
 	for (int i = 0; i < LOAD_ROUNDS && args.load > 0; i++)
-		cuda(cudaMemsetAsync(ballast[index], i, args.load, stream), "cudaMemsetAsync");
+		CUDA(cudaMemsetAsync, (ballast[index], i, args.load, stream));
 	if (spec->pause_us > 0)
-		cuda(cudaLaunchHostFunc(stream, pause_stream, spec), "cudaLaunchHostFunc");
-	cuda(cudaMemsetAsync(lane->recv[index], POISON, region_bytes(spec), stream),
-	     "cudaMemsetAsync");
-	cuda(cudaMemcpyAsync(spec->in_place ? lane->recv[index] : lane->send[index], given,
-	                     region_bytes(spec), cudaMemcpyHostToDevice, stream),
-	     "cudaMemcpyAsync");
+		CUDA(cudaLaunchHostFunc, (stream, pause_stream, spec));
+	CUDA(cudaMemsetAsync, (lane->recv[index], POISON, region_bytes(spec), stream));
+	CUDA(cudaMemcpyAsync, (spec->in_place ? lane->recv[index] : lane->send[index], given,
+	                       region_bytes(spec), cudaMemcpyHostToDevice, stream));
 }
 
 static int call(struct lane *lane)
 {
 	const struct spec *spec = &lane->spec;
-	const struct winnow_segment *segments = spec->segments;
 	struct winnow_options options = {.block = spec->block,
 	                                 .wire = spec->wire,
 	                                 .memory = WINNOW_MEMORY_CUDA,
@@ -335,22 +334,19 @@ static int call(struct lane *lane)
 		if (spec->count == 0 && spec->in_place)
 			send[i] = recv[i] = NULL;
 	}
-	if (node != NULL && spec->reading == READ_NO_REQUEST && !spec->rows)
-		return winnow_node_allreduce(send, recv, spec->count, spec->dtype, spec->op,
-		                             streams, node);
+	if (spec->reading == READ_NO_REQUEST && !spec->rows)
+		return node != NULL
+		               ? winnow_node_allreduce(send, recv, spec->count, spec->dtype,
+		                                       spec->op, streams, node)
+		               : winnow_allreduce_cuda(send[0], recv[0], spec->count, spec->dtype,
+		                                       spec->op, comm, streams[0], NULL);
 	if (node != NULL)
 		return winnow_node_allreduce_async(send, recv, spec->count, spec->dtype, spec->op,
-		                                   segments, spec->rows ? 2 : 0, streams, &options,
-		                                   node, &lane->request);
-	if (spec->rows)
-		return winnow_allreduce_segments_async(send[0], recv[0], spec->count, spec->dtype,
-		                                       spec->op, segments, 2, &options, comm,
-		                                       &lane->request);
-	if (spec->reading == READ_NO_REQUEST)
-		return winnow_allreduce_cuda(send[0], recv[0], spec->count, spec->dtype, spec->op,
-		                             comm, lane->streams[0], NULL);
-	return winnow_allreduce_async(send[0], recv[0], spec->count, spec->dtype, spec->op,
-	                              &options, comm, &lane->request);
+		                                   spec->segments, spec->rows ? 2 : 0, streams,
+		                                   &options, node, &lane->request);
+	return winnow_allreduce_segments_async(send[0], recv[0], spec->count, spec->dtype, spec->op,
+	                                       spec->segments, spec->rows ? 2 : 0, &options, comm,
+	                                       &lane->request);
 }
 
 static void begin(struct lane *lane, uint64_t number)
@@ -377,8 +373,6 @@ static void wait_for(struct lane *lane)
 	blocks += stats.blocks;
 	nonzero += stats.blocks_nonzero;
 	united += stats.blocks_union;
-	staged_out += stats.staged_out_bytes;
-	staged_in += stats.staged_in_bytes;
 }
 
 static void read_back(struct lane *lane, uint32_t index)
@@ -389,15 +383,13 @@ static void read_back(struct lane *lane, uint32_t index)
 	cudaStream_t stream = in_order ? lane->streams[index] : others[index];
 	size_t bytes = region_bytes(spec);
 
-	cuda(cudaMemcpyAsync(lane->got[index], lane->recv[index], bytes, cudaMemcpyDeviceToHost,
-	                     stream),
-	     "cudaMemcpyAsync");
-	cuda(cudaMemcpyAsync(lane->kept[index], lane->send[index], bytes, cudaMemcpyDeviceToHost,
-	                     stream),
-	     "cudaMemcpyAsync");
-	cuda(cudaMemsetAsync(lane->send[index], 0x77, bytes, stream), "cudaMemsetAsync");
-	cuda(cudaMemsetAsync(lane->recv[index], 0x77, bytes, stream), "cudaMemsetAsync");
-	cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	CUDA(cudaMemcpyAsync,
+	     (lane->got[index], lane->recv[index], bytes, cudaMemcpyDeviceToHost, stream));
+	CUDA(cudaMemcpyAsync,
+	     (lane->kept[index], lane->send[index], bytes, cudaMemcpyDeviceToHost, stream));
+	CUDA(cudaMemsetAsync, (lane->send[index], 0x77, bytes, stream));
+	CUDA(cudaMemsetAsync, (lane->recv[index], 0x77, bytes, stream));
+	CUDA(cudaStreamSynchronize, (stream));
 }
 
 static void compare(const struct lane *lane, uint32_t index)
@@ -436,26 +428,6 @@ static void end(struct lane *lane)
 		compare(lane, i);
 	}
 	check(comm != NULL ? winnow_comm_check(comm) : winnow_node_check(node), "check");
-}
-
-/* ---- modes ---- */
-
-static void try_capture(void)
-{
-	struct lane *lane = &lanes[0];
-	cudaGraph_t graph;
-	int result;
-
-	cuda(cudaStreamBeginCapture(lane->streams[0], cudaStreamCaptureModeThreadLocal),
-	     "cudaStreamBeginCapture");
-	lane->spec =
-		(struct spec){.count = 1000, .dtype = WINNOW_F32, .op = WINNOW_SUM, .block = 256};
-	result = call(lane);
-	if (result != WINNOW_ERR_INVALID || strstr(winnow_last_error(), "captur") == NULL)
-		check(result != WINNOW_OK ? result : WINNOW_ERR_INVALID, "a captured stream");
-	printf("refused: %s\n", winnow_last_error());
-	cuda(cudaStreamEndCapture(lane->streams[0], &graph), "cudaStreamEndCapture");
-	cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 static void operate(void)
@@ -497,8 +469,6 @@ static void parse(char **argv)
 		{"load", NULL, &args.load},
 		{"count", NULL, &args.count},
 		{"block", NULL, &args.block},
-		{"abandon", NULL, &args.abandon},
-		{"capture", NULL, &args.capture},
 		{"describe", NULL, &args.describe},
 	};
 
@@ -531,20 +501,18 @@ static void open_lanes(void)
 
 	for (uint32_t i = 0; i < mine; i++) {
 		use(i);
-		cuda(cudaStreamCreateWithFlags(&others[i], cudaStreamNonBlocking),
-		     "cudaStreamCreateWithFlags");
+		CUDA(cudaStreamCreateWithFlags, (&others[i], cudaStreamNonBlocking));
 		if (args.load > 0)
-			cuda(cudaMalloc((void **)&ballast[i], args.load), "cudaMalloc");
+			CUDA(cudaMalloc, ((void **)&ballast[i], args.load));
 		for (uint64_t l = 0; l < args.lanes; l++) {
 			struct lane *lane = &lanes[l];
 
-			cuda(cudaStreamCreateWithFlags(&lane->streams[i], cudaStreamNonBlocking),
-			     "cudaStreamCreateWithFlags");
-			cuda(cudaMalloc((void **)&lane->send[i], bytes), "cudaMalloc");
-			cuda(cudaMalloc((void **)&lane->recv[i], bytes), "cudaMalloc");
-			cuda(cudaHostAlloc((void **)&lane->given[i], bytes, 0), "cudaHostAlloc");
-			cuda(cudaHostAlloc((void **)&lane->got[i], bytes, 0), "cudaHostAlloc");
-			cuda(cudaHostAlloc((void **)&lane->kept[i], bytes, 0), "cudaHostAlloc");
+			CUDA(cudaStreamCreateWithFlags, (&lane->streams[i], cudaStreamNonBlocking));
+			CUDA(cudaMalloc, ((void **)&lane->send[i], bytes));
+			CUDA(cudaMalloc, ((void **)&lane->recv[i], bytes));
+			CUDA(cudaHostAlloc, ((void **)&lane->given[i], bytes, 0));
+			CUDA(cudaHostAlloc, ((void **)&lane->got[i], bytes, 0));
+			CUDA(cudaHostAlloc, ((void **)&lane->kept[i], bytes, 0));
 		}
 	}
 }
@@ -552,25 +520,19 @@ static void open_lanes(void)
 /* Made by one process, read by the others of the node. */
 static void exchange_id(struct winnow_node_id *id)
 {
-	char part[4096];
-	FILE *file;
+	bool makes = mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0, done = false;
 
-	snprintf(part, sizeof(part), "%s.part", args.id != NULL ? args.id : "");
-	if (mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0) {
+	if (makes)
 		check(winnow_node_id_make(id), "winnow_node_id_make");
-		if (args.id == NULL)
-			return;
-		file = fopen(part, "w");
-		if (file == NULL || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) != 0 ||
-		    rename(part, args.id) != 0)
-			_exit(2);
-		return;
+	while (!done && args.id != NULL) {
+		FILE *file = fopen(args.id, makes ? "w" : "r");
+
+		done = file != NULL && (makes ? fwrite(id, sizeof(*id), 1, file)
+		                              : fread(id, sizeof(*id), 1, file)) == 1;
+		if (file != NULL)
+			fclose(file);
+		usleep(done ? 0 : 5000);
 	}
-	while ((file = fopen(args.id, "r")) == NULL)
-		usleep(5000);
-	if (fread(id, sizeof(*id), 1, file) != 1)
-		_exit(2);
-	fclose(file);
 }
 
 static void join(void)
@@ -587,14 +549,9 @@ static void join(void)
 		config.aggregators = args.aggregators;
 	if (args.job != NULL)
 		config.job = args.job;
-	if (args.world != 0) {
-		config.rank = (uint32_t)args.rank;
-		config.world = (uint32_t)args.world;
-	}
-	if (config.key == NULL && config.key_file == NULL)
-		config.insecure_no_key = 1;
-	args.rank = config.rank;
-	args.world = config.world;
+	config.rank = (uint32_t)args.rank;
+	config.world = (uint32_t)args.world;
+	config.insecure_no_key = 1;
 	if (args.gpus == 0) {
 		check(winnow_comm_create(&config, &comm), "join");
 		return;
@@ -604,22 +561,10 @@ static void join(void)
 	check(winnow_node_create(&node_config, &node), "join");
 }
 
-static int describe(int devices)
-{
-	int processors = 0, driver = 0;
-
-	cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0),
-	     "cudaDeviceGetAttribute");
-	cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-	printf("GPUs: %d, the first with %d multiprocessors; a driver for CUDA %d.%d\n", devices,
-	       processors, driver / 1000, driver % 1000 / 10);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct winnow_stats stats;
-	int devices = 0;
+	int devices = 0, driver = 0;
 
 	(void)argc;
 	parse(argv + 1);
@@ -627,30 +572,24 @@ int main(int argc, char **argv)
 		fprintf(stderr, "there is no GPU here\n");
 		return 77;
 	}
-	if (args.describe)
-		return describe(devices);
+	if (args.describe) {
+		CUDA(cudaDriverGetVersion, (&driver));
+		printf("GPUs: %d; a driver for CUDA %d.%d\n", devices, driver / 1000,
+		       driver % 1000 / 10);
+		return 0;
+	}
 	join();
 	open_lanes();
 	printf("ready\n");
 	fflush(stdout);
-	if (args.capture)
-		try_capture();
-	if (args.abandon) {
-		begin(&lanes[0], 0);
-		winnow_node_destroy(node);
-		return 0;
-	}
 	operate();
 	if (node != NULL)
 		winnow_node_stats(node, &stats);
 	else
 		winnow_comm_stats(comm, &stats);
 	printf("{\"ops\": %" PRIu64 ", \"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64
-	       ", \"blocks\": %" PRIu64 ", \"nonzero\": %" PRIu64 ", \"union\": %" PRIu64
-	       ", \"staged_out\": %" PRIu64 ", \"staged_in\": %" PRIu64 ", \"pinned\": %" PRIu64
-	       ", \"early\": %" PRIu64 "}\n",
-	       args.ops, stats.sent_bytes, stats.received_bytes, blocks, nonzero, united,
-	       staged_out, staged_in, stats.pinned_bytes, early);
+	       ", \"blocks\": %" PRIu64 ", \"nonzero\": %" PRIu64 ", \"union\": %" PRIu64 "}\n",
+	       args.ops, stats.sent_bytes, stats.received_bytes, blocks, nonzero, united);
 	winnow_comm_destroy(comm);
 	winnow_node_destroy(node);
 	return 0;
