@@ -11,10 +11,12 @@ from unittest import mock
 
 import emulated_gpu
 import harness
+import test_failures
+import test_sparse_ddp
 import torch
 import torch.distributed as dist
 from emulated_gpu import passing_for
-from test_failures import die
+from test_ddp import ROWS, STEPS, WIDTH, furthest, plain, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,9 +26,7 @@ from winnow import _places
 
 LOCAL = 2
 WORLD = 4
-STEPS = 5
 BOUND = 1e-5
-ROWS, WIDTH = 1200, 16
 NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
 
 
@@ -95,17 +95,20 @@ class Places(unittest.TestCase):
         self.assertEqual(len(set.union(*ids.values())), len(ids))
         self.assertTrue(all(len(each) == 128 for each in set.union(*ids.values())))
 
-    def test_as_torchrun_has_it(self):
-        found = team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1)))
-        self.check(found, [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)])
-
-    def test_in_any_order(self):
-        found = team.run(place, environments((7, 5), (3, 1), (3, 0), (7, 2)))
-        self.check(found, [(1, 2, 1, 2), (0, 2, 1, 2), (0, 2, 0, 2), (1, 2, 0, 2)])
-
-    def test_one_host(self):
-        found = team.run(place, [{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}] * WORLD)
-        self.check(found, [(0, 1, rank, 4) for rank in range(WORLD)])
+    def test_nodes(self):
+        """As torchrun has it; in any order; on one host."""
+        self.check(
+            team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1))),
+            [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)],
+        )
+        self.check(
+            team.run(place, environments((7, 5), (3, 1), (3, 0), (7, 2))),
+            [(1, 2, 1, 2), (0, 2, 1, 2), (0, 2, 0, 2), (1, 2, 0, 2)],
+        )
+        self.check(
+            team.run(place, [{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}] * WORLD),
+            [(0, 1, rank, 4) for rank in range(WORLD)],
+        )
 
     def test_a_part_of_the_processes(self):
         found = team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1)), [1, 3])
@@ -138,57 +141,18 @@ class Places(unittest.TestCase):
 # ---- the hook ----
 
 
-class Net(nn.Module):
-    """An embedding, dense or sparse, and layers of two types."""
-
-    def __init__(self, sparse):
-        super().__init__()
-        self.table = nn.Embedding(ROWS, WIDTH, sparse=sparse)
-        self.tail = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, 1))
-        self.high = nn.Linear(WIDTH, 1).double()
-
-    def forward(self, index):
-        x = self.table(index).sum(1)
-        return self.tail(x) + self.high(x.double()).float()
-
-
-def train(rank, over, sparse=False, steps=STEPS, at_step=None):
-    """Parameters after some steps, and the hook's state."""
-    torch.manual_seed(1)
-    ddp = DistributedDataParallel(Net(sparse), bucket_cap_mb=0.02)
-    state = over(ddp)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
-    draw = torch.Generator().manual_seed(100 + rank)
-    for step in range(steps):
-        optimizer.zero_grad()
-        index = torch.randint(0, ROWS, (4, 3), generator=draw)
-        target = torch.randn(4, 1, generator=draw)
-        loss = (ddp(index) - target).square().mean()
-        if at_step is not None:
-            at_step(step)
-        try:
-            loss.backward()
-        except RuntimeError as error:
-            return step, str(error), state
-        optimizer.step()
-    return [p.detach().clone() for p in ddp.parameters()], state
-
-
-def furthest(these, those):
-    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(these, those))
-
-
-def plain(ddp):
-    return None
-
-
 def compare(rank, world, job, sparse):
     """Trains over Gloo and over nodes; the difference, and what the state knows."""
     gpu = torchrun(rank, world, job)
-    want, _ = train(rank, plain, sparse)
+
+    def trained(over):
+        """Parameters, and the hook's state."""
+        return (test_sparse_ddp.train(rank, "sparse", over) if sparse else train(rank, over))[-2:]
+
+    want, _ = trained(plain)
     emulated_gpu.CarryingNode.tables.clear()
     with passing_for(gpu):
-        got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True), sparse)
+        got, state = trained(lambda ddp: winnow.torch.attach(ddp, node=True))
         stats = state.stats()
         node = state.comm
         state.close()
@@ -250,18 +214,10 @@ def refused(rank, world, job):
     return texts
 
 
-def until_it_fails(rank, world, job, victim, sparse):
+def until_it_fails(rank, world, job, victim, model):
     gpu = torchrun(rank, world, job)
-
-    def at_step(step):
-        if rank == victim and step == 3:
-            die(None)
-
-    with passing_for(gpu):
-        step, text, state = train(
-            rank, lambda ddp: winnow.torch.attach(ddp, node=True), sparse, 1000, at_step
-        )
-        return step, text, state.error.code
+    with passing_for(gpu), winnow.torch.make_node() as node:
+        return test_failures.train_over(node, rank, (victim, test_failures.die, None), False, model)
 
 
 class Hook(unittest.TestCase):
@@ -271,13 +227,14 @@ class Hook(unittest.TestCase):
         ):
             self.assertLess(difference, BOUND)
             self.assertEqual(place, (2, LOCAL, [rank % LOCAL]))
-            # In each step's bucket, wherever DDP has put it there.
-            self.assertEqual([segment[1:] for (segment,) in tables], STEPS * [(ROWS * WIDTH, WIDTH)])
+            # Both in each step's buckets, wherever DDP has put them there.
+            found = [segment[1:] for segments in tables for segment in segments]
+            self.assertEqual(found, 2 * STEPS * [(ROWS * WIDTH, WIDTH)])
             self.assertGreaterEqual(stats.buckets, 2 * STEPS)
             self.assertGreater(stats.staged_out_bytes, 0)
             self.assertGreater(stats.sent_bytes, 0)
-            # Half of each bucket is this GPU's, and of the table's blocks each is a row.
-            self.assertTrue(0.4 < stats.blocks / (STEPS * ROWS) < 0.6, stats)
+            # Half of each bucket is this GPU's, and of the tables' blocks each is a row.
+            self.assertTrue(0.4 < stats.blocks / (2 * STEPS * ROWS) < 0.6, stats)
 
     def test_sparse(self):
         for difference, stats, _, tables in team.run(compare, harness.fresh_job(), True):
@@ -308,15 +265,13 @@ class Hook(unittest.TestCase):
 
 class Deaths(unittest.TestCase):
     def test_a_process_dies(self):
-        for sparse in (False, True):
-            with self.subTest(sparse=sparse), harness.Team(WORLD) as mortal:
-                mortal.start(until_it_fails, harness.fresh_job(), 3, sparse)
+        for model in (test_failures.Dense, test_failures.Sparse):
+            with self.subTest(model=model), harness.Team(WORLD) as mortal:
+                mortal.start(until_it_fails, harness.fresh_job(), 3, model)
                 results = mortal.collect(60)  # "hangs" for who is not told
                 self.assertEqual(results.pop(), "died -9")
-                for result in results:
-                    self.assertIsInstance(result, tuple, result)
-                    step, text, code = result
-                    self.assertEqual(step, 3)
+                for step, _, text, code in results:
+                    self.assertEqual(step, test_failures.SAFE_STEPS)
                     self.assertRegex(text, "rank [13] ")
                     self.assertIn(code, (winnow.WinnowError.MEMBERS, winnow.WinnowError.ABORTED))
 
