@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernels/cuda_kernels.h"
+#include "tests/gpu/plain_gpu.h"
 #include "tests/unit/test_random.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -219,47 +220,27 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
 
 /* ---- scans ---- */
 
-/* A scan finds the words of the bitmap, then magnitudes. */
-static std::vector<uint32_t> plain_scan(const struct sample *s, uint64_t range_blocks)
-{
-	const uint64_t words = 2 * ((s->block_count + 63) / 64);
-	const uint64_t sign = UINT64_C(1) << (8 * s->elem_bytes - 1);
-	std::vector<uint32_t> found(gpu_scan_room(s->block_count, range_blocks), 0);
-
-	for (uint64_t i = 0; i < s->tensor.count; i++) {
-		const uint64_t block = i / s->tensor.block_elems;
-		uint64_t value = 0;
-
-		memcpy(&value, &s->host[i * s->elem_bytes], s->elem_bytes);
-		value &= dtype_is_float(s->tensor.dtype) ? sign - 1 : UINT64_MAX;
-		if (value != 0)
-			found[block / 32] |= 1u << block % 32;
-		if (range_blocks > 0) {
-			uint32_t *top = &found[words + block / range_blocks];
-			*top = std::max(*top, static_cast<uint32_t>(value));
-		}
-	}
-	return found;
-}
-
 /* The sample goes. */
 static void scan_sample(struct sample *s, uint64_t range)
 {
-	const std::vector<uint32_t> want = plain_scan(s, range);
-	struct arena found = arena_make(want.size() * 4, 8, true);
-	bytes_t bytes(want.size() * 4), zeros((want.size() + 1) * 4, 0), left(zeros.size());
+	const size_t bytes = gpu_scan_room(s->block_count, range) * 4;
+	struct arena found = arena_make(bytes, 8, true);
+	bytes_t want(bytes + 4), zeros(bytes + 4, 0), left(zeros.size());
 	struct gpu_scan scan = {};
 
-	if (!want.empty())
-		memcpy(bytes.data(), want.data(), bytes.size());
 	scan.tensor = s->tensor;
 	scan.range_blocks = range;
 	scan.scratch = scratch;
+	scan.tensor.data = s->host.data();
+	scan.found = reinterpret_cast<uint32_t *>(want.data());
+	plain_scan(&scan);
+	want.resize(bytes);
+	scan.tensor.data = s->device.at;
 	scan.found = reinterpret_cast<uint32_t *>(found.at);
 	scan.done = gpu_word{word, *word + 1};
 	cuda_ok(cuda_scan(&scan, 1 + static_cast<uint32_t>(random_below(4)), stream));
 	finish(scan.done.value);
-	arena_end(&found, bytes, "what a scan found");
+	arena_end(&found, want, "what a scan found");
 	cuda_ok(cudaMemcpy(left.data(), scratch, left.size(), cudaMemcpyDefault));
 	require(left == zeros, "scratch is not zero");
 	arena_end(&s->device, s->host, "the tensor");
@@ -295,23 +276,12 @@ static void check_alone(enum dtype dtype, uint64_t block_elems)
 
 /* ---- plans ---- */
 
-/* A segment of a shard as its frames are: `place` is where a frame is in its ring. */
+/* A segment of a shard. */
 struct planned {
 	struct gpu_plan *plan; /* pinned */
 	uint32_t frames;
-	std::vector<uint64_t> blocks; /* of the union, in the tensor */
-	std::vector<bool> own;
+	uint32_t blocks; /* of the union */
 };
-
-/* PROTOCOL.md section 4.2. */
-static uint64_t dealt(const struct gpu_plan *plan, uint64_t index)
-{
-	const uint32_t count = plan->shard_count;
-	const uint32_t turn =
-		static_cast<uint32_t>((index * UINT64_C(0x9e3779b97f4a7c15)) >> 33) % count;
-
-	return index * count + (plan->shard + count - turn) % count;
-}
 
 static void choose_bits(struct planned *p, uint64_t block_count)
 {
@@ -320,14 +290,13 @@ static void choose_bits(struct planned *p, uint64_t block_count)
 	const uint64_t density = 1 + random_below(random_below(2) == 0 ? 3 : 50);
 
 	for (uint32_t i = 0; i < most; i++) {
-		const uint64_t block = dealt(plan, plan->first_index + i);
+		const uint64_t block = plain_block(plan, plan->first_index + i);
 
 		if (block >= block_count || random_below(density) != 0)
 			continue;
 		plan->united[i / 64] |= UINT64_C(1) << i % 64;
-		p->blocks.push_back(block);
-		p->own.push_back(random_below(3) != 0);
-		if (p->own.back())
+		p->blocks++;
+		if (random_below(3) != 0)
 			plan->own[i / 64] |= UINT64_C(1) << i % 64;
 	}
 }
@@ -343,61 +312,8 @@ static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room,
 	plan->frame_stride = (room + 8 + 15) / 16 * 16;
 	plan->frame_mask = mask;
 	plan->frame_first = static_cast<uint32_t>(random_bits());
-	p->frames = static_cast<uint32_t>((p->blocks.size() + plan->frame_blocks - 1) /
-	                                  plan->frame_blocks) *
-	            plan->block_parts;
+	p->frames = (p->blocks + plan->frame_blocks - 1) / plan->frame_blocks * plan->block_parts;
 	p->frames = std::min(p->frames, mask + 1);
-}
-
-static float as_float(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, 4);
-	return value;
-}
-
-/* What an element is in a frame, and what it is in the tensor again: docs/PROTOCOL.md section 9. */
-static uint32_t plain_encode(uint32_t bits, int shift)
-{
-	uint32_t out;
-	int32_t value;
-	const float from = as_float(bits);
-
-	bitmap_named("scalar")->fixed_encode(&value, &from, 1, DTYPE_I32, shift);
-	memcpy(&out, &value, 4);
-	return out;
-}
-
-static uint32_t plain_decode(uint32_t bits, int shift, uint32_t divisor)
-{
-	uint32_t out;
-	float value;
-
-	bitmap_named("scalar")->fixed_decode(&value, &bits, 1, DTYPE_I32, shift, divisor);
-	memcpy(&out, &value, 4);
-	return out;
-}
-
-/* Frame `number` has `bytes` from byte `offset` on of each of the union's blocks [first, end). */
-struct place {
-	uint32_t first, end, offset, bytes;
-	size_t frame;
-};
-
-static struct place place_of(const struct planned *p, uint32_t number)
-{
-	const struct gpu_plan *plan = p->plan;
-	const uint32_t index = number / plan->block_parts, part = number % plan->block_parts;
-	struct place out = {};
-
-	out.first = index * plan->frame_blocks;
-	out.end = std::min(out.first + plan->frame_blocks, static_cast<uint32_t>(p->blocks.size()));
-	out.offset = part * plan->part_bytes;
-	out.bytes = std::min(plan->part_bytes, plan->block_bytes - out.offset);
-	out.frame = static_cast<size_t>((plan->frame_first + number) & plan->frame_mask) *
-	            plan->frame_stride;
-	return out;
 }
 
 /* A shift that keeps what the tensor has below 2^30. */
@@ -489,53 +405,16 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 	cuda_ok(cudaFreeHost(runs.memory));
 }
 
-/* Our own blocks side by side; of the last block of a tensor what there is, and zeros. */
-static void plain_out(struct copied *c, uint32_t index, uint32_t number)
+/* The same on the host, of one plan, from `skip` on. */
+static void plain_copy(struct copied *c, bool out, uint32_t index, uint32_t skip)
 {
-	const struct planned *p = &c->plans[index];
-	const struct place at = place_of(p, number);
-	size_t to = at.frame;
+	struct gpu_plan plan = *c->plans[index].plan;
 
-	for (uint32_t i = at.first; i < at.end; i++) {
-		if (!p->own[i])
-			continue;
-		for (uint32_t byte = 0; byte < at.bytes; byte++) {
-			const uint64_t from =
-				p->blocks[i] * p->plan->block_bytes + at.offset + byte;
-
-			c->ring[index][to + byte] = from < c->s.host.size() ? c->s.host[from] : 0;
-		}
-		for (uint32_t byte = 0; c->fixed && byte < at.bytes; byte += 4) {
-			uint32_t bits;
-
-			memcpy(&bits, &c->ring[index][to + byte], 4);
-			bits = plain_encode(bits, c->shift);
-			memcpy(&c->ring[index][to + byte], &bits, 4);
-		}
-		to += at.bytes;
-	}
-}
-
-static void plain_in(struct copied *c, uint32_t index, uint32_t number)
-{
-	const struct planned *p = &c->plans[index];
-	const struct place at = place_of(p, number);
-	size_t from = at.frame;
-
-	for (uint32_t i = at.first; i < at.end; i++, from += at.bytes) {
-		const uint64_t to = p->blocks[i] * p->plan->block_bytes + at.offset;
-
-		for (uint32_t byte = 0; byte < at.bytes && to + byte < c->back.size(); byte++)
-			c->back[to + byte] = c->ring[index][from + byte];
-		for (uint32_t byte = 0; c->fixed && byte < at.bytes && to + byte < c->back.size();
-		     byte += 4) {
-			uint32_t bits;
-
-			memcpy(&bits, &c->ring[index][from + byte], 4);
-			bits = plain_decode(bits, c->shift, c->average ? 3 : 1);
-			memcpy(&c->back[to + byte], &bits, 4);
-		}
-	}
+	plan.send = c->s.host.data();
+	plan.recv = c->back.data();
+	plan.out = plan.in = c->ring[index].data();
+	for (uint32_t frame = skip; frame < c->plans[index].frames; frame++)
+		plain_frame(&plan, out, plan.frame_first + frame);
 }
 
 static struct copied copied_make(size_t bytes_max)
@@ -569,8 +448,7 @@ static void check_copy(size_t bytes_max)
 	for (uint32_t i = 0; i < c.count; i++) {
 		bytes_t got(c.ring[i].size());
 
-		for (uint32_t frame = skip[i]; frame < c.plans[i].frames; frame++)
-			plain_out(&c, i, frame);
+		plain_copy(&c, true, i, skip[i]);
 		cuda_ok(cudaMemcpy(got.data(), c.rings[i].at, got.size(), cudaMemcpyDefault));
 		require(got == c.ring[i], "frames of plan %u", i);
 		for (unsigned char &byte : c.ring[i])
@@ -583,8 +461,7 @@ static void check_copy(size_t bytes_max)
 
 		one[i] = skip[i];
 		run_copy(&c, false, one);
-		for (uint32_t frame = skip[i]; frame < c.plans[i].frames; frame++)
-			plain_in(&c, i, frame);
+		plain_copy(&c, false, i, skip[i]);
 	}
 	for (uint32_t i = 0; i < c.count; i++) {
 		arena_end(&c.rings[i], c.ring[i], "a ring");

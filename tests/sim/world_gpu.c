@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ebpf/deal.h"
+#include "tests/gpu/plain_gpu.h"
 #include "tests/sim/world_impl.h"
 
 enum { STREAM_SCAN, STREAM_OUT, STREAM_IN, STREAMS };
@@ -48,90 +48,18 @@ static void tell(const struct gpu_word *word)
 	__atomic_store_n(word->at, word->value, __ATOMIC_RELEASE);
 }
 
-static void do_scan(const struct gpu_scan *scan)
+static void perform(const struct work *work)
 {
-	const struct bitmap_tensor *tensor = &scan->tensor;
-	const struct bitmap_engine *engine = bitmap_named("scalar");
-	uint64_t blocks = bitmap_block_count(tensor->count, tensor->block_elems);
-	uint64_t *bits = calloc(bitmap_word_count(blocks) + 1, sizeof(*bits));
-	const uint32_t *data = tensor->data;
-
-	if (scan->clear != NULL)
-		memset(scan->clear, 0, scan->clear_bytes);
-	engine->scan(tensor, bits);
-	memset(scan->found, 0, gpu_scan_room(blocks, scan->range_blocks) * sizeof(uint32_t));
-	memcpy(scan->found, bits, bitmap_word_count(blocks) * sizeof(*bits));
-	for (uint64_t i = 0; scan->range_blocks > 0 && i < tensor->count; i++) {
-		uint64_t range = i / tensor->block_elems / scan->range_blocks;
-		uint32_t *top = scan->found + 2 * bitmap_word_count(blocks) + range;
-		uint32_t magnitude = data[i] & INT32_MAX;
-
-		*top = magnitude > *top ? magnitude : *top;
+	if (work->kind == WORK_SCAN) {
+		if (work->scan.clear != NULL)
+			memset(work->scan.clear, 0, work->scan.clear_bytes);
+		plain_scan(&work->scan);
+		tell(&work->scan.done);
+		return;
 	}
-	free(bits);
-	tell(&scan->done);
-}
-
-static bool bit(const uint64_t *bits, uint32_t number)
-{
-	return bits[number / 64] >> number % 64 & 1;
-}
-
-/* One block's bytes [offset, offset + bytes) between tensor and frame. */
-static void copy_part(const struct gpu_plan *plan, bool out, uint64_t block, uint32_t offset,
-                      uint32_t bytes, uint8_t *frame)
-{
-	const struct bitmap_engine *engine = bitmap_named("scalar");
-	uint64_t at = block * plan->block_bytes + offset;
-	uint64_t left = plan->tensor_bytes > at ? plan->tensor_bytes - at : 0;
-	uint32_t have = left < bytes ? (uint32_t)left : bytes;
-
-	if (out) {
-		memset(frame, 0, bytes);
-		memcpy(frame, plan->send + at, have);
-		if (plan->fixed)
-			engine->fixed_encode(frame, frame, bytes / 4, DTYPE_I32, plan->shift);
-	} else if (plan->fixed) {
-		engine->fixed_decode(plan->recv + at, frame, have / 4, DTYPE_I32, plan->shift,
-		                     (uint32_t)plan->divisor);
-	} else {
-		memcpy(plan->recv + at, frame, have);
-	}
-}
-
-static uint8_t *place_of(const struct gpu_plan *plan, bool out, uint32_t number)
-{
-	return (out ? plan->out : plan->in) +
-	       (size_t)(number & plan->frame_mask) * plan->frame_stride;
-}
-
-static void copy_frame(const struct gpu_plan *plan, bool out, uint32_t number)
-{
-	uint32_t place = number - plan->frame_first, part = place % plan->block_parts, rank = 0;
-	uint32_t first = place / plan->block_parts * plan->frame_blocks;
-	uint32_t offset = part * plan->part_bytes;
-	uint32_t bytes =
-		part + 1 < plan->block_parts ? plan->part_bytes : plan->block_bytes - offset;
-	uint8_t *frame = place_of(plan, out, number);
-
-	for (uint32_t i = 0; i < GPU_PLAN_WORDS * 64 && rank < first + plan->frame_blocks; i++) {
-		uint64_t block = deal_block(plan->shard_count, plan->shard, plan->first_index + i);
-
-		if (!bit(plan->united, i))
-			continue;
-		if (rank >= first && (!out || bit(plan->own, i))) {
-			copy_part(plan, out, block, offset, bytes, frame);
-			frame += bytes;
-		}
-		rank++;
-	}
-}
-
-static void do_copy(const struct work *work)
-{
 	for (uint32_t i = 0; i < work->copy.run_count; i++)
 		for (uint32_t f = 0; f < work->runs[i].count; f++)
-			copy_frame(work->runs[i].plan, work->copy.out, work->runs[i].frame + f);
+			plain_frame(work->runs[i].plan, work->copy.out, work->runs[i].frame + f);
 	tell(&work->copy.done);
 }
 
@@ -261,7 +189,7 @@ static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *wh
 
 		/* The only frame of one without rings has no more room than it needs. */
 		for (uint32_t f = 0; plan->frame_mask != UINT32_MAX && f < copy->runs[i].count; f++)
-			memset(place_of(plan, true, copy->runs[i].frame + f), GARBAGE,
+			memset(plain_place(plan, true, copy->runs[i].frame + f), GARBAGE,
 			       plan->frame_stride);
 	}
 	return put(gpu, work, copy->out ? STREAM_OUT : STREAM_IN);
@@ -357,10 +285,7 @@ bool gpu_turn(struct sim_worker *w)
 		return false;
 	while (!w->gpu_dead && (work = w->gpu->first) != NULL && work->due_us <= now_us()) {
 		w->gpu->first = work->next;
-		if (work->kind == WORK_SCAN)
-			do_scan(&work->scan);
-		else
-			do_copy(work);
+		perform(work);
 		free(work);
 	}
 	w->gpu->marks_due_us = UINT64_MAX;
