@@ -3,7 +3,7 @@
 #
 #   kernels      scan and copies against plain loops, with tensors beyond 2^32 bytes
 #   staging      one worker without a network: GB/s of a tensor, time in CUDA's calls and on the GPU
-#   end-to-end   several processes and an aggregator: results, busy streams, a death
+#   end-to-end   several processes and an aggregator: results, busy streams
 #   bench        speed of the kernels relative to the GPU's own copy
 #   torch        the hook, the process group and nodes in PyTorch, against NCCL
 #   allreduce    operations of several processes, alternating with NCCL
@@ -30,7 +30,6 @@ programs=$folder benches=$folder
 worker=$programs/device_worker
 logs=$(realpath "${RESULTS:-$folder/results}")
 mkdir -p "$logs"
-jobs=0
 pids=() mps=
 stop_all() {
 	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
@@ -87,24 +86,14 @@ aggregators() { # N
 	export WINNOW_AGGREGATORS=$list
 }
 
-# Workers 0 .. world - 1 of a fresh job in the background; their pids in `team`, output in $logs/NAME.RANK.
-start() { # name world command..
-	local name=$1 world=$2 rank
-	shift 2
-	team=()
-	jobs=$((jobs + 1))
+workers() { # name seconds world command..: all workers of a fresh job must end well; output in $logs/NAME.RANK, and in NAME
+	local name=$1 world=$3 begun=$SECONDS rank status bad=0 team=()
 	rm -f "$logs/$name".[0-9]* # of an earlier run: its lines are not this one's
 	for ((rank = 0; rank < world; rank++)); do
-		"$@" rank=$rank "world=$world" "job=check-gpu-$$-$jobs" >"$logs/$name.$rank" 2>&1 </dev/null &
+		timeout -k 5 "$2" "${@:4}" rank=$rank "world=$world" "job=check-gpu-$$-$name" >"$logs/$name.$rank" 2>&1 </dev/null &
 		team+=($!)
-		pids+=($!)
 	done
-}
-
-workers() { # name seconds world argument..: all must end well
-	local name=$1 limit=$2 world=$3 begun=$SECONDS rank status bad=0
-	shift 3
-	start "$name" "$world" timeout -k 5 "$limit" "$@"
+	pids+=("${team[@]}")
 	for rank in "${!team[@]}"; do
 		wait "${team[$rank]}"
 		status=$?
@@ -145,7 +134,7 @@ part_staging() {
 
 # A time limit is that of a worker who hangs. Streams that are at work for long before each operation are load=.
 part_end_to_end() {
-	local rank i status=0 begun
+	local rank
 	aggregators 1
 	workers one-worker 60 1 "$worker" "ops=$ops" "most=$most" seed=1
 	for rank in 2 4; do
@@ -156,26 +145,6 @@ part_end_to_end() {
 	workers one-queue 90 2 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$worker" "ops=$ops" "most=$most" seed=7 "load=$some"
 	workers launch-blocking 90 2 env CUDA_LAUNCH_BLOCKING=1 "$worker" "ops=$ops" "most=$most" seed=8
 	workers least-memory 90 2 env WINNOW_STAGING_MB=0 "$worker" "ops=$ops" "most=$most" seed=9
-
-	begun=$SECONDS
-	start killed 3 env WINNOW_SILENCE_MS=2000 "$worker" ops=0 "most=$most" seed=10
-	for ((i = 0; i < 300; i++)); do
-		[ "$(cat "$logs"/killed.[0-2] | grep -c running)" = 3 ] && break
-		sleep 0.1
-	done
-	kill -KILL "${team[1]}"
-	wait "${team[1]}" 2>/dev/null
-	for ((i = 0; i < 300; i++)); do
-		kill -0 "${team[0]}" 2>/dev/null || kill -0 "${team[2]}" 2>/dev/null || break
-		sleep 0.1
-	done
-	for rank in 0 2; do
-		kill -KILL "${team[$rank]}" 2>/dev/null && echo "still runs after 30 s" >>"$logs/killed.$rank"
-		wait "${team[$rank]}"
-		[ $? = 1 ] && grep -qE 'rank 1\b' "$logs/killed.$rank" || status=1
-	done
-	cat "$logs"/killed.[0-2] >"$logs/killed"
-	report killed $status $((SECONDS - begun))
 
 	aggregators 3
 	workers three-aggregators 90 3 "$worker" "ops=$ops" "most=$most" seed=11

@@ -14,74 +14,71 @@
 #define CUDARTAPI
 #define CUDART_CB
 
-typedef enum cudaError {
-	cudaSuccess = 0,
-	cudaErrorInvalidValue = 1,
-	cudaErrorMemoryAllocation = 2,
-	cudaErrorInvalidConfiguration = 9,
-	cudaErrorInsufficientDriver = 35,
-	cudaErrorNoDevice = 100,
-	cudaErrorInvalidDevice = 101,
-	cudaErrorInvalidResourceHandle = 400,
-	cudaErrorIllegalState = 401,
-	cudaErrorNotReady = 600,
-	cudaErrorIllegalAddress = 700,
-	cudaErrorLaunchFailure = 719,
-	cudaErrorStreamCaptureUnsupported = 900,
-	cudaErrorStreamCaptureInvalidated = 901,
-	cudaErrorStreamCaptureImplicit = 906,
-} cudaError_t;
+/* Names, numbers, and what cudaGetErrorString() says. */
+#define EMULATED_ERRORS(x)                                                                         \
+	x(cudaSuccess, 0, "no error") x(cudaErrorInvalidValue, 1, "invalid argument") x(           \
+		cudaErrorMemoryAllocation, 2, "out of memory") x(cudaErrorInvalidConfiguration, 9, \
+	                                                         "invalid configuration argument") \
+		x(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient") x(       \
+			cudaErrorNoDevice, 100,                                                    \
+			"no CUDA-capable device is detected") x(cudaErrorInvalidDevice, 101,       \
+	                                                        "invalid device ordinal")          \
+			x(cudaErrorInvalidResourceHandle, 400, "invalid resource handle") x(       \
+				cudaErrorIllegalState, 401,                                        \
+				"the operation cannot be performed in the present state")          \
+				x(cudaErrorNotReady, 600, "device not ready") x(                   \
+					cudaErrorIllegalAddress, 700,                              \
+					"an illegal memory access was encountered")                \
+					x(cudaErrorLaunchFailure, 719,                             \
+	                                  "unspecified launch failure")                            \
+						x(cudaErrorStreamCaptureUnsupported, 900,          \
+	                                          "not permitted when a stream is capturing")      \
+							x(cudaErrorStreamCaptureInvalidated, 901,  \
+	                                                  "failed due to an error during capture") \
+								x(cudaErrorStreamCaptureImplicit,  \
+	                                                          906,                             \
+	                                                          "the legacy stream would "       \
+	                                                          "depend on a capturing one")
+
+#define EMULATED_ERROR(name, number, text) name = number,
+typedef enum cudaError { EMULATED_ERRORS(EMULATED_ERROR) } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef void (*cudaHostFn_t)(void *argument);
 
-enum {
-	cudaStreamDefault = 0,
-	cudaStreamNonBlocking = 1,
-	cudaEventDisableTiming = 2,
-	cudaHostAllocPortable = 1,
-	cudaHostAllocMapped = 2,
-};
-
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
 enum cudaMemcpyKind {
-	cudaMemcpyHostToHost = 0,
 	cudaMemcpyHostToDevice = 1,
 	cudaMemcpyDeviceToHost = 2,
 	cudaMemcpyDeviceToDevice = 3,
 	cudaMemcpyDefault = 4,
 };
-
 enum cudaMemoryType {
 	cudaMemoryTypeUnregistered = 0,
 	cudaMemoryTypeHost = 1,
 	cudaMemoryTypeDevice = 2,
 	cudaMemoryTypeManaged = 3,
 };
-
-struct cudaPointerAttributes {
-	enum cudaMemoryType type;
-	int device;
-};
-
 enum cudaStreamCaptureStatus {
 	cudaStreamCaptureStatusNone = 0,
 	cudaStreamCaptureStatusActive = 1,
-	cudaStreamCaptureStatusInvalidated = 2,
 };
-
 enum cudaStreamCaptureMode {
 	cudaStreamCaptureModeGlobal = 0,
 	cudaStreamCaptureModeThreadLocal = 1,
 	cudaStreamCaptureModeRelaxed = 2,
 };
-
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
+struct cudaPointerAttributes {
+	enum cudaMemoryType type;
+	int device;
+};
 struct cudaFuncAttributes {
 	size_t sharedSizeBytes;
-	int maxThreadsPerBlock, numRegs;
 };
 
 #ifdef __cplusplus
@@ -128,7 +125,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
-cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument);
 

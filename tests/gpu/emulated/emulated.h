@@ -5,8 +5,8 @@
  * g++ also compiles the kernels, which are C++. Each thread of a CTA is a fiber. The fibers of a
  * CTA run one at a time on the thread of their stream, in an order that the seed decides, and
  * switch only where they wait for each other. So a lane that needs another's value without waiting
- * for it misses it. CTAs run one after the other, in random order. Barriers and warp collectives
- * wait for all lanes that they name; one that can never complete ends the kernel with
+ * for it misses it. CTAs run one after the other, in random order. Warp collectives are
+ * those of whole warps. One that can never complete, or a barrier, ends the kernel with
  * cudaErrorLaunchFailure and a line on stderr that names lanes and source lines.
  *
  * Streams are threads with queues and random pauses, so work that no event orders runs in either
@@ -31,9 +31,9 @@
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',
  *                             "cudaMalloc:2+", fails from the second call on. Names are those of
- *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run. A
- *                             name that matches no call ends the program with one line, because a
- *                             fault that is never reached tests nothing
+ *                             calls, also of NCCL's, "cudaLaunchKernel" for the launch and
+ *                             "kernel" for the run. A name that matches no call ends the program
+ *                             with one line, because a fault that is never reached tests nothing
  */
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H

@@ -178,35 +178,14 @@ cudaError_t emulated_enter(const char *name)
 	return due != cudaSuccess ? due : device.sticky;
 }
 
-static const struct {
-	cudaError_t error;
-	const char *text;
-} errors[] = {
-	{cudaSuccess, "no error"},
-	{cudaErrorInvalidValue, "invalid argument"},
-	{cudaErrorMemoryAllocation, "out of memory"},
-	{cudaErrorInvalidConfiguration, "invalid configuration argument"},
-	{cudaErrorInsufficientDriver,
-         "CUDA driver version is insufficient for CUDA runtime version"},
-	{cudaErrorNoDevice, "no CUDA-capable device is detected"},
-	{cudaErrorInvalidDevice, "invalid device ordinal"},
-	{cudaErrorInvalidResourceHandle, "invalid resource handle"},
-	{cudaErrorIllegalState, "the operation cannot be performed in the present state"},
-	{cudaErrorNotReady, "device not ready"},
-	{cudaErrorIllegalAddress, "an illegal memory access was encountered"},
-	{cudaErrorLaunchFailure, "unspecified launch failure"},
-	{cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
-	{cudaErrorStreamCaptureInvalidated,
-         "operation failed due to a previous error during capture"},
-	{cudaErrorStreamCaptureImplicit,
-         "operation would make the legacy stream depend on a capturing blocking stream"},
-};
-
 const char *cudaGetErrorString(cudaError_t error)
 {
-	for (const auto &each : errors)
-		if (each.error == error)
-			return each.text;
+#define EMULATED_TEXT(name, number, text)                                                          \
+	case name:                                                                                 \
+		return text;
+	switch (error) {
+		EMULATED_ERRORS(EMULATED_TEXT)
+	}
 	return "unrecognized error code";
 }
 

@@ -248,12 +248,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 	return stream->spoilt ? emulated_fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-	(void)graph;
-	return cudaSuccess;
-}
-
 /* ---- events: points in streams that others wait for ---- */
 
 /* The event is one of ours, or return with an error. */
