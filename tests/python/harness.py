@@ -167,9 +167,10 @@ class Team:
         """The values of all ranks; AssertionError with the trace of the first that failed."""
         self.start(function, *arguments, **options)
         results = self.collect()
-        for rank, result in enumerate(results):
+        for rank, result in enumerate(results):  # others may have waited in vain for this one
             if isinstance(result, Failure):
                 raise AssertionError(f"rank {rank}: {result.trace}")
+        for rank, result in enumerate(results):
             if isinstance(result, str):
                 raise AssertionError(f"rank {rank} {result}")
         return results

@@ -36,7 +36,7 @@ def wanted(world, *arguments):
 _node = None
 
 
-def enter(rank, world, job, **settings):
+def enter(rank, world, job):
     """This process's winnow.Node, as torchrun's environment has it, with the id that a first one made."""
     import torch.distributed as dist
 
@@ -50,22 +50,28 @@ def enter(rank, world, job, **settings):
     ids = [None] * world
     dist.all_gather_object(ids, winnow.node_id() if local == 0 else None)
     emulated_gpu.cuda.cudaSetDevice(local)
-    _node = winnow.Node(gpus=local, id=ids[here * LOCAL], job=job, insecure_no_key=True, **settings)
-    return _node.node, _node.nodes, _node.local_rank, _node.local_world, _node.rank, _node.world, repr(_node)
+    _node = winnow.Node(gpus=local, id=ids[here * LOCAL], job=job, insecure_no_key=True)
+    assert (_node.node, _node.nodes, _node.local_rank, _node.local_world) == (here, world // LOCAL, local, LOCAL)
+    assert repr(_node) == f"<winnow.Node rank {rank} of {world}>"
 
 
 def leave(rank, world):
     _node.close()
     _node.close()  # twice is fine
+    refused("the node is closed", Array(numpy.ones(4, numpy.float32)))
+
+
+def refused(text, data, **options):
     try:
-        _node.allreduce(Array(numpy.ones(4, numpy.float32)))
-    except winnow.WinnowError as error:
-        return [str(error)]
+        _node.allreduce(data, **options)
+    except (TypeError, ValueError, winnow.WinnowError) as error:
+        assert text in str(error) and "\n" not in str(error), error
+    else:
+        raise AssertionError(f"not refused: {text}")
 
 
-def reduce_all(rank, world):
-    """What is wrong, if something is: types, operations, lengths, in place and apart."""
-    wrong = []
+def types_operations_lengths(rank, world):
+    """In place and apart."""
     for number, (dtype, op, count) in enumerate(
         (("float32", "sum", COUNT), ("float16", "max", 1), ("float64", "prod", 0), ("int32", "min", 511),
          ("int64", "sum", 4097), ("float32", "avg", COUNT))
@@ -76,24 +82,22 @@ def reduce_all(rank, world):
         stream = Stream() if number % 3 else None
         data = Array(given[rank], stream, **({"data": (0, False)} if count == 0 else {}))
         out = Array(numpy.full_like(given[rank], 7)) if number % 2 and count else data
-        result = _node.allreduce(data, out=out, op=op, block=(0, 32)[number % 2])
-        right = count == 0 or (result.read() == want).all() and (out is data or (data.read() == given[rank]).all())
-        if not right or result is not out:
-            wrong.append((dtype, op, count))
-    return wrong
+        assert _node.allreduce(data, out=out, op=op, block=(0, 32)[number % 2]) is out
+        assert count == 0 or (out.read() == want).all(), (dtype, op)
+        assert out is data or (data.read() == given[rank]).all(), (dtype, op)
 
 
-def while_the_others_are_late(rank, world):
+def no_stream_stands_still(rank, world):
     """CUDA waits for all streams when memory is freed, and lets no thread do anything else meanwhile."""
     if _node.node == 1:
         time.sleep(1)
     array = Array(values_of(rank, "float32"))
     request = _node.allreduce_async(array)
     begun = time.monotonic()
-    Array(numpy.ones(1000))  # is freed at once
-    took = time.monotonic() - begun
+    Array(numpy.ones(1000))  # is freed at once, while the others are late
+    assert time.monotonic() - begun < 5
     request.wait()
-    return took, bool((array.read() == wanted(world)).all())
+    assert (array.read() == wanted(world)).all()
 
 
 def many_under_way(rank, world):
@@ -105,77 +109,63 @@ def many_under_way(rank, world):
         array = Array(values_of(rank, "float32", COUNT, number), late, stream=None)
         options = {"tag": number % 3 and number, "priority": number}
         requests.append(_node.allreduce_async(array, stream=late.handle, **options))
-    wrong = [
-        number
-        for number in reversed(range(12))
-        if not (requests[number].wait(30).read() == wanted(world, COUNT, number)).all()
-    ]
+    for number in reversed(range(12)):
+        assert (requests[number].wait(30).read() == wanted(world, COUNT, number)).all(), number
     assert all(request.test() for request in requests)
     _node.check()
-    return wrong, requests[0].stats, requests[0].stats.density, _node.stats().sent_bytes
+    # Of a tensor of 79 blocks, this GPU's half; and of that what either of the node's GPUs has.
+    stats = requests[0].stats
+    assert stats.blocks in (39, 40) and stats.time_us > 0, stats
+    assert 0 < stats.density < 0.7 and stats.blocks_union >= stats.blocks_nonzero, stats
+    assert _node.stats().sent_bytes > 12 * stats.blocks_nonzero * 1024 / 2
 
 
 ROW, TABLE = 250, 100  # elements of a row, rows
 BEFORE = 130  # elements that are no rows
 
 
-def with_segments(rank, world):
-    """A table behind something else, of which each GPU has a row: blocks of rows, and others."""
+def segments(rank, world):
+    """A table behind something else, of which each GPU has a row: blocks of rows, and others. Shares are 12,544 and
+    12,586 elements: rows 0 to 48, one that is cut, and 50 to 99."""
     given = numpy.zeros(BEFORE + ROW * TABLE, numpy.float32)
     given[5] = 1
-    given[BEFORE + ROW * (10 + 25 * rank) :][:ROW] = rank + 1
-    want = numpy.zeros_like(given)
-    want[5] = world
+    want = given * world
     for other in range(world):
-        want[BEFORE + ROW * (10 + 25 * other) :][:ROW] = other + 1
-    found = []
-    for segments in ([(BEFORE, ROW * TABLE, ROW)], [], None):
-        array = Array(given)
-        request = _node.allreduce_async(array, segments=segments)
-        found.append((bool((request.wait().read() == want).all()), request.stats.blocks_union))
-    for wrong in ([(0, 10, 2), (5, 10, 2)], [(given.size, 1, 1)]):
-        try:
-            _node.allreduce(Array(given), segments=wrong)
-        except winnow.WinnowError as error:
-            found.append(str(error))
-    return found
+        row = slice(BEFORE + ROW * (10 + 25 * other), BEFORE + ROW * (11 + 25 * other))
+        want[row] = other + 1
+        given[row] = rank + 1 if other == rank else 0
+    rows, blocks = ((3, 5), (2, 4))[rank % LOCAL]  # two rows, and what comes before them; a row lies in two blocks
+    for listed, union in (([(BEFORE, ROW * TABLE, ROW)], rows), ([], blocks), (None, blocks)):
+        request = _node.allreduce_async(Array(given), segments=listed)
+        assert (request.wait().read() == want).all() and request.stats.blocks_union == union, request.stats
+    refused("segments overlap", Array(given), segments=[(0, 10, 2), (5, 10, 2)])
+    refused("outside of the tensor", Array(given), segments=[(given.size, 1, 1)])
 
 
-def with_rows(rank, world):
+def rows(rank, world):
     """What nodes cannot do goes by a communicator of all processes."""
     with _node.comm() as comm:
         index = numpy.array([rank, 9])
         index, values = comm.allreduce_rows(index, numpy.ones((2, 4), numpy.float32), 10)
-        return comm.rank, comm.world, index.tolist(), values[:, 0].tolist()
+        assert (comm.rank, comm.world) == (rank, world)
+        assert index.tolist() == [0, 1, 2, 3, 9] and values[:, 0].tolist() == [1.0, 1.0, 1.0, 1.0, 4.0]
 
 
 def refusals(rank, world):
-    """The texts of what each of these raises, and that the node goes on."""
-    ones = numpy.ones(16, numpy.float32)
-    found = []
-    for data, options in (
-        (ones, {}),
-        ([Array(ones), Array(ones)], {}),
-        (Array(ones), {"out": ones.copy()}),
-        (Array(ones), {"out": Array(numpy.ones(15, numpy.float32))}),
-        (Array(ones), {"stream": [0, 0]}),
-        (Array(ones), {"op": "mean"}),
-        (Array(numpy.ones(16, numpy.int32)), {"op": "avg"}),
-        (_elsewhere(ones), {}),
-    ):
-        try:
-            found.append(_node.allreduce(data, **options))
-        except (TypeError, ValueError, winnow.WinnowError) as error:
-            found.append(str(error))
-    return found, _node.allreduce(Array(ones)).read().tolist()
-
-
-def _elsewhere(values):
-    """On the process's other GPU."""
-    emulated_gpu.cuda.cudaSetDevice(1 - _node.gpus[0])
-    array = Array(values)
-    emulated_gpu.cuda.cudaSetDevice(_node.gpus[0])
-    return array
+    """And the node goes on."""
+    ones, own = numpy.ones(16, numpy.float32), _node.gpus[0]
+    emulated_gpu.cuda.cudaSetDevice(1 - own)
+    elsewhere = Array(ones)
+    emulated_gpu.cuda.cudaSetDevice(own)
+    refused("data is on the CPU: a node's GPUs reduce what is in their memory; pass data.cuda()", ones)
+    refused("data is not a list of 1 arrays", [Array(ones), Array(ones)])
+    refused("out is on the CPU", Array(ones), out=ones.copy())
+    refused("out differs from data in size or type", Array(ones), out=Array(ones[1:]))
+    refused("stream is not a list of 1", Array(ones), stream=[0, 0])
+    refused("want one of sum, avg, min, max, prod", Array(ones), op="mean")
+    refused("averages of integers", Array(numpy.ones(16, numpy.int32)), op="avg")
+    refused(f"send[0] and recv[0] are on GPU {1 - own}, not on GPU {own}", elsewhere)
+    assert _node.allreduce(Array(ones)).read().tolist() == [4.0] * 16
 
 
 def abandon(rank, world):
@@ -203,77 +193,16 @@ def fail_inside(rank, world, victim):
 
 
 class Results(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = harness.Team(WORLD)
-        cls.places = cls.team.run(enter, harness.fresh_job())
+    """Each function tests in all processes of one team, whose nodes are what enter() says."""
 
-    @classmethod
-    def tearDownClass(cls):
-        texts = cls.team.run(leave)
-        cls.team.close()
-        assert texts == [["the node is closed"]] * WORLD, texts
-
-    def test_places(self):
-        want = [
-            (rank // LOCAL, NODES, rank % LOCAL, LOCAL, rank, WORLD, f"<winnow.Node rank {rank} of 4>")
-            for rank in range(WORLD)
-        ]
-        self.assertEqual(self.places, want)
-
-    def test_types_operations_lengths(self):
-        self.assertEqual(self.team.run(reduce_all), [[]] * WORLD)
-
-    def test_many_under_way(self):
-        for rank, (wrong, stats, density, sent) in enumerate(self.team.run(many_under_way)):
-            self.assertEqual(wrong, [])
-            # Of a tensor of 79 blocks, this GPU's half; and of that what either of the node's GPUs has.
-            self.assertIn(stats.blocks, (39, 40))
-            mine = values_of(rank, "float32")
-            self.assertLess(numpy.count_nonzero(mine), COUNT / 4)
-            self.assertTrue(0 < density < 0.7, density)
-            self.assertGreaterEqual(stats.blocks_union, stats.blocks_nonzero)
-            self.assertGreater(stats.time_us, 0)
-            self.assertGreater(sent, 12 * stats.blocks_nonzero * 1024 / 2)
-
-    def test_no_stream_of_a_node_stands_still(self):
-        for took, right in self.team.run(while_the_others_are_late):
-            self.assertLess(took, 5)
-            self.assertTrue(right)
-
-    def test_segments(self):
-        """Shares are 12,544 and 12,586 elements: rows 0 to 48, one that is cut, and 50 to 99."""
-        for rank, found in enumerate(self.team.run(with_segments)):
-            (rows_right, rows), *blocks, overlap, outside = found
-            self.assertTrue(rows_right)
-            self.assertEqual(rows, (3, 2)[rank % LOCAL])  # two rows, and what comes before them
-            self.assertEqual(blocks, 2 * [(True, (5, 4)[rank % LOCAL])])  # a row lies in two blocks
-            self.assertIn("segments overlap", overlap)
-            self.assertIn("outside of the tensor", outside)
-
-    def test_rows(self):
-        for rank, found in enumerate(self.team.run(with_rows)):
-            self.assertEqual(found, (rank, WORLD, [0, 1, 2, 3, 9], [1.0, 1.0, 1.0, 1.0, 4.0]))
-
-    def test_refusals(self):
-        for rank, (texts, after) in enumerate(self.team.run(refusals)):
-            own = rank % LOCAL
-            for text, want in zip(
-                texts,
-                (
-                    "data is on the CPU: a node's GPUs reduce what is in their memory; pass data.cuda()",
-                    "data is not a list of 1 arrays",
-                    "out is on the CPU",
-                    "out differs from data in size or type",
-                    "stream is not a list of 1",
-                    "want one of sum, avg, min, max, prod",
-                    "averages of integers",
-                    f"send[0] and recv[0] are on GPU {1 - own}, not on GPU {own}",
-                ),
-            ):
-                self.assertIn(want, str(text))
-                self.assertNotIn("\n", text)
-            self.assertEqual(after, [4.0] * 16)
+    def test_all(self):
+        with harness.Team(WORLD) as team:
+            team.run(enter, harness.fresh_job())
+            for function in (
+                types_operations_lengths, many_under_way, no_stream_stands_still, segments, rows, refusals, leave
+            ):  # fmt: skip
+                with self.subTest(function=function.__name__):
+                    team.run(function)
 
 
 class OneProcess(unittest.TestCase):

@@ -4,6 +4,7 @@
 Tensors are on the CPU and pass for ones on a GPU; what adds them up is a winnow.Node all the same.
 """
 
+import contextlib
 import os
 import pickle
 import unittest
@@ -142,7 +143,7 @@ class Places(unittest.TestCase):
 
 
 def compare(rank, world, job, sparse):
-    """Trains over Gloo and over nodes; the difference, and what the state knows."""
+    """Trains over Gloo and over nodes; what comes out, and what the hook's state knows."""
     gpu = torchrun(rank, world, job)
 
     def trained(over):
@@ -158,8 +159,17 @@ def compare(rank, world, job, sparse):
         state.close()
     later = state.stats()  # of what is closed: heartbeats may have been counted meanwhile
     assert later[:8] == stats[:8] and later.sent_bytes >= stats.sent_bytes, (stats, later)
-    tables = emulated_gpu.CarryingNode.tables[:]
-    return furthest(want, got), stats, (node.nodes, node.local_world, node.gpus), tables
+    assert furthest(want, got) < BOUND
+    assert (node.nodes, node.local_world, node.gpus) == (2, LOCAL, [rank % LOCAL])
+    tables = [segment[1:] for segments in emulated_gpu.CarryingNode.tables for segment in segments]
+    if sparse:
+        assert tables == [] and stats.buckets >= 2 * test_sparse_ddp.STEPS, stats
+        return
+    # Both in each step's buckets, wherever DDP has put them there.
+    assert tables == 2 * STEPS * [(ROWS * WIDTH, WIDTH)]
+    assert stats.buckets >= 2 * STEPS and stats.staged_out_bytes > 0 and stats.sent_bytes > 0, stats
+    # Half of each bucket is this GPU's, and of the tables' blocks each is a row.
+    assert 0.4 < stats.blocks / (2 * STEPS * ROWS) < 0.6, stats
 
 
 def by_other_ways(rank, world, job):
@@ -176,42 +186,36 @@ def by_other_ways(rank, world, job):
         copy = pickle.loads(text)
         same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
         copy.close()
-    return furthest(want, got), furthest(want, same)
+    assert furthest(want, got) < BOUND and furthest(want, same) < BOUND
 
 
 def refused(rank, world, job):
     """What attach() and the hook say, to a process alone."""
     gpu = torchrun(rank, world, job)
-    texts = []
 
-    def attempt(function):
-        try:
-            function()
-            texts.append("nothing")
-        except ValueError as error:
-            texts.append(str(error))
+    def attach(text, *arguments, **options):
+        with unittest.TestCase().assertRaisesRegex(ValueError, f"^.*{text}.*$"):
+            winnow.torch.attach(ddp, *arguments, **options)
 
-    def reduce(state, tensor):
+    def reduce(text, tensor):
         """torch wraps what backward() raises; the state has it as it was."""
         state.error = None
-        try:
+        with contextlib.suppress(RuntimeError):
             state.reduce(tensor).wait()
-        except RuntimeError:
-            texts.append(str(state.error))
+        assert text in str(state.error) and "\n" not in str(state.error), state.error
 
     ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2), process_group=dist.group.WORLD)
-    attempt(lambda: winnow.torch.attach(ddp, node=True))
+    attach("parameter weight is on cpu: with nodes, the whole model is on the process's GPU", node=True)
     with passing_for(gpu):
         node = winnow.torch.make_node()
-        attempt(lambda: winnow.torch.attach(ddp, node, node=True))
+        attach("node=True makes a winnow.Node, and there is one, or a communicator, already", node, node=True)
         state = winnow.torch.HookState(node)
-        reduce(state, torch.ones(4, dtype=torch.int64))
+        reduce("its average needs a floating point type", torch.ones(4, dtype=torch.int64))
         with passing_for(1 - gpu):
-            attempt(lambda: winnow.torch.attach(ddp, node))
-    reduce(state, torch.ones(4))
+            attach(f"the whole model is on the process's GPU, which is {rank % LOCAL}", node)
+    reduce("a gradient is on the CPU: with nodes, the whole model is on the process's GPU", torch.ones(4))
     state.close()
     node.close()
-    return texts
 
 
 def until_it_fails(rank, world, job, victim, model):
@@ -222,45 +226,16 @@ def until_it_fails(rank, world, job, victim, model):
 
 class Hook(unittest.TestCase):
     def test_dense(self):
-        for rank, (difference, stats, place, tables) in enumerate(
-            team.run(compare, harness.fresh_job(), False)
-        ):
-            self.assertLess(difference, BOUND)
-            self.assertEqual(place, (2, LOCAL, [rank % LOCAL]))
-            # Both in each step's buckets, wherever DDP has put them there.
-            found = [segment[1:] for segments in tables for segment in segments]
-            self.assertEqual(found, 2 * STEPS * [(ROWS * WIDTH, WIDTH)])
-            self.assertGreaterEqual(stats.buckets, 2 * STEPS)
-            self.assertGreater(stats.staged_out_bytes, 0)
-            self.assertGreater(stats.sent_bytes, 0)
-            # Half of each bucket is this GPU's, and of the tables' blocks each is a row.
-            self.assertTrue(0.4 < stats.blocks / (2 * STEPS * ROWS) < 0.6, stats)
+        team.run(compare, harness.fresh_job(), False)
 
     def test_sparse(self):
-        for difference, stats, _, tables in team.run(compare, harness.fresh_job(), True):
-            self.assertLess(difference, BOUND)
-            self.assertGreaterEqual(stats.buckets, 2 * STEPS)
-            self.assertEqual(tables, [])
+        team.run(compare, harness.fresh_job(), True)
 
     def test_other_ways(self):
-        for differences in team.run(by_other_ways, harness.fresh_job()):
-            self.assertLess(max(differences), BOUND)
+        team.run(by_other_ways, harness.fresh_job())
 
     def test_refused(self):
-        for rank, texts in enumerate(team.run(refused, harness.fresh_job())):
-            self.assertEqual(len(texts), 5)
-            for text, want in zip(
-                texts,
-                (
-                    "parameter weight is on cpu: with nodes, the whole model is on the process's GPU",
-                    "node=True makes a winnow.Node, and there is one, or a communicator, already",
-                    "its average needs a floating point type",
-                    f"the whole model is on the process's GPU, which is {rank % LOCAL}",
-                    "a gradient is on the CPU: with nodes, the whole model is on the process's GPU",
-                ),
-            ):
-                self.assertIn(want, text)
-                self.assertNotIn("\n", text)
+        team.run(refused, harness.fresh_job())
 
 
 class Deaths(unittest.TestCase):
@@ -280,31 +255,30 @@ class Deaths(unittest.TestCase):
 
 
 def through_a_group(rank, world, job):
-    """What all_reduce gives, and what it went through."""
+    """What all_reduce gives, and what it goes through."""
     gpu = torchrun(rank, world, job)
     os.environ["WINNOW_NODE"] = "1"
     group = dist.new_group(backend="winnow")
-    sums, before = [], emulated_gpu.CarryingNode.operations
+    before = emulated_gpu.CarryingNode.operations
     with passing_for(gpu):
         for dtype in (torch.float32, torch.float64, torch.int64):
             tensor = torch.arange(3000).to(dtype).view(30, 100) * (rank + 1)
             dist.all_reduce(tensor, group=group)
-            sums.append(bool((tensor == torch.arange(3000).view(30, 100) * 10).all()))
-        through_node = emulated_gpu.CarryingNode.operations - before
+            assert (tensor == torch.arange(3000).view(30, 100) * 10).all()
+        assert emulated_gpu.CarryingNode.operations == before + 3
         whole = torch.full((5,), rank + 2)
         dist.all_reduce(whole, op=dist.ReduceOp.AVG, group=group)  # nodes do not average integers
-        sums.append(whole.tolist() == [3] * 5)
+        assert whole.tolist() == [3] * 5
         coo = torch.sparse_coo_tensor(torch.tensor([[rank, 7]]), torch.ones(2, 4), (9, 4))
         dist.all_reduce(coo, group=group)
-        sums.append(float(coo.to_dense().sum()) == 8 * world)
+        assert float(coo.to_dense().sum()) == 8 * world
     dist.barrier(group=group)
-    return sums, through_node, emulated_gpu.CarryingNode.operations - before - through_node
+    assert emulated_gpu.CarryingNode.operations == before + 3
 
 
 class Group(unittest.TestCase):
     def test_all_reduce(self):
-        for found in team.run(through_a_group, harness.fresh_job()):
-            self.assertEqual(found, ([True] * 5, 3, 0))
+        team.run(through_a_group, harness.fresh_job())
 
 
 if __name__ == "__main__":
