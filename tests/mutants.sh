@@ -54,7 +54,7 @@ try_test() { # KIND:WHAT
 		;;
 	gpu:*) build "build/tests/gpu/test_$what" && ! timeout -k 5 120 "build/tests/gpu/test_$what" >$log 2>&1 ;;
 	sim:*) build build/tests/sim/sim && ! timeout -k 5 600 build/tests/sim/sim 1 "$what" >$log 2>&1 ;;
-	python:*) build all && ! PYTHON_TESTS=$what BUILD=build timeout -k 5 900 tests/e2e/test_python.sh >$log 2>&1 ;;
+	python:*) build all build/winnow-cuda-emulated.so && ! PYTHON_TESTS=$what BUILD=build timeout -k 5 900 tests/e2e/test_python.sh >$log 2>&1 ;;
 	e2e:*)
 		build all tests || return
 		local status=0
