@@ -87,35 +87,28 @@ class Job:
 
     def run(self, limit):
         """What is wrong with it: lines."""
-        outputs = [tempfile.TemporaryFile("w+", dir=self.folder) for _ in self.members]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         team = [
-            subprocess.Popen(
-                self._arguments(member), env={**os.environ, **environment}, stdout=output, stderr=output
-            )
-            for member, environment, output in zip(self.members, self.environments, outputs)
+            subprocess.Popen(self._arguments(member), env={**os.environ, **environment}, **pipes)
+            for member, environment in zip(self.members, self.environments)
         ]
         until = time.monotonic() + limit
         try:
             if self.kill_after is not None:
                 time.sleep(self.kill_after)
                 team[self.victim].send_signal(signal.SIGKILL)
-            return [
-                line
-                for number, (process, output) in enumerate(zip(team, outputs))
-                for line in self._look(number, process, output, until)
-            ]
+            return [line for number, process in enumerate(team) for line in self._look(number, process, until)]
         finally:
             for process in team:
                 process.kill()
                 process.wait()
 
-    def _look(self, number, process, output, until):
+    def _look(self, number, process, until):
         try:
-            status = process.wait(max(0.1, until - time.monotonic()))
+            text, _ = process.communicate(timeout=max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             return [f"member {number} still runs"]
-        output.seek(0)
-        text = output.read()
+        status = process.returncode
         if number == self.victim and self.kill_after is not None:
             return []
         if status not in (WELL, FAILED, CUDA_FAILED) or "Sanitizer" in text or "runtime error" in text:

@@ -22,16 +22,10 @@
 
 #include "tests/gpu/emulated/emulated.h"
 
-/* One cudaEventRecord(): events and waits share it. */
-struct emulated_record {
-	bool done = false;
-	uint64_t time_ns = 0;
-};
-
 struct CUevent_st {
 	int device;
-	unsigned flags;
-	std::shared_ptr<emulated_record> last; /* none: never recorded */
+	/* Is the stream past the last cudaEventRecord()? Waits share it; none: never recorded. */
+	std::shared_ptr<bool> over;
 };
 
 enum { EMULATED_TOUCH_NONE = -2, EMULATED_TOUCH_ALL = -1 }; /* or a device */

@@ -135,9 +135,8 @@ cudaError_t cudaFree(void *memory)
 	return release(held, memory, true);
 }
 
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
-	(void)flags;
 	EMULATED_LOCKED("cudaHostAlloc");
 	EMULATED_UNSAFE();
 	return allocate(memory, bytes, false);
@@ -215,17 +214,15 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t h
 	return emulated_sticky(device);
 }
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind)
 {
-	(void)kind;
 	EMULATED_ENTER("cudaMemcpy");
 	return copy(dst, src, bytes, nullptr, true);
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
                             cudaStream_t stream)
 {
-	(void)kind;
 	EMULATED_ENTER("cudaMemcpyAsync");
 	return copy(dst, src, bytes, stream, false);
 }
