@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 
 #include "tests/gpu/emulated/emulated_impl.h"
 
@@ -43,36 +44,25 @@ static bool can_fail(const std::string &name)
 	return false;
 }
 
-[[noreturn]] static void no_fault(const char *text, const char *why)
-{
-	std::fprintf(stderr, "emulated CUDA: no fault, %s: %s\n", why, text);
-	std::abort();
-}
-
 /* "name:3", "name:3+", "name:3=700", with commas between. */
 static std::vector<emulated_fault> faults_of(const char *text)
 {
+	static const std::regex form("(\\w+):([1-9]\\d*)([+]?)(?:=([1-9]\\d*))?(?:,|$)");
 	std::vector<emulated_fault> faults;
-	char *end;
+	std::cmatch found;
 
-	while (text && *text) {
-		const char *colon = std::strchr(text, ':');
-		emulated_fault fault = {};
-
-		if (!colon)
-			no_fault(text, "without the number of a call");
-		fault.name.assign(text, colon);
-		if (!can_fail(fault.name))
-			no_fault(text, "there is no such call");
-		fault.call = std::strtoull(colon + 1, &end, 10);
-		fault.on = *end == '+';
-		end += fault.on;
-		fault.error = *end == '=' ? static_cast<cudaError_t>(std::strtol(end + 1, &end, 10))
-		                          : cudaErrorLaunchFailure;
-		if (!fault.call || fault.error == cudaSuccess || (*end && *end != ','))
-			no_fault(text, "want NAME:NUMBER, NUMBER+ or NUMBER=ERROR");
-		faults.push_back(fault);
-		text = *end == ',' ? end + 1 : end;
+	for (; text && *text; text = found[0].second) {
+		if (!std::regex_search(text, found, form, std::regex_constants::match_continuous) ||
+		    !can_fail(found[1])) {
+			std::fprintf(stderr,
+			             "emulated CUDA: want CALL:NUMBER, NUMBER+ or NUMBER=ERROR, of "
+			             "a call that can fail: %s\n",
+			             text);
+			std::abort();
+		}
+		faults.push_back({found[1], std::stoul(found[2]), found[3].length() > 0,
+		                  found[4].matched ? static_cast<cudaError_t>(std::stoi(found[4]))
+		                                   : cudaErrorLaunchFailure});
 	}
 	return faults;
 }
