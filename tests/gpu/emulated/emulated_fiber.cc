@@ -14,29 +14,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#if defined(EMULATED_TSAN)
-#include <sanitizer/tsan_interface.h>
-#endif
-
 static const size_t stack_bytes = 128 << 10, guard_bytes = 4096;
-
-void emulated_tsan_acquire(void *at)
-{
-#if defined(EMULATED_TSAN)
-	__tsan_acquire(at);
-#else
-	(void)at;
-#endif
-}
-
-void emulated_tsan_release(void *at)
-{
-#if defined(EMULATED_TSAN)
-	__tsan_release(at);
-#else
-	(void)at;
-#endif
-}
 
 thread_local bool emulated_fiber_ordered;
 

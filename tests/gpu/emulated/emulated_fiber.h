@@ -36,7 +36,17 @@ extern thread_local bool emulated_fiber_ordered;
 void emulated_thread_end();
 
 /* One fiber's writes before a release are seen by those who acquire; elsewhere nothing. */
-void emulated_tsan_acquire(void *at);
-void emulated_tsan_release(void *at);
+#if defined(EMULATED_TSAN)
+#include <sanitizer/tsan_interface.h>
+#define emulated_tsan_acquire __tsan_acquire
+#define emulated_tsan_release __tsan_release
+#else
+static inline void emulated_tsan_acquire(void *)
+{
+}
+static inline void emulated_tsan_release(void *)
+{
+}
+#endif
 
 #endif
