@@ -179,8 +179,10 @@ def abandon(rank, world):
                 os._exit(0)
             _node.allreduce(array)
     except winnow.WinnowError as error:
+        with unittest.TestCase().assertRaises(winnow.WinnowError) as later:
+            _node.check()
         _node.close()
-        return [error.code, str(error)]
+        return [error.code, later.exception.code, str(error)]
 
 
 def fail_inside(rank, world, victim):
@@ -278,8 +280,8 @@ class Ends(unittest.TestCase):
         with harness.Team(LOCAL) as team:
             team.run(enter, harness.fresh_job())
             team.start(abandon)
-            (code, text), gone = team.collect(30)  # "hangs" if it is not told
-        self.assertEqual((code, gone), (winnow.WinnowError.ABORTED, "died 0"), text)
+            (code, later, text), gone = team.collect(30)  # "hangs" if it is not told
+        self.assertEqual((code, later, gone), (winnow.WinnowError.ABORTED, winnow.WinnowError.ABORTED, "died 0"), text)
         self.assertIn("a node was destroyed while it had work", text)
 
     def test_an_exception(self):
