@@ -216,7 +216,7 @@ def chosen(rank, world, comm):
         worst = max(worst, furthest(future.wait().cpu(), sum(gradients) / world))
     worst = max(worst, furthest(state.compress.state_dict()["memory"]["weight"].cpu(), memories[rank]))
     state.close()
-    return worst
+    assert worst == 0.0, worst
 
 
 def as_a_gpu():
@@ -331,7 +331,7 @@ class OnGpu(harness.TeamCase):
         self.team.run(many_under_way, harness.fresh_job())
 
     def test_chosen(self):
-        self.assertEqual(self.team.run(chosen, harness.fresh_job()), [0.0] * self.world)
+        self.team.run(chosen, harness.fresh_job())
 
     def test_through_a_group(self):
         self.team.run(through_a_group, harness.fresh_job())
