@@ -527,8 +527,10 @@ static void exchange_id(struct winnow_node_id *id)
 	while (!done && args.id != NULL) {
 		FILE *file = fopen(args.id, makes ? "w" : "r");
 
-		done = file != NULL && (makes ? fwrite(id, sizeof(*id), 1, file)
-		                              : fread(id, sizeof(*id), 1, file)) == 1;
+		if (file != NULL && makes)
+			done = fwrite(id, sizeof(*id), 1, file) == 1;
+		else if (file != NULL)
+			done = fread(id, sizeof(*id), 1, file) == 1;
 		if (file != NULL)
 			fclose(file);
 		usleep(done ? 0 : 5000);
