@@ -15,8 +15,8 @@ struct data_reference {
 	uint32_t world;
 	double *value; /* floats */
 	int64_t *integer;
-	uint64_t
-		*block_next; /* [world + 1] by rank, then of any: the first block not counted yet */
+	struct source *sources; /* [world] */
+	uint64_t *uncounted;    /* [world + 1] by rank, then of any: the first element of it */
 	uint64_t owned, united;
 };
 
@@ -37,39 +37,71 @@ uint32_t data_elem_bytes(uint8_t dtype)
 	return bytes[dtype];
 }
 
-/* Is this run of elements non-zero on this rank? */
-static bool run_nonzero(const struct op_spec *spec, uint32_t rank, uint64_t run)
+/* One rank's numbers. What those of a run share is worked out once, if they are asked for in order. */
+struct source {
+	const struct op_spec *spec;
+	uint32_t rank;
+	uint64_t elements, runs; /* seeds of its own */
+	uint64_t first;          /* of the run that `nonzero` is about */
+	bool nonzero;
+};
+
+static bool run_nonzero(const struct source *source, uint64_t run)
 {
+	const struct op_spec *spec = source->spec;
 	uint64_t shared = hash(spec->seed, run);
 
 	if (shared % 1000000 < spec->shared_ppm)
 		return (shared >> 32) % 1000000 < spec->density_ppm;
-	return hash(hash(spec->seed, rank + 1), run) % 1000000 < spec->density_ppm;
+	return hash(source->runs, run) % 1000000 < spec->density_ppm;
+}
+
+static void source_open(struct source *source, const struct op_spec *spec, uint32_t rank)
+{
+	source->spec = spec;
+	source->rank = rank;
+	source->elements = hash(spec->seed, ~(uint64_t)rank);
+	source->runs = hash(spec->seed, rank + 1);
+	source->first = 0;
+	source->nonzero = run_nonzero(source, 0);
+}
+
+static bool nonzero_at(struct source *source, uint64_t index)
+{
+	uint32_t run = source->spec->run;
+
+	if (index - source->first >= run) {
+		source->first = index / run * run;
+		source->nonzero = run_nonzero(source, index / run);
+	}
+	return source->nonzero;
 }
 
 /*
  * Values are small multiples of 1/8 (in other forms: of 2^-10), so that each is exact in
  * every type. Products are powers of two near 1, whatever the number of workers.
  */
-static double number(const struct op_spec *spec, uint32_t rank, uint64_t index)
+static double number(struct source *source, uint64_t index)
 {
-	uint64_t h = hash(hash(spec->seed, ~(uint64_t)rank), index);
+	const struct op_spec *spec = source->spec;
+	uint64_t h = hash(source->elements, index);
 	double small = (double)(h % 255) - 127;
 
-	if (!run_nonzero(spec, rank, index / spec->run) || h >> 60 == 0)
+	if (!nonzero_at(source, index) || h >> 60 == 0)
 		return (h & 256) ? -0.0 : 0.0;
 	if (spec->nonfinite && (h >> 20) % 997 == 0)
 		return (h & 512) ? NAN : (h & 1024) ? INFINITY : -INFINITY;
 	if (spec->reduction == PROD)
-		return (h & 2048 ? -1.0 : 1.0) * (rank < 4 ? (h & 4096 ? 2.0 : 0.5) : 1.0);
+		return (h & 2048 ? -1.0 : 1.0) * (source->rank < 4 ? (h & 4096 ? 2.0 : 0.5) : 1.0);
 	return spec->form != 0 ? small / 1024 : small / 8;
 }
 
-static int64_t integer(const struct op_spec *spec, uint32_t rank, uint64_t index)
+static int64_t integer(struct source *source, uint64_t index)
 {
-	uint64_t h = hash(hash(spec->seed, ~(uint64_t)rank), index);
+	const struct op_spec *spec = source->spec;
+	uint64_t h = hash(source->elements, index);
 
-	if (!run_nonzero(spec, rank, index / spec->run) || h >> 60 == 0)
+	if (!nonzero_at(source, index) || h >> 60 == 0)
 		return 0;
 	h = hash(h, 7);
 	if (spec->reduction == PROD)
@@ -121,30 +153,33 @@ static double from_f16(uint16_t bits)
 
 void data_fill(const struct op_spec *spec, uint32_t rank, void *out)
 {
+	struct source source;
+
+	source_open(&source, spec, rank);
 	for (uint64_t i = 0; i < spec->count; i++) {
 		float single;
 		uint32_t bits;
 
 		switch (spec->dtype) {
 		case F32:
-			((float *)out)[i] = (float)number(spec, rank, i);
+			((float *)out)[i] = (float)number(&source, i);
 			break;
 		case F16:
-			((uint16_t *)out)[i] = to_f16(number(spec, rank, i));
+			((uint16_t *)out)[i] = to_f16(number(&source, i));
 			break;
 		case BF16:
-			single = (float)number(spec, rank, i);
+			single = (float)number(&source, i);
 			memcpy(&bits, &single, 4);
 			((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
 			break;
 		case F64:
-			((double *)out)[i] = number(spec, rank, i);
+			((double *)out)[i] = number(&source, i);
 			break;
 		case I32:
-			((int32_t *)out)[i] = (int32_t)integer(spec, rank, i);
+			((int32_t *)out)[i] = (int32_t)integer(&source, i);
 			break;
 		default:
-			((int64_t *)out)[i] = integer(spec, rank, i);
+			((int64_t *)out)[i] = integer(&source, i);
 		}
 	}
 }
@@ -210,11 +245,9 @@ static double result_of(const struct data_reference *r, double sum)
 
 static void block_count(struct data_reference *r, uint32_t who, uint64_t element, uint64_t *count)
 {
-	uint64_t block = element / r->spec.block;
-
-	if (block < r->block_next[who])
+	if (element < r->uncounted[who])
 		return;
-	r->block_next[who] = block + 1;
+	r->uncounted[who] = (element / r->spec.block + 1) * r->spec.block;
 	(*count)++;
 }
 
@@ -228,12 +261,12 @@ static void reference_element(struct data_reference *r, uint64_t i)
 		bool nonzero;
 
 		if (r->integer != NULL) {
-			int64_t x = integer(spec, rank, i);
+			int64_t x = integer(&r->sources[rank], i);
 
 			whole = rank == 0 ? x : fold_integer(spec->reduction, whole, x);
 			nonzero = x != 0;
 		} else {
-			double x = number(spec, rank, i);
+			double x = number(&r->sources[rank], i);
 
 			value = rank == 0 ? x : fold_float(spec->reduction, value, x);
 			nonzero = x != 0;
@@ -258,7 +291,10 @@ struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t 
 
 	r->spec = *spec;
 	r->world = world;
-	r->block_next = calloc(world + 1, sizeof(*r->block_next));
+	r->uncounted = calloc(world + 1, sizeof(*r->uncounted));
+	r->sources = calloc(world, sizeof(*r->sources));
+	for (uint32_t rank = 0; rank < world && spec->count > 0; rank++)
+		source_open(&r->sources[rank], &r->spec, rank);
 	if (spec->dtype >= I32)
 		r->integer = calloc(room, sizeof(*r->integer));
 	else
@@ -272,7 +308,8 @@ void data_reference_free(struct data_reference *reference)
 {
 	free(reference->integer);
 	free(reference->value);
-	free(reference->block_next);
+	free(reference->uncounted);
+	free(reference->sources);
 	free(reference);
 }
 
