@@ -77,42 +77,60 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 	ch->replies = arena_take(arena, REPLIES_MAX, sizeof(*ch->replies));
 }
 
-/* While measuring, the tables do not exist yet: their members are not stored. */
+/*
+ * While measuring, the tables do not exist yet: their members are not stored. Bitmaps of ranks lie side by side, because
+ * between the buffers each would have a page of its own.
+ */
+static void lay_out_ranks(struct channel *ch, struct arena *arena, const struct channel_config *c)
+{
+	bool real = arena->start != NULL;
+
+	for (uint32_t i = 0; i < c->op_slots; i++) {
+		void *bound = arena_take(arena, ch->rank_words, 8);
+
+		if (real)
+			ch->ops[i].bound = bound;
+	}
+	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
+		void *joined = arena_take(arena, ch->rank_words, 8);
+
+		if (real)
+			ch->segments[i].joined = joined;
+	}
+	for (uint32_t i = 0; i < c->window; i++) {
+		void *came = arena_take(arena, ch->rank_words, 8);
+
+		if (real)
+			ch->slots[i].came = came;
+	}
+}
+
 static void lay_out_buffers(struct channel *ch, struct arena *arena, const struct channel_config *c)
 {
 	bool real = arena->start != NULL;
-	size_t words = ch->rank_words;
 
 	for (uint32_t i = 0; i < c->op_slots; i++) {
-		void *bound = arena_take(arena, words, 8);
 		void *eager = arena_take(arena, 2, c->payload);
 
-		if (real) {
-			ch->ops[i].bound = bound;
+		if (real)
 			ch->ops[i].eager = eager;
-		}
 	}
 	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
-		void *joined = arena_take(arena, words, 8);
 		void *united = arena_take(arena, ch->segment_words, 8);
 		void *set = arena_take(arena, ch->segment_words, 8);
 		void *bits = arena_take(arena, c->worker_count, ch->segment_words * 8);
 
 		if (real) {
-			ch->segments[i].joined = joined;
 			ch->segments[i].united = united;
 			ch->segments[i].set = set;
 			ch->segments[i].bits = bits;
 		}
 	}
 	for (uint32_t i = 0; i < c->window; i++) {
-		void *came = arena_take(arena, words, 8);
 		void *data = arena_take(arena, 2, c->payload);
 
-		if (real) {
-			ch->slots[i].came = came;
+		if (real)
 			ch->slots[i].data = data;
-		}
 	}
 }
 
@@ -125,6 +143,7 @@ size_t channel_memory(const struct channel_config *config)
 		return 0;
 	arena_take(&arena, 1, sizeof(struct channel));
 	lay_out_tables(&measure, &arena, config);
+	lay_out_ranks(&measure, &arena, config);
 	lay_out_buffers(&measure, &arena, config);
 	return arena.used;
 }
@@ -143,6 +162,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	memset(arena.start, 0, bytes);
 	ch = arena_take(&arena, 1, sizeof(*ch));
 	lay_out_tables(ch, &arena, config);
+	lay_out_ranks(ch, &arena, config);
 	lay_out_buffers(ch, &arena, config);
 
 	ch->config = *config;
