@@ -332,6 +332,7 @@ static void fan_out(struct sim_aggregator *a, const struct sim_port *port, struc
 static void drain(struct sim_aggregator *a, struct sim_port *port)
 {
 	struct packet_out out = {.scratch = a->world->scratch};
+	uint64_t pulled = a->pulled;
 
 	port->dirty = false;
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
@@ -343,7 +344,8 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		port->base_known = true;
 		fan_out(a, port, &out, a->world->flat);
 	}
-	channel_check(port->channel);
+	if (a->pulled != pulled) /* it is as it was when that was last looked at */
+		channel_check(port->channel);
 }
 
 static void drain_all(struct sim_aggregator *a)
