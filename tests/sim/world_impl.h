@@ -370,7 +370,8 @@ void members_judge(struct world *world);
 bool members_apart(const struct world *world, uint32_t one, uint32_t other); /* nothing passes */
 void roll_enter(struct sim_member *member);  /* it joins the membership that it has the name of */
 void roll_begins(struct sim_member *member); /* it runs */
-int32_t roll_gives(const struct sim_member *member, uint32_t who, uint32_t op, uint32_t element);
+uint64_t roll_seed(const struct sim_member *member, uint32_t op); /* of what all give to it */
+int32_t roll_gives(uint64_t seed, uint32_t who, uint32_t op, uint32_t element);
 void roll_check(const struct sim_member *member, uint32_t op); /* done here, without an error */
 
 #endif /* TESTS_SIM_WORLD_IMPL_H */

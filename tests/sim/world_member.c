@@ -190,6 +190,7 @@ static void op_fill(struct sim_member *m, uint32_t number)
 		{.count = 1, .dtype = DTYPE_I32, .reduction = REDUCE_MAX, .block_elems = 1},
 	};
 	struct member_op *op = &m->ops[number];
+	uint64_t seed;
 
 	op->member = m;
 	op->task = kinds[number];
@@ -201,8 +202,9 @@ static void op_fill(struct sim_member *m, uint32_t number)
 	op->task.done = task_done;
 	op->task.context = op;
 	memset(op->recv, 0x5a, sizeof(op->recv));
+	seed = roll_seed(m, number);
 	for (uint32_t i = 0; i < op->task.count; i++) {
-		int32_t value = roll_gives(m, m->number, number, i);
+		int32_t value = roll_gives(seed, m->number, number, i);
 		float real = (float)value;
 
 		op->send[i] = value;
