@@ -173,6 +173,8 @@ struct winnow_comm {
 	uint64_t stays_by_us; /* when it says so although some have not acknowledged all */
 	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
 	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
+	_Atomic bool deserted;    /* likewise; a worker has left: */
+	char deserter[CONTROL_TEXT_BYTES];
 	_Atomic uint64_t back;    /* and of those that are left out, and are there again */
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
@@ -322,6 +324,9 @@ void *comm_run(void *comm); /* comm_loop.c */
 
 /* comm_state.c */
 void comm_wake(struct winnow_comm *comm);
+
+/* Has another worker left, in good order? The line for an operation that needs it. Any thread. */
+bool comm_deserted(struct winnow_comm *comm, struct why *who);
 
 /* The thread ends the job for all with this result and line. The first call counts. */
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);

@@ -71,6 +71,14 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 	comm_wake(comm);
 }
 
+bool comm_deserted(struct winnow_comm *comm, struct why *who)
+{
+	if (!atomic_load_explicit(&comm->deserted, memory_order_acquire))
+		return false;
+	why_set(who, 0, "%s", comm->deserter); /* it is written once */
+	return true;
+}
+
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 {
 	stats->sent_packets += more->sent_packets;

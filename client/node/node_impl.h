@@ -7,7 +7,7 @@
  *
  * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a
  * node has several processes, one more job, the guard, connects all GPUs of all nodes and reduces
- * nothing. It is there because an aggregator notices a dead process, and NCCL does not.
+ * nothing. It is there because an aggregator notices a process that dies or leaves, and NCCL does not.
  *
  * A process gathers only when its own share has arrived. So if one share fails, every gather waits
  * until NCCL is aborted, and no process takes incomplete data for a result.

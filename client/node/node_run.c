@@ -83,6 +83,14 @@ static bool watch(struct winnow_node *node)
 	node->watch_due_us = now_us + WATCH_US;
 	if (now_us > node->stop_by_us)
 		winnow_node_abort(node, "a node was destroyed while it had work");
+	/* Who leaves has done all its operations: any other is over within the silence time, or never. */
+	if (node->due_us != UINT64_MAX && node->comms[0] != NULL &&
+	    comm_deserted(node->comms[0], &why)) {
+		if (now_us > node->due_us)
+			node_fail(node, WINNOW_ERR_MEMBERS, why.text);
+		if (node->due_us > now_us + (uint64_t)node->config.silence_ms * 1000)
+			node->due_us = now_us + (uint64_t)node->config.silence_ms * 1000;
+	}
 	err = node->gpu->node->look(node->gpus, &why);
 	if (err >= 0 && (now_us > node->due_us || (give_up != NULL && *give_up != 0)))
 		err = why_set(&why, -ECANCELED, "the node's other GPUs did not come in time");

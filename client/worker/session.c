@@ -578,11 +578,11 @@ uint64_t session_deadline(const struct session *session)
 	return due_us;
 }
 
-static const char *who_left(const struct session *s)
+const char *session_who_left(const struct session *session)
 {
-	for (uint32_t i = 0; i < s->link_count; i++)
-		if (link_left_rank(s->links[i]) < s->world)
-			return link_left_text(s->links[i]);
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (link_left_rank(session->links[i]) < session->world)
+			return link_left_text(session->links[i]);
 	return "";
 }
 
@@ -638,7 +638,7 @@ void session_tick(struct session *session, uint64_t now_us)
 		return;
 	if (session->left_due_us != NEVER)
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS,
-		                 "%s while an operation needed it", who_left(session));
+		                 "%s while an operation needed it", session_who_left(session));
 	else
 		session_end_with(
 			session, session->link_count, WINNOW_ERR_TIMEOUT,

@@ -157,6 +157,9 @@ uint32_t session_op_slots(const struct session *session);
 
 void session_stats(const struct session *session, struct winnow_stats *out);
 
+/* Which worker has left in good order, in a line; "": none has. */
+const char *session_who_left(const struct session *session);
+
 /* Whom the job waits for, by the first link that says so: see link_late(). */
 const char *session_late(const struct session *session);
 

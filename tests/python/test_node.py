@@ -36,7 +36,7 @@ def wanted(world, *arguments):
 _node = None
 
 
-def enter(rank, world, job):
+def enter(rank, world, job, **settings):
     """This process's winnow.Node, as torchrun's environment has it, with the id that a first one made."""
     import torch.distributed as dist
 
@@ -50,7 +50,7 @@ def enter(rank, world, job):
     ids = [None] * world
     dist.all_gather_object(ids, winnow.node_id() if local == 0 else None)
     emulated_gpu.cuda.cudaSetDevice(local)
-    _node = winnow.Node(gpus=local, id=ids[here * LOCAL], job=job, insecure_no_key=True)
+    _node = winnow.Node(gpus=local, id=ids[here * LOCAL], job=job, insecure_no_key=True, **settings)
     assert (_node.node, _node.nodes, _node.local_rank, _node.local_world) == (here, world // LOCAL, local, LOCAL)
     assert repr(_node) == f"<winnow.Node rank {rank} of {world}>"
 
@@ -194,6 +194,22 @@ def fail_inside(rank, world, victim):
             _node.allreduce(Array(values_of(rank, "float32", 3000)))
 
 
+def leave_early(rank, world):
+    """One process of the only node ends well while the other one goes on: nothing but the guard tells of it."""
+    for _ in range(3):
+        _node.allreduce(Array(values_of(rank, "float32", 3000)))
+    if rank == 1:
+        _node.close()
+        return None
+    time.sleep(0.5)
+    begun = time.monotonic()
+    try:
+        _node.allreduce(Array(values_of(rank, "float32", 3000)))
+    except winnow.WinnowError as error:
+        _node.close()
+        return [error.code, str(error), time.monotonic() - begun]
+
+
 class Results(unittest.TestCase):
     """Each function tests in all processes of one team, whose nodes are what enter() says."""
 
@@ -283,6 +299,15 @@ class Ends(unittest.TestCase):
             (code, later, text), gone = team.collect(30)  # "hangs" if it is not told
         self.assertEqual((code, later, gone), (winnow.WinnowError.ABORTED, winnow.WinnowError.ABORTED, "died 0"), text)
         self.assertIn("a node was destroyed while it had work", text)
+
+    def test_one_leaves(self):
+        with harness.Team(LOCAL) as team:
+            team.run(enter, harness.fresh_job(), silence_ms=1000)
+            team.start(leave_early)
+            (code, text, took), _ = team.collect(30)
+        self.assertEqual(code, winnow.WinnowError.MEMBERS, text)
+        self.assertRegex(text, "rank 1 .* has left the job while an operation needed it")
+        self.assertLess(took, 5)
 
     def test_an_exception(self):
         with harness.Team(WORLD) as team:

@@ -131,6 +131,12 @@ const char *session_late(const struct session *session)
 	return "";
 }
 
+const char *session_who_left(const struct session *session)
+{
+	(void)session;
+	return "";
+}
+
 void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	(void)session;
