@@ -5,7 +5,7 @@
 # aside: it compiles
 . "$(dirname "$0")/lib.sh"
 san=$BUILD/san-address-undefined
-make --no-print-directory -j2 SAN=address,undefined CFLAGS="-O1 -g" check-unit >"$tmp/out" 2>&1 || fail "$(grep -v '^ok' "$tmp/out" | tail -n 40)"
+make --no-print-directory -j2 SAN=address,undefined CFLAGS="-O1 -g1" check-unit >"$tmp/out" 2>&1 || fail "$(grep -v '^ok' "$tmp/out" | tail -n 40)"
 tail -n 1 "$tmp/out" | seen -E '^[1-9][0-9]+ passed, 0 failed, ' || fail "$(tail -n 20 "$tmp/out")"
-make --no-print-directory -j2 SAN=address,undefined CFLAGS="-O1 -g" "$san/tests/sim/sim" >"$tmp/out" 2>&1 || fail "$(tail -n 20 "$tmp/out")"
+make --no-print-directory -j2 SAN=address,undefined CFLAGS="-O1 -g1" "$san/tests/sim/sim" >"$tmp/out" 2>&1 || fail "$(tail -n 20 "$tmp/out")"
 "$san/tests/sim/sim" 1 40 >"$tmp/out" 2>&1 || fail "$(tail -n 40 "$tmp/out")"
