@@ -247,9 +247,12 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 {
-	struct why why = {""}, ended = {""};
+	struct why why = {""}, ended;
 	int result;
 
+	pthread_mutex_lock(&comm->lock);
+	ended = comm->error;
+	pthread_mutex_unlock(&comm->lock);
 	do {
 		struct winnow_membership membership = *how;
 		struct control_message next;
@@ -260,8 +263,6 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
 		comm->came += next.came;
-		if (ended.text[0] == '\0')
-			ended = comm->error;
 		result = go(comm, next.next, &membership, next.without);
 		/* Others may die before the next membership has begun: then there is one after that. */
 	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
