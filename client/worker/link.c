@@ -449,6 +449,12 @@ bool link_pings(const struct link *link, uint64_t now_us)
 	return now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link));
 }
 
+/* Not before JOIN, which waits for HELLO. */
+static bool stays_now(const struct link *link)
+{
+	return link->send_stay && link->ping_due_us != NEVER;
+}
+
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
@@ -475,7 +481,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_MOVE;
 	} else if (flag_take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
-	} else if (flag_take(&link->send_stay)) {
+	} else if (stays_now(link) && flag_take(&link->send_stay)) {
 		message = link->stay;
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -658,7 +664,7 @@ uint64_t link_deadline(const struct link *link)
 
 	if (link->state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || link->send_move || link->send_stay)
+	if (link->send_ready || link->send_path || link->send_move || stays_now(link))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER)
 		sooner(&due_us, link->heard_us + link->silence_us);

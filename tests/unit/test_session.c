@@ -356,6 +356,23 @@ static void test_next_of_the_second(void **state)
 	session_close(session);
 }
 
+/* An aggregator that has not even said HELLO hears of it after JOIN, its first line. */
+static void test_not_before_join(void **state)
+{
+	struct session *session = session_opened();
+	const struct control_message *said;
+
+	(void)state;
+	session_gone(session, 1, "connection reset");
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
+	assert_null(session_take_line(session, 0, now_us));
+	assert_int_not_equal(session_deadline(session), 0);
+	tell(session, 0, &hello);
+	told(session, 0, CONTROL_JOIN);
+	assert_true(told(session, 0, CONTROL_STAY).fewer);
+	session_close(session);
+}
+
 /* It was away for so long that the others have continued: it may come back. Of another job it is no member. */
 static void test_overtaken(void **state)
 {
@@ -572,7 +589,7 @@ int main(void)
 		cmocka_unit_test(test_agreed),        cmocka_unit_test(test_quiet),
 		cmocka_unit_test(test_paused),        cmocka_unit_test(test_next_of_the_second),
 		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
-		cmocka_unit_test(test_overtaken),
+		cmocka_unit_test(test_overtaken),     cmocka_unit_test(test_not_before_join),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
