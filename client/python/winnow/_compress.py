@@ -6,15 +6,15 @@ import zlib
 
 import torch
 
-from . import _cuda, _topk, _topk_gpu
-from ._topk import CHUNK
+from . import _cuda, _topk_gpu
+from ._topk import CHUNK, topk
 
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 
 
-def _topk_of(gradient):
-    """winnow.topk(), where that tensor is."""
-    return _topk.topk if _cuda.device_of(gradient) is None else _topk_gpu.topk
+def _topk(gradient, *arguments):
+    """winnow.topk(), where the gradient is."""
+    (topk if _cuda.device_of(gradient) is None else _topk_gpu.topk)(gradient, *arguments)
 
 
 class _Before:
@@ -215,7 +215,7 @@ class TopK(Compressor):
         if self.chunk is not None:
             blocks = min(blocks, self.chunk // self.block)
         k = max(1, math.ceil(density * blocks))
-        _topk_of(values)(values, memory, k, blocks * self.block, decay, self.block)
+        _topk(values, memory, k, blocks * self.block, decay, self.block)
 
 
 class LargestSums(TopK):
@@ -270,7 +270,7 @@ class Threshold(Compressor):
 
     def _choose(self, gradient, memory, name, step):
         chunk = CHUNK // self.block * self.block
-        _topk_of(gradient)(gradient, memory, 0, chunk, self.decay, self.block, self.threshold)
+        _topk(gradient, memory, 0, chunk, self.decay, self.block, self.threshold)
 
 
 class RandomK(Compressor):

@@ -279,8 +279,8 @@ class HookState:
         parameters: what it is made up of, one after the other, for a trace. number: the bucket's.
         """
         device = _cuda.device_of(tensor)
-        of_sums = self.compress is not None and self.compress.of_sums and tensor.layout == torch.strided
-        listed = self.compress is not None and device is not None and tensor.layout == torch.strided
+        compressed = self.compress is not None and tensor.layout == torch.strided
+        of_sums, listed = compressed and self.compress.of_sums, compressed and device is not None
         staged = of_sums or device is not None and (tensor.is_sparse or listed)
         failed = self._failed
         if of_sums:
@@ -305,7 +305,7 @@ class HookState:
             self._notice_members()
             if self.check_nan:
                 self._refuse_nan(tensor, parameters)
-            if self.compress is not None and tensor.layout == torch.strided:
+            if compressed:
                 self._compress(tensor, parameters)
             options.update(self._options(priority))  # tags are drawn in the order of buckets
             return start(options)
@@ -402,11 +402,7 @@ class HookState:
             return go if staged else go()
 
         def cost(request):
-            """The library sees rows in this process's memory; the GPU's are copied here."""
-            if not staged:
-                return request.stats
-            received = _sparse.size(request.wait())
-            return request.stats._replace(staged_out_bytes=sent[0], staged_in_bytes=received)
+            return _staged_stats(request, sent[0]) if staged else request.stats
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
 
@@ -427,9 +423,7 @@ class HookState:
             return go if chose else whole
 
         def cost(request):
-            if not sent:
-                return request.stats
-            return request.stats._replace(staged_out_bytes=sent[0], staged_in_bytes=_sparse.size(request.wait()))
+            return _staged_stats(request, sent[0]) if sent else request.stats
 
         def finish(request):
             return _sparse.fill(*request.wait(), tensor) if sent else tensor
@@ -544,6 +538,11 @@ class _Totals:
             return list(self._values)
 
 
+def _staged_stats(request, sent):
+    """Of rows of a GPU, that were copied here: the library sees them in this process's memory."""
+    return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
+
+
 def _refuse_module(module):
     if isinstance(module, DistributedDataParallel):
         return
@@ -574,12 +573,15 @@ def _refuse_compress(ddp, compress, wire, node=False, elastic=False):
         return
     if node:
         raise ValueError("compress is not with nodes: leave one of the two out")
+    of_the_cpu = {
+        "LargestSums": compress.of_sums,
+        "compress with elastic=True": elastic,
+        f"compress with wire={wire!r}": wire in ("fixed16", "fixed8", "bf16"),
+    }
     for name, parameter in ddp.module.named_parameters():
-        if _cuda.device_of(parameter) is None:
-            continue
-        if compress.of_sums or elastic or wire in ("fixed16", "fixed8", "bf16"):
-            what = "LargestSums" if compress.of_sums else "compress with elastic=True" if elastic else f"compress with wire={wire!r}"
-            raise ValueError(f"parameter {name} is on {parameter.device}: {what} is of gradients on the CPU")
+        for what, wanted in of_the_cpu.items():
+            if wanted and _cuda.device_of(parameter) is not None:
+                raise ValueError(f"parameter {name} is on {parameter.device}: {what} is of gradients on the CPU")
 
 
 def _refuse_difference(ddp, compress, way):
