@@ -197,15 +197,14 @@ static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
 	const char *code = link_error_code(link);
-	bool lost = strcmp(code, "gone") == 0;
-	bool member = s->state == SESSION_RUNNING || overtaken(s);
+	const bool running = s->state == SESSION_RUNNING;
 
 	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED ||
 	    others_may_admit(s, index))
 		return;
-	session_end_with(s, index, explain_code(code, member), "aggregator %s%s: %s",
-	                 s->names[index], lost && s->state == SESSION_RUNNING ? " is lost" : "",
-	                 link_error(link));
+	session_end_with(s, index, explain_code(code, running || overtaken(s)),
+	                 "aggregator %s%s: %s", s->names[index],
+	                 running && strcmp(code, "gone") == 0 ? " is lost" : "", link_error(link));
 }
 
 /* ---- starting ---- */
@@ -580,7 +579,7 @@ uint64_t session_deadline(const struct session *session)
 
 const char *session_who_left(const struct session *session)
 {
-	for (uint32_t i = 0; i < session->link_count; i++)
+	for (uint32_t i = 0; session->left_due_us != NEVER && i < session->link_count; i++)
 		if (link_left_rank(session->links[i]) < session->world)
 			return link_left_text(session->links[i]);
 	return "";
