@@ -112,8 +112,8 @@ bool session_paused(const struct session *session)
 	return paused && session->state == SESSION_RUNNING && session_drains(session) == 0;
 }
 
-/* What the aggregators are told: the code of ABORT. */
-static const char *code_of(enum winnow_result result)
+/* What the aggregators are told: the code of ABORT. Whom one waited for in vain before START is lost to all. */
+static const char *code_of(const struct session *s, enum winnow_result result)
 {
 	switch (result) {
 	case WINNOW_ERR_MEMBERS:
@@ -122,7 +122,7 @@ static const char *code_of(enum winnow_result result)
 	case WINNOW_ERR_UNREACHABLE:
 		return "gone";
 	case WINNOW_ERR_TIMEOUT:
-		return "stalled";
+		return s->state == SESSION_RUNNING ? "stalled" : "lost";
 	default:
 		return "aborted";
 	}
@@ -163,7 +163,7 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	va_start(args, format);
 	vsnprintf(s->error, sizeof(s->error), format, args);
 	va_end(args);
-	session_end(s, except, result, code_of(result), s->error);
+	session_end(s, except, result, code_of(s, result), s->error);
 }
 
 /* A newcomer that has lost one aggregator, or that another one has just admitted, waits for the others. */

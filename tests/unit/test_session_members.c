@@ -142,6 +142,22 @@ static void test_not_before_join(void **state)
 	session_close(session);
 }
 
+/* Whom one aggregator has waited for in vain is lost on the others, too: so the rest may continue there. */
+static void test_absent(void **state)
+{
+	struct control_message failed = ended("join_timeout");
+	struct session *session = session_opened();
+
+	(void)state;
+	welcomed(session, 0, 8972);
+	tell(session, 1, &hello);
+	told(session, 1, CONTROL_JOIN);
+	tell(session, 1, &failed);
+	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
+	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "lost");
+	session_close(session);
+}
+
 /* It was away for so long that the others have continued: it may come back. Of another job it is no member. */
 static void test_overtaken(void **state)
 {
@@ -236,6 +252,7 @@ int main(void)
 		cmocka_unit_test(test_next_of_the_second),
 		cmocka_unit_test(test_not_before_join),
 		cmocka_unit_test(test_overtaken),
+		cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_agreed),
 		cmocka_unit_test(test_quiet),
 	};
