@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_link_end.c - what ends a connection to an aggregator, and which begins again: times, dead paths, refusals */
+
+#include "tests/unit/test_link.h"
+
+/* The smallest payload that the protocol knows is enough. */
+static void test_least(void **state)
+{
+	const struct link_config config = basic();
+	struct control_message message = welcome();
+	struct link *link = opened(&config);
+
+	(void)state;
+	message.payload = WIRE_PAYLOAD_MIN;
+	*message.group = '\0';
+	say(link, &hello);
+	say(link, &message);
+	answer(link, WIRE_KNOCKED, 5, WIRE_PAYLOAD_MIN);
+	answer(link, WIRE_KNOCKED, 9, WIRE_PAYLOAD_MIN);
+	assert_int_equal(link_state(link), LINK_PROBED); /* no group: no PROBE to wait for */
+	link_ready(link, WIRE_PAYLOAD_MIN);
+	message.kind = CONTROL_START;
+	message.window_start = 1;
+	say(link, &message);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	link_close(link);
+}
+
+static void test_heartbeat(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.join_us = UINT32_MAX;
+	link = opened(&config);
+	now_us += SILENCE_US - 1; /* its HELLO takes long: there is nothing to say before JOIN */
+	assert_null(link_take_line(link, now_us));
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	for (int i = 0; i < 100; i++) {
+		assert_null(link_take_line(link, now_us));
+		assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
+		now_us = link_deadline(link);
+		link_tick(link, now_us);
+		heard(link, CONTROL_PING);
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+	}
+	assert_int_equal(link_state(link), LINK_JOINING);
+	for (int i = 0; i < 3; i++) {
+		now_us += SILENCE_US / 4;
+		heard(link, CONTROL_PING);
+	}
+	now_us += SILENCE_US / 4 - 1;
+	link_tick(link, now_us);
+	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_true(link_deadline(link) == now_us + 1);
+	link_tick(link, ++now_us);
+	assert_failed(link, "gone", "silent for 4.0 s");
+	assert_null(link_take_line(link, now_us));
+	link_close(link);
+}
+
+/* From WELCOME on the job's times hold, not ours: pings come as often as the most impatient peer wants. */
+static void test_effective_times(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message = welcome();
+
+	(void)state;
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	message.silence_ms = 400;
+	message.stall_ms = 2000;
+	say(link, &message);
+	now_us += 99999;
+	assert_null(link_take_line(link, now_us));
+	now_us++;
+	heard(link, CONTROL_PING);
+	now_us += 100000;
+	heard(link, CONTROL_PING);
+	link_tick(link, now_us + 199999);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	link_tick(link, now_us + 200000);
+	assert_failed(link, "gone", "silent for 0.4 s");
+	link_close(link);
+}
+
+/* What has failed stays as it is, also when it would be time to give up joining. */
+static void test_failed_stays(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.join_us = SILENCE_US / 2;
+	link = opened(&config);
+	say(link, &hello);
+	link_gone(link, "connection closed");
+	link_tick(link, now_us + config.join_us);
+	assert_failed(link, "gone", "connection closed");
+	link_close(link);
+}
+
+static struct link *running(const struct link_config *config)
+{
+	struct link *link = probing(config);
+
+	answer(link, WIRE_PROBE, 0, 8972);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	link_ready(link, 1472);
+	heard(link, CONTROL_READY);
+	say(link, &(struct control_message){
+			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	return link;
+}
+
+/* Until `until_us`, as a shell does it; channel 5 answers. How many KNOCKs of the job's size channel 9 was sent. */
+static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
+{
+	struct packet_out out = {.scratch = scratch};
+	uint32_t count = 0;
+
+	while (now_us < until_us) {
+		char *line;
+
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+		link_waits(link, since_us, now_us);
+		link_tick(link, now_us);
+		while (link_pull(link, now_us, &out)) {
+			if (out.bytes == 1472 && out.head[4] == 9)
+				count++;
+			if (out.bytes == 1472 && out.head[4] == 5)
+				answer(link, WIRE_KNOCKED, 5, 1472);
+		}
+		while (link_deadline(link) <= now_us &&
+		       (line = link_take_line(link, now_us)) != NULL) {
+			assert_true(strstr(line, "ping") != NULL || strstr(line, "move") != NULL);
+			free(line);
+		}
+		assert_true(link_deadline(link) > now_us);
+		now_us = link_deadline(link) < until_us ? link_deadline(link) : until_us;
+	}
+	return count;
+}
+
+/* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
+/* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
+static void test_who_is_lost(void **state)
+{
+	static const struct {
+		bool aborts, names_us, lost;
+	} cases[] = {{false, false, true}, {false, true, false}, {true, true, true}};
+	struct link_config config = basic();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct link *link = running(&config);
+		struct control_message failed = {
+			.kind = CONTROL_FAILED,
+			.rank = config.rank + !cases[i].names_us,
+			.code = "lost",
+			.text = "is lost",
+		};
+
+		if (cases[i].aborts)
+			link_abort(link, "lost", "aggregator b: rank 1 is lost");
+		say(link, &failed);
+		assert_true(link_waits_for_us(link));
+		assert_false(link_lost(link));
+		link_gone(link, "connection reset");
+		assert_false(link_waits_for_us(link));
+		assert_int_equal(link_lost(link), cases[i].lost);
+		link_close(link);
+	}
+}
+
+static void test_path_dead(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+	uint64_t since_us = now_us;
+	struct control_message message;
+	uint32_t channels;
+
+	(void)state;
+	assert_int_equal(wait_on(link, UINT64_MAX, since_us + 10 * SILENCE_US), 0);
+	since_us = now_us;
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US / 4), 0);
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US), 48);
+	link_waits(link, since_us, now_us);
+	message = heard(link, CONTROL_PATH);
+	assert_int_equal(message.channel, 9);
+	assert_int_equal(message.payload, 1472);
+	assert_int_equal(message.passing, 0);
+	assert_int_equal(message.sent, 48);
+	assert_int_equal(knocks(link, 1472, &channels), 0);
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US + SILENCE_US / 2 - 1), 0);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	link_tick(link, ++now_us);
+	assert_failed(link, "path", "no datagrams come back from its data port");
+	link_close(link);
+}
+
+/* The job ends for that, and the connection stays, to hear how the others continue: nothing is due all the time. */
+static void test_path_dead_and_told(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+	uint64_t since_us = now_us;
+
+	(void)state;
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US), 48);
+	link_waits(link, since_us, now_us);
+	heard(link, CONTROL_PATH);
+	say(link, &(struct control_message){.kind = CONTROL_FAILED,
+	                                    .code = "path",
+	                                    .rank = 3,
+	                                    .text = "rank 3 sends datagrams that do not arrive"});
+	assert_int_equal(link_state(link), LINK_FAILED);
+	assert_true(link_waits_for_us(link));
+	now_us = since_us + SILENCE_US + SILENCE_US / 2; /* when the verdict was due */
+	assert_true(link_deadline(link) <= now_us);
+	free(link_take_line(link, now_us));
+	assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
+	now_us += 2 * SILENCE_US;
+	link_tick(link, now_us);
+	assert_false(link_waits_for_us(link));
+	assert_true(link_deadline(link) == UINT64_MAX);
+	link_close(link);
+}
+
+/* Where operations may stall for less than the silence time, the path is looked at before they do. */
+static void test_path_time(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.stall_us = SILENCE_US / 2;
+	link = running(&config);
+	link_waits(link, now_us, now_us);
+	assert_true(link_deadline(link) == now_us + SILENCE_US / 2 / 4 * 3 / 64 * 16);
+	link_close(link);
+}
+
+/* A path without answers: may our address be another? KNOCKs carry the number that is told then. */
+static void test_move(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+	struct control_message move = {.kind = CONTROL_MOVE, .number = 0x1122334455667788};
+	struct packet_out out = {.scratch = scratch};
+	uint64_t since_us = now_us, mask;
+	uint32_t asked = 0;
+
+	(void)state;
+	now_us += SILENCE_US / 4;
+	for (int round = 0; round < 20; round++) {
+		char *line;
+
+		link_waits(link, since_us, now_us);
+		while ((line = link_take_line(link, now_us)) != NULL) {
+			asked += strstr(line, "move") != NULL;
+			free(line);
+		}
+		while (link_pull(link, now_us, &out)) {
+			memcpy(&mask, out.head + 24, 8);
+			assert_true(mask == (round < 10 ? 0 : move.number));
+		}
+		assert_int_equal(asked, round < 4 ? 0 : round < 14 ? 1 : 2);
+		if (round == 9)
+			say(link, &move);
+		now_us += SILENCE_US / 64;
+	}
+	link_close(link);
+}
+
+/* An aggregator that is alive, but never lets us in; and one that never answers at all. */
+static void test_join_timeout(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = probing(&config);
+
+	(void)state;
+	while (now_us < START_US + JOIN_US - SILENCE_US / 2) {
+		now_us += SILENCE_US / 2;
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+		link_tick(link, now_us);
+	}
+	now_us = START_US + JOIN_US - 1;
+	link_tick(link, now_us);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	link_tick(link, ++now_us);
+	assert_failed(link, "timeout",
+	              "could not join within 30.0 s: no datagrams come back from its data port");
+	link_close(link);
+	now_us = START_US;
+	assert_int_equal(link_open(&config, now_us, &link), 0); /* never connected: no silence */
+	assert_true(link_deadline(link) == START_US + JOIN_US);
+	link_tick(link, START_US + JOIN_US - 1);
+	assert_int_equal(link_state(link), LINK_JOINING);
+	link_tick(link, START_US + JOIN_US);
+	assert_failed(link, "timeout", "could not join within 30.0 s: it has not answered");
+	link_close(link);
+}
+
+static void test_abort(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message;
+
+	(void)state;
+	link_gone(link, "lost");
+	link_abort(link, "stalled", "rank 3 is late");
+	message = heard(link, CONTROL_ABORT);
+	assert_string_equal(message.code, "stalled");
+	assert_string_equal(message.text, "rank 3 is late");
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_int_equal(link_worker(link)->world, 4);
+	link_close(link);
+}
+
+/* Before the others have come, a connection may be made once more; the second end is the end. */
+static void test_again(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message join, other = hello;
+
+	(void)state;
+	say(link, &hello);
+	assert_true(link_again(link)); /* with the JOIN not yet sent */
+	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
+	now_us += 200000;
+	link_connected(link, now_us);
+	other.nonce[0] = 77;
+	say(link, &other);
+	join = heard(link, CONTROL_JOIN);
+	assert_int_equal(join.rank, 1);
+	assert_false(link_again(link));
+	link_gone(link, "connection closed");
+	assert_failed(link, "gone", "connection closed");
+	assert_false(link_again(link));
+	link_close(link);
+}
+
+/* One that is being restarted: what drains is still the old one, and others may end while they start. */
+static void test_early(void **state)
+{
+	struct control_message old = hello;
+	struct link_config config = basic();
+	struct link *link = opened(&config);
+
+	(void)state;
+	old.drains = true;
+	say(link, &old);
+	assert_false(link_early(link)); /* nobody has said that it will be restarted */
+	heard(link, CONTROL_JOIN);
+	link_close(link);
+	config.restarts = true;
+	link = opened(&config);
+	for (uint32_t i = 0; i < 5; i++) {
+		say(link, &old);
+		assert_true(link_early(link));
+		assert_null(link_take_line(link, now_us));
+		assert_true(link_again(link));
+		assert_false(link_early(link));
+		link_connected(link, now_us);
+		assert_true(link_again(link));
+		link_connected(link, now_us);
+	}
+	say(link, &hello);
+	assert_false(link_early(link));
+	heard(link, CONTROL_JOIN);
+	assert_true(link_again(link));
+	now_us = START_US + JOIN_US;
+	link_tick(link, now_us);
+	assert_failed(link, "timeout", "could not join");
+	assert_false(link_again(link));
+	link_close(link);
+}
+
+/* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
+static void test_no_room(void **state)
+{
+	const struct link_config config = basic();
+	struct control_message full = {
+		.kind = CONTROL_FAILED, .code = "connections", .text = "4096 are open"};
+	struct link *link;
+
+	(void)state;
+	for (uint32_t again = 0; again < 2; again++) {
+		link = opened(&config);
+		say(link, &full);
+		assert_int_equal(link_state(link), LINK_JOINING);
+		if (again) {
+			assert_true(link_again(link));
+			link_connected(link, now_us);
+			say(link, &hello);
+			heard(link, CONTROL_JOIN);
+			say(link, &full);
+			assert_false(link_again(link));
+		}
+		link_gone(link, "connection closed");
+		assert_failed(link, "connections", "4096 are open");
+		link_close(link);
+	}
+	/* Nor does it come when the connection stays. */
+	link = opened(&config);
+	say(link, &full);
+	now_us += SILENCE_US;
+	link_tick(link, now_us);
+	assert_failed(link, "gone", "silent");
+	link_close(link);
+	/* Whoever is let in is not asked twice. */
+	link = opened(&config);
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	{
+		struct control_message message = welcome();
+
+		say(link, &message);
+	}
+	assert_false(link_again(link));
+	link_close(link);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_least),
+		cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays),
+		cmocka_unit_test(test_who_is_lost),
+		cmocka_unit_test(test_path_dead),
+		cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_path_time),
+		cmocka_unit_test(test_move),
+		cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_early),
+		cmocka_unit_test(test_no_room),
+	};
+
+	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

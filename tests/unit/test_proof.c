@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_proof.c - files of keys, and proofs */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/control/proof.h"
+
+static char folder[64];
+
+static struct proof_keys *keys_of(const char *contents, int want, const char *reason)
+{
+	struct proof_keys *keys = NULL;
+	char path[128];
+	struct why why = {""};
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/keys", folder);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(contents, file);
+	fclose(file);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), want);
+	if (reason != NULL && strstr(why.text, reason) == NULL)
+		fail_msg("'%s' does not say %s", why.text, reason);
+	unlink(path);
+	return keys;
+}
+
+static void assert_key(struct proof_keys *keys, const char *job, const char *text)
+{
+	const struct proof_key *found = proof_keys_find(keys, job);
+	struct proof_key want;
+
+	assert_int_equal(proof_key_from_text(text, &want), 0);
+	assert_non_null(found);
+	assert_memory_equal(found->bytes, want.bytes, PROOF_BYTES);
+}
+
+static void test_key_file(void **state)
+{
+	struct proof_keys *keys = keys_of("# comment\n\n \t\r\njob-a\tkey-of-a-\r\n"
+	                                  "  job-b   key-of-b-  # b\n* key-of-others",
+	                                  0, NULL);
+	char many[8192] = "", line[64];
+
+	(void)state;
+	assert_key(keys, "job-a", "key-of-a-");
+	assert_key(keys, "job-b", "key-of-b-");
+	assert_key(keys, "job-a/7", "key-of-a-"); /* of all its memberships */
+	assert_key(keys, "job-c", "key-of-others");
+	assert_key(keys, "job/7", "key-of-others");
+	proof_keys_free(keys);
+	keys = keys_of("job-a key-of-a-\n", 0, NULL);
+	assert_null(proof_keys_find(keys, "job-b"));
+	assert_null(proof_keys_find(NULL, "job-a"));
+	proof_keys_free(keys);
+	keys = keys_of("only-one-key\n", 0, NULL);
+	assert_key(keys, "any", "only-one-key");
+	proof_keys_free(keys);
+	for (int i = 0; i < 200; i++) {
+		snprintf(line, sizeof(line), "job-%d key-number-%d\n", i, i);
+		strcat(many, line);
+	}
+	keys = keys_of(many, 0, NULL);
+	assert_key(keys, "job-0", "key-number-0");
+	assert_key(keys, "job-199", "key-number-199");
+	proof_keys_free(keys);
+}
+
+/* Of all memberships of a job, and of those for which the line of all others stands. */
+static void test_key_weights(void **state)
+{
+	struct proof_keys *keys = keys_of("a key-of-a- weight=3\nb key-of-b-\n"
+	                                  "c key-of-c- weight=16 # c\n* key-of-others weight=01\n",
+	                                  0, NULL);
+
+	(void)state;
+	assert_key(keys, "a", "key-of-a-");
+	assert_int_equal(proof_keys_weight(keys, "a"), 3);
+	assert_int_equal(proof_keys_weight(keys, "a/next.1"), 3);
+	assert_int_equal(proof_keys_weight(keys, "b"), 1);
+	assert_int_equal(proof_keys_weight(keys, "c"), 16);
+	assert_int_equal(proof_keys_weight(keys, "other"), 1);
+	assert_int_equal(proof_keys_weight(NULL, "a"), 1);
+	proof_keys_free(keys);
+	keys = keys_of("* key-of-others weight=2\na key-of-a-\n", 0, NULL);
+	assert_int_equal(proof_keys_weight(keys, "other"), 2);
+	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	proof_keys_free(keys);
+	keys = keys_of("weight=3\n", 0, NULL); /* a key, if a bad one */
+	assert_key(keys, "a", "weight=3");
+	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	proof_keys_free(keys);
+}
+
+static void test_key_file_refused(void **state)
+{
+	static const char *const weights[] = {"weight=0",   "weight=17", "weight=", "weight=-1",
+	                                      "weight=+3",  "weight=3x", "weight",  "weigh=3",
+	                                      "weight=003", "Weight=3",  "3"};
+	struct proof_keys *keys = NULL;
+	char line[1100], path[96];
+	struct why why;
+
+	(void)state;
+	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
+	keys_of("job key-of-job third\n", -EINVAL, "line 1");
+	keys_of("job key-of-job third fourth\n", -EINVAL, "line 1");
+	keys_of("job key-of-job weight=3 fourth\n", -EINVAL, "line 1");
+	for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+		snprintf(line, sizeof(line), "job key-of-job %s\n", weights[i]);
+		keys_of(line, -EINVAL, "from 1 to 16");
+	}
+	keys_of("", -EINVAL, "no key");
+	keys_of("# nothing\n", -EINVAL, "no key");
+	memset(line, 'j', 65);
+	strcpy(line + 65, " key-of-job\n");
+	keys_of(line, -EINVAL, "line 1");
+	memset(line, 'k', sizeof(line) - 1);
+	line[sizeof(line) - 1] = '\0';
+	keys_of(line, -EINVAL, "line 1");
+	assert_int_equal(proof_keys_load("/nowhere/keys", NULL, &keys, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "/nowhere/keys"));
+	assert_int_equal(proof_keys_load(folder, NULL, &keys, &why), -EIO);
+	assert_int_equal(proof_keys_load(NULL, "1234567", &keys, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "at least 8"));
+	assert_null(keys);
+	if (geteuid() == 0)
+		return; /* root reads everything */
+	snprintf(path, sizeof(path), "%s/secret", folder);
+	fclose(fopen(path, "we"));
+	chmod(path, 0);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), -EACCES);
+	unlink(path);
+}
+
+/* The proof of PROTOCOL.md 5.2, worked out by other software (Python's hashlib). */
+static void test_proof_known(void **state)
+{
+	static const uint8_t want[2][PROOF_BYTES] = {
+		{0x12, 0xb1, 0xe2, 0xbc, 0x15, 0x9e, 0x6a, 0x4e, 0xbf, 0x68, 0xe5,
+	         0x2b, 0xde, 0xe6, 0x99, 0x67, 0x82, 0x47, 0xac, 0xb5, 0x87, 0x47,
+	         0xaf, 0xae, 0xf3, 0x11, 0x26, 0x4b, 0xd6, 0x40, 0xe9, 0x6e},
+		{0x59, 0x47, 0x6e, 0xa1, 0x2e, 0x68, 0x19, 0xec, 0xe7, 0xba, 0x24,
+	         0xfc, 0xf1, 0x57, 0xf0, 0x79, 0xca, 0x9e, 0x2a, 0xd5, 0xad, 0x3c,
+	         0xca, 0x70, 0xfd, 0x85, 0xa1, 0x8b, 0xf1, 0x1b, 0x5c, 0xf9},
+	};
+	uint8_t server[PROOF_BYTES], client[PROOF_BYTES], got[PROOF_BYTES];
+	struct proof_statement statement = {server, client, "job-1", 0x01020304, 0x0a0b0c0d};
+	struct proof_key key;
+
+	(void)state;
+	for (int i = 0; i < PROOF_BYTES; i++) {
+		server[i] = (uint8_t)i;
+		client[i] = (uint8_t)(100 + i);
+	}
+	assert_int_equal(proof_key_from_text("correct horse", &key), 0);
+	proof_make(&key, PROOF_JOIN, &statement, got);
+	assert_memory_equal(got, want[0], PROOF_BYTES);
+	proof_make(&key, PROOF_WELCOME, &statement, got);
+	assert_memory_equal(got, want[1], PROOF_BYTES);
+}
+
+/* A proof is good for one statement by one who knows the key: replayed for another it is not. */
+static void test_proof_replay(void **state)
+{
+	uint8_t server[PROOF_BYTES] = {1}, client[PROOF_BYTES] = {2}, other[PROOF_BYTES] = {3};
+	const struct proof_statement said = {server, client, "job", 1, 4};
+	const struct proof_statement others[] = {
+		{other, client, "job", 1, 4},  {server, other, "job", 1, 4},
+		{client, server, "job", 1, 4}, {server, client, "jo", 1, 4},
+		{server, client, "job", 0, 4}, {server, client, "job", 1, 5}};
+	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
+	struct proof_key key, wrong;
+
+	(void)state;
+	assert_int_equal(proof_key_from_text("12345678", &key), 0);
+	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
+	proof_make(&key, PROOF_JOIN, &said, proof);
+	proof_make(&key, PROOF_JOIN, &said, got);
+	assert_true(proof_equal(proof, got));
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		proof_make(&key, PROOF_JOIN, &others[i], got);
+		assert_false(proof_equal(proof, got));
+	}
+	proof_make(&key, PROOF_WELCOME, &said, got);
+	assert_false(proof_equal(proof, got));
+	proof_make(&wrong, PROOF_JOIN, &said, got);
+	assert_false(proof_equal(proof, got));
+	memcpy(got, proof, sizeof(got));
+	got[PROOF_BYTES - 1] ^= 1;
+	assert_false(proof_equal(proof, got));
+}
+
+static int folder_make(void **state)
+{
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/winnow-test-XXXXXX");
+	return proof_init() != 0 || mkdtemp(folder) == NULL;
+}
+
+static int folder_remove(void **state)
+{
+	(void)state;
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_weights),
+		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_proof_known),
+		cmocka_unit_test(test_proof_replay),
+	};
+
+	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;
+}
