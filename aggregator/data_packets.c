@@ -109,6 +109,7 @@ static struct net_path group_of(const struct outlet *outlet)
 	return (struct net_path){
 		.to = {.ip = outlet->info.group, .port = outlet->info.group_port},
 		.local = outlet->info.group_from,
+		.dscp = outlet->info.dscp,
 	};
 }
 
@@ -239,7 +240,8 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->workers[packet->worker].path = (struct net_path){in->from, in->local};
+	outlet->workers[packet->worker].path =
+		(struct net_path){.to = in->from, .local = in->local, .dscp = outlet->info.dscp};
 	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);

@@ -16,7 +16,6 @@
 struct offload {
 	struct xdp *xdp;
 	struct why mode; /* "native", or "generic" and why not native */
-	uint8_t tos;
 	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
 };
 
@@ -29,7 +28,6 @@ int offload_open(const struct xdp_config *config, struct offload **out, struct w
 		return why_set(why, -ENOMEM, "out of memory");
 	for (uint32_t id = 0; id < 65536; id++)
 		offload->index[id] = INDEX_NONE;
-	offload->tos = (uint8_t)(config->dscp << 2 | NET_ECN_CAPABLE);
 	err = xdp_open(config, &offload->xdp, why);
 	if (err != 0) {
 		free(offload);
@@ -58,7 +56,7 @@ const char *offload_describe(const struct offload *offload)
 }
 
 static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
-                 const struct channel_config *config, uint8_t tos)
+                 const struct channel_config *config)
 {
 	fast->worker_count = channel->worker_count;
 	fast->group_token = channel->group_token;
@@ -68,7 +66,7 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 		memcpy(fast->group_six, channel->group.bytes, sizeof(fast->group_six));
 	fast->group_port = htons(channel->group_port);
 	fast->ttl = GROUP_TTL;
-	fast->tos = tos;
+	fast->tos = NET_TOS(channel->dscp);
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 	fast->sealed = channel->seals != NULL;
 	if (!fast->sealed)
@@ -100,7 +98,7 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 	offload->index[channel->id] = (int16_t)index;
 	config->fast = &xdp_channels(offload->xdp)[index];
 	config->fast_slots = &xdp_slots(offload->xdp)[config->fast->first_slot];
-	fill(config->fast, channel, config, offload->tos);
+	fill(config->fast, channel, config);
 	return NULL;
 }
 

@@ -30,7 +30,6 @@ struct xdp_config {
 	uint32_t ip;     /* host byte order; of the listening address; 0: the device's first */
 	uint8_t six[16]; /* XDP_SIX: the listening address. XDP_BOTH: all of the device's */
 	uint16_t port;   /* host byte order */
-	uint32_t dscp;   /* of what the program sends */
 	uint32_t
 		slot_count; /* for all channels together, 1 .. XDP_SLOTS_MAX; memory is used at once */
 };

@@ -88,6 +88,7 @@ static const struct field fields[] = {
 	{"data_address", FIELD_ADDRESS, AT(data_address), 0, 0, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"weight", FIELD_U32, AT(weight), 1, CONTROL_WEIGHT_MAX, BIT(START) | MAY_MISS},
+	{"dscp", FIELD_U32, AT(dscp), 1, CONTROL_DSCP_MAX, BIT(START) | MAY_MISS},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
 	{"channel", FIELD_U16, AT(channel), 0, UINT16_MAX, BIT(PATH)},
@@ -527,7 +528,8 @@ static bool left_out(const struct control_message *message, const struct field *
 		return false;
 	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
 		return message->seen.frames == 0;
-	if (field->offset == AT(waiting) || field->offset == AT(weight))
+	if (field->offset == AT(waiting) || field->offset == AT(weight) ||
+	    field->offset == AT(dscp))
 		return *(const uint32_t *)at == 0;
 	if (field->kind == FIELD_BOOL)
 		return !*(const bool *)at;

@@ -22,6 +22,7 @@
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
 #define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
 #define CONTROL_WEIGHT_MAX 16
+#define CONTROL_DSCP_MAX 63
 
 /*
  * What not every worker and aggregator need know: a job has what all of them say that they have.
@@ -92,7 +93,8 @@ struct control_message {
 	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
 	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
 	uint32_t window_start;                    /* frames a worker may have under way at first */
-	uint32_t weight; /* START: what the job is to have of a port that it shares; 0: 1 */
+	uint32_t weight; /* START: what the job is to have of a port that it shares; 0: 1; */
+	uint32_t dscp;   /* in which class its datagrams are to travel; 0: as each sender likes */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
 	uint16_t

@@ -95,7 +95,7 @@ bool option_is_off(const char *text)
 }
 
 /* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
-static int dscp_read(const char *text, uint64_t *out)
+int option_dscp(const char *text, uint64_t *out)
 {
 	static const struct {
 		const char *name;
@@ -195,7 +195,7 @@ static int number_parse(const struct option *option, bool plain_ms, const char *
 		err = option_flag(text, &flag);
 		*out = flag;
 	} else if (option->kind == OPTION_DSCP) {
-		err = dscp_read(text, &whole);
+		err = option_dscp(text, &whole);
 		*out = (double)whole;
 	} else if (option->kind == OPTION_CHOICE) {
 		err = choice_of(option->value, text) < 0 ? -EINVAL : 0;

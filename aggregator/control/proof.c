@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aggregator/control/message.h"
+#include "aggregator/control/options.h"
 
 #define KEYS_MAX 4096
 #define LINE_BYTES 1024
@@ -24,8 +25,10 @@ struct named_key {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made of it */
 	struct proof_key key;
-	uint32_t weight;
+	struct proof_share share;
 };
+
+static const struct proof_share share_usual = {.weight = 1};
 
 struct proof_keys {
 	uint32_t count;
@@ -120,7 +123,8 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 	               : -ENOMEM;
 }
 
-static int key_add(struct proof_keys *keys, const char *job, const char *text, uint32_t weight)
+static int key_add(struct proof_keys *keys, const char *job, const char *text,
+                   const struct proof_share *share)
 {
 	struct named_key *grown, *key;
 
@@ -134,7 +138,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text, u
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
-	key->weight = weight;
+	key->share = *share;
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -142,39 +146,49 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text, u
 	return 0;
 }
 
-/* "weight=3"; 0: it is none. */
-static uint32_t weight_of(const char *word)
+static bool digits_only(const char *text)
 {
-	static const char name[] = "weight=";
-	const char *digits = word + strlen(name);
-	unsigned long weight;
-
-	if (strncmp(word, name, strlen(name)) != 0 || strlen(digits) > 2 ||
-	    strspn(digits, "0123456789") != strlen(digits))
-		return 0;
-	weight = strtoul(digits, NULL, 10);
-	return weight <= CONTROL_WEIGHT_MAX ? (uint32_t)weight : 0;
+	return *text != '\0' && strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text);
 }
 
-/* "JOB KEY", "* KEY" or "KEY", the first two perhaps with a weight; empty lines and comments are fine. */
+/* "weight=3" or "dscp=af21", each at most once. */
+static int share_read(const char *word, struct proof_share *share)
+{
+	const char *value = strchr(word, '=');
+	size_t name = value != NULL ? (size_t)(value++ - word) : 0;
+	uint64_t number;
+
+	if (name == 6 && strncmp(word, "weight", name) == 0 && share->weight == 0) {
+		share->weight = digits_only(value) ? (uint32_t)strtoul(value, NULL, 10) : 0;
+		return share->weight >= 1 && share->weight <= CONTROL_WEIGHT_MAX ? 0 : -EINVAL;
+	}
+	if (name != 4 || strncmp(word, "dscp", name) != 0 || share->dscp != 0 ||
+	    option_dscp(value, &number) != 0 || number < 1 || number > CONTROL_DSCP_MAX)
+		return -EINVAL;
+	share->dscp = (uint32_t)number;
+	return 0;
+}
+
+/* "JOB KEY", "* KEY" or "KEY", the first two perhaps with a share; empty lines and comments are fine. */
 static int line_add(struct proof_keys *keys, char *line)
 {
-	char *words[4] = {NULL};
-	uint32_t count = 0, weight = 1;
+	char *words[5] = {NULL};
+	struct proof_share share = {0};
+	uint32_t count = 0;
 	char *save = NULL;
 
 	line[strcspn(line, "#\r\n")] = '\0';
-	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 4;
+	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 5;
 	     word = strtok_r(NULL, " \t", &save))
 		words[count++] = word;
 	if (count == 0)
 		return 0;
-	if (count == 3)
-		weight = weight_of(words[2]);
-	if (count == 4 || weight == 0)
-		return -EINVAL;
-	return count == 1 ? key_add(keys, "*", words[0], 1)
-	                  : key_add(keys, words[0], words[1], weight);
+	for (uint32_t i = 2; i < count; i++)
+		if (i == 4 || share_read(words[i], &share) != 0)
+			return -EINVAL;
+	share.weight = share.weight != 0 ? share.weight : share_usual.weight;
+	return count == 1 ? key_add(keys, "*", words[0], &share)
+	                  : key_add(keys, words[0], words[1], &share);
 }
 
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
@@ -191,9 +205,11 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
 		if (err != 0)
 			why_set(why, err,
-			        "key file %s, line %u: want \"JOB KEY\", \"JOB KEY weight=N\" or "
-			        "\"KEY\", the key at least %d characters, N from 1 to %d",
-			        path, number, PROOF_KEY_TEXT_MIN, CONTROL_WEIGHT_MAX);
+			        "key file %s, line %u: want \"JOB KEY\", \"JOB KEY weight=N "
+			        "dscp=CLASS\", or \"KEY\": the key at least %d characters, N from "
+			        "1 to %d, CLASS from 1 to %d or a name such as cs1 or af21",
+			        path, number, PROOF_KEY_TEXT_MIN, CONTROL_WEIGHT_MAX,
+			        CONTROL_DSCP_MAX);
 	}
 	sodium_memzero(line, sizeof(line));
 	if (err == 0 && ferror(file))
@@ -214,7 +230,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	if (path != NULL) {
 		err = file_read(keys, path, why);
 	} else {
-		err = key_add(keys, "*", text, 1);
+		err = key_add(keys, "*", text, &share_usual);
 		if (err != 0)
 			why_set(why, err, "WINNOW_KEY: want at least %d characters",
 			        PROOF_KEY_TEXT_MIN);
@@ -284,9 +300,9 @@ const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job
 	return key != NULL ? key_made(key) : NULL;
 }
 
-uint32_t proof_keys_weight(const struct proof_keys *keys, const char *job)
+struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job)
 {
 	const struct named_key *key = key_named(keys, job);
 
-	return key != NULL ? key->weight : 1;
+	return key != NULL ? key->share : share_usual;
 }

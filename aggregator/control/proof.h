@@ -59,10 +59,17 @@ int proof_key_from_text(const char *text, struct proof_key *out);
 
 /*
  * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
- * only a key, is for all jobs not named. After a job and its key may stand "weight=N", 1 to
- * CONTROL_WEIGHT_MAX: what the job is to have of a port that it shares. '#' starts a comment.
+ * only a key, is for all jobs not named. After a job and its key may stand what it is to have of
+ * a network that it shares. '#' starts a comment.
  */
 struct proof_keys;
+
+struct proof_share {
+	uint32_t
+		weight; /* "weight=N", 1 (the default) to CONTROL_WEIGHT_MAX: of a port, beside others' */
+	uint32_t
+		dscp; /* "dscp=NAME|N", 1 to 63: the class of its datagrams; 0: as with other jobs */
+};
 
 /*
  * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
@@ -79,7 +86,7 @@ uint32_t proof_keys_count(const struct proof_keys *keys);
  */
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job);
 
-/* The weight beside that key; 1 where none is given. */
-uint32_t proof_keys_weight(const struct proof_keys *keys, const char *job);
+/* What stands beside that key. */
+struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job);
 
 #endif /* AGGREGATOR_CONTROL_PROOF_H */

@@ -57,6 +57,8 @@ const struct http_number http_job_numbers[] = {
          "Workers that wait until the job's members admit them."},
 	{NUMBER_GAUGE, OF_JOB(view.weight), "weight", "job_weight", "",
          "What the job is to have of a port that it shares, beside the others' weights."},
+	{NUMBER_GAUGE, OF_JOB(view.dscp), "dscp", "job_dscp", "",
+         "Class (DSCP) of the datagrams that winnowd sends to the job."},
 	{NUMBER_GAUGE, OF_JOB(view.bytes), "bytes", "job_memory_bytes", "",
          "Slots and tables, reserved."},
 	{NUMBER_GAUGE, OF_JOB(slots), NULL, "job_slots", "", "Frames that may be under way."},

@@ -93,7 +93,7 @@ struct job {
 	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
-	uint32_t weight;     /* what it is to have of a port that it shares, beside other jobs */
+	struct proof_share share; /* what it is to have of a network that it shares */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	struct net_ip group, group_from;
@@ -186,6 +186,7 @@ const struct jobs_pause *job_pause(const struct jobs *jobs,
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
 struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
+uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);

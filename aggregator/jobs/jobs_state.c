@@ -101,6 +101,11 @@ const struct jobs_pause *job_pause(const struct jobs *jobs, const struct job *jo
 	return NULL;
 }
 
+uint8_t job_dscp(const struct jobs *jobs, const struct job *job)
+{
+	return (uint8_t)(job->share.dscp != 0 ? job->share.dscp : jobs->config.dscp);
+}
+
 void job_forget(struct job *job)
 {
 	free(job->members);

@@ -69,7 +69,7 @@ static void set_family(int fd, int family, const struct net_config *config)
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
 	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
-	int class = (int)config->dscp << 2 | NET_ECN_CAPABLE;
+	int class = NET_TOS(0); /* another one comes with what is sent */
 
 	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on));

@@ -87,6 +87,14 @@ static bool receive(struct winnow_comm *comm)
 	return receive_from(comm, comm->net, 0) || any;
 }
 
+/* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
+static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
+{
+	uint32_t own = comm->config.dscp;
+
+	return (uint8_t)(own != 0 ? own : session_dscp(comm->session, aggregator));
+}
+
 /* Send one batch to each aggregator; true if any packet was sent. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
@@ -110,8 +118,9 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 		}
 		if (count > 0)
 			comm->backend->send(comm->net,
-			                    &(struct net_path){.to = comm->peers[i].data}, 1,
-			                    comm->out, count);
+			                    &(struct net_path){.to = comm->peers[i].data,
+			                                       .dscp = class_to(comm, i)},
+			                    1, comm->out, count);
 		any = any || count > 0;
 	}
 	return any;

@@ -881,6 +881,11 @@ bool session_multicast(const struct session *session, uint32_t index)
 	return session->engine != NULL && link_start(session->links[index])->multicast;
 }
 
+uint32_t session_dscp(const struct session *session, uint32_t index)
+{
+	return link_start(session->links[index])->dscp;
+}
+
 uint32_t session_op_slots(const struct session *session)
 {
 	return engine_op_slots(session->engine);

@@ -152,6 +152,9 @@ uint32_t session_passes(const struct session *session);
 /* Has it run, with the results of aggregator `index` by multicast? */
 bool session_multicast(const struct session *session, uint32_t index);
 
+/* The class in which aggregator `index` wants our datagrams (DSCP); 0: it does not say, or not yet. */
+uint32_t session_dscp(const struct session *session, uint32_t index);
+
 /* Operations under way at a time; when it runs. */
 uint32_t session_op_slots(const struct session *session);
 

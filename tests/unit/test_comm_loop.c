@@ -55,7 +55,7 @@ static struct world {
 		uint8_t byte;
 	} heard[QUEUE];
 	struct {
-		struct net_addr to;
+		struct net_path to;
 		uint32_t count, bytes;
 	} batches[64];
 	char aborted[128], failed[128];
@@ -117,6 +117,12 @@ uint32_t session_window(const struct session *session)
 {
 	(void)session;
 	return 128;
+}
+
+uint32_t session_dscp(const struct session *session, uint32_t index)
+{
+	(void)session;
+	return index + 1;
 }
 
 uint32_t session_op_slots(const struct session *session)
@@ -409,7 +415,7 @@ static uint32_t fake_send(struct net *net, const struct net_path to[], uint32_t 
 	assert_int_equal(to_count, 1);
 	for (uint32_t i = 0; i < count; i++)
 		bytes += out[i].bytes;
-	say(assert_true(net->ready); w.batches[w.batch_count].to = to->to;
+	say(assert_true(net->ready); w.batches[w.batch_count].to = *to;
 	    w.batches[w.batch_count].count = count; w.batches[w.batch_count++].bytes = bytes);
 	return 1;
 }
@@ -625,11 +631,13 @@ static void batches(struct winnow_comm *comm, uint32_t payload, uint32_t most)
 	w.to_send[2] = 1;
 	start(comm);
 	await(w.batch_count == 4);
-	assert_true(net_addr_same(&w.batches[0].to, &address[0]));
+	assert_true(net_addr_same(&w.batches[0].to.to, &address[0]));
 	assert_int_equal(w.batches[0].count, most);
 	assert_int_equal(w.batches[0].bytes, most);
+	assert_int_equal(w.batches[0].to.dscp, 1); /* as it wants */
 	assert_int_equal(w.batches[1].count, 1);
 	assert_int_equal(w.batches[1].bytes, 3); /* the third's */
+	assert_int_equal(w.batches[1].to.dscp, 3);
 	assert_int_equal(w.batches[2].count, most);
 	assert_int_equal(w.batches[3].count, 1);
 	assert_int_equal(w.batches[3].bytes, 1);
@@ -652,12 +660,14 @@ static void test_not_ready(void **state)
 
 	w.shared.ready = false;
 	w.to_send[1] = 5;
+	comm->config.dscp = 46;
 	start(comm);
 	await(w.turns >= 3); /* an eventfd has always room: it looks again and again */
 	assert_int_equal(told(w.to_send[1]), 5);
 	say(w.shared.ready = true);
 	await(w.batch_count == 1);
 	assert_int_equal(w.batches[0].count, 5);
+	assert_int_equal(w.batches[0].to.dscp, 46); /* our own, whatever an aggregator wants */
 	assert_in_range(turns_at_rest(), 0, 20);
 }
 

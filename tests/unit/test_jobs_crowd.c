@@ -7,6 +7,7 @@
 
 #define STRANGER 0x0a0000ff
 #define OTHER 0x0a0000fe
+#define OUR_DSCP 8
 
 static struct bench *usual_open(void)
 {
@@ -218,7 +219,7 @@ static void test_jobs_by_key(void **state)
 	char path[] = "/tmp/winnow-keys-XXXXXX";
 	const char text[] =
 		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
-		"b0 key-of-tenant-b weight=3\n";
+		"b0 key-of-tenant-b weight=3 dscp=af21\n";
 	int fd = mkstemp(path);
 
 	(void)state;
@@ -227,6 +228,7 @@ static void test_jobs_by_key(void **state)
 	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
 	unlink(path);
 	config.keys = keys;
+	config.dscp = OUR_DSCP;
 	b = bench_open(&config);
 	for (uint32_t i = 0; i < 5; i++) {
 		const char *const names[] = {"a0", "a1", "a2", "a3", "b0"};
@@ -247,6 +249,9 @@ static void test_jobs_by_key(void **state)
 	for (uint32_t i = 0; i < b->config.jobs_max; i++)
 		if (jobs_view(b->jobs, i, &view))
 			assert_int_equal(view.weight, strcmp(view.name, "b0") == 0 ? 3 : 1);
+	for (uint32_t i = 0; i < b->config.jobs_max; i++)
+		if (jobs_view(b->jobs, i, &view))
+			assert_int_equal(view.dscp, strcmp(view.name, "b0") == 0 ? 18 : OUR_DSCP);
 	bench_close(b);
 	proof_keys_free(keys);
 }

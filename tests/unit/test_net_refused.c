@@ -47,8 +47,10 @@ static void test_backlog(void **state)
 		}
 		sends_left = room;
 		full = room % 3 == 1 ? ENOBUFS : EAGAIN;
-		net_udp.send(from, &(struct net_path){target, net_ipv4(room % 2 ? LOOPBACK : 0)}, 1,
-		             batch->out, batch->count);
+		net_udp.send(from,
+		             &(struct net_path){.to = target,
+		                                .local = net_ipv4(room % 2 ? LOOPBACK : 0)},
+		             1, batch->out, batch->count);
 		/* The caller's memory is its own again: what is kept is a copy. */
 		memset(batch->data, 0xee, batch->bytes);
 		batch_free(batch);

@@ -38,7 +38,9 @@ static void test_boundaries(void **state)
 				batch_add(batch, bytes);
 		}
 		assert_true(net_udp.ready(from));
-		net_udp.send(from, &(struct net_path){target, net_ipv4(round % 2 ? 0 : LOOPBACK)},
+		net_udp.send(from,
+		             &(struct net_path){.to = target,
+		                                .local = net_ipv4(round % 2 ? 0 : LOOPBACK)},
 		             1, batch->out, batch->count);
 		while (!net_udp.ready(from))
 			poll(NULL, 0, 1);
@@ -119,8 +121,10 @@ static void test_local_address(void **state)
 		batch_add(batch, 100);
 		batch_add(batch, 100 + i % 2); /* a super-packet, and single ones */
 		source.ip = net_ipv4(LOOPBACK + i);
-		net_udp.send(from, &(struct net_path){target, i > 0 ? source.ip : net_ipv4(0)}, 1,
-		             batch->out, batch->count);
+		net_udp.send(
+			from,
+			&(struct net_path){.to = target, .local = i > 0 ? source.ip : net_ipv4(0)},
+			1, batch->out, batch->count);
 		check_batch(to, batch, &source, 4);
 		net_udp.send(to, &(struct net_path){.to = source}, 1, batch->out, batch->count);
 		expect_local(from, batch->count, LOOPBACK + i);
@@ -159,8 +163,8 @@ static void test_families(void **state)
 		assert_true(net_ip_same(&in[0].local, &loopbacks[i]));
 		for (uint32_t got = 1; got < batch->count;)
 			got += receive(dual, in, NET_BURST_MAX);
-		net_udp.send(dual, &(struct net_path){other, loopbacks[i]}, 1, batch->out,
-		             batch->count);
+		net_udp.send(dual, &(struct net_path){.to = other, .local = loopbacks[i]}, 1,
+		             batch->out, batch->count);
 		check_batch(one, batch, &at_dual, NET_BURST_MAX);
 		assert_int_equal(stats(dual).tx_calls - calls, 1);
 		net_udp.close(one);
@@ -365,13 +369,17 @@ static void test_marks(void **state)
 			assert_in_range(in.came_us, before_us - 500, clock_us() - 1500);
 		}
 		setsockopt(other, level, six ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof(on));
-		net_udp.send(
-			net, &(struct net_path){.to = in.from}, 1,
-			&(struct net_out){&(struct iovec){.iov_base = control, .iov_len = 1}, 1, 1},
-			1);
-		assert_int_equal(recvmsg(other, &header, 0), 1);
-		assert_non_null(CMSG_FIRSTHDR(&header));
-		assert_int_equal(*CMSG_DATA(CMSG_FIRSTHDR(&header)) & 3, 2);
+		for (uint8_t dscp = 0; dscp < 64; dscp += 21) {
+			header.msg_controllen = sizeof(control);
+			net_udp.send(
+				net, &(struct net_path){.to = in.from, .dscp = dscp}, 1,
+				&(struct net_out){
+					&(struct iovec){.iov_base = control, .iov_len = 1}, 1, 1},
+				1);
+			assert_int_equal(recvmsg(other, &header, 0), 1);
+			assert_non_null(CMSG_FIRSTHDR(&header));
+			assert_int_equal(*CMSG_DATA(CMSG_FIRSTHDR(&header)), dscp << 2 | 2);
+		}
 		close(other);
 		net_udp.close(net);
 	}

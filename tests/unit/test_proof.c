@@ -78,36 +78,48 @@ static void test_key_file(void **state)
 }
 
 /* Of all memberships of a job, and of those for which the line of all others stands. */
-static void test_key_weights(void **state)
+static void test_key_shares(void **state)
 {
-	struct proof_keys *keys = keys_of("a key-of-a- weight=3\nb key-of-b-\n"
-	                                  "c key-of-c- weight=16 # c\n* key-of-others weight=01\n",
-	                                  0, NULL);
+	struct proof_keys *keys =
+		keys_of("a key-of-a- weight=3\nb key-of-b- dscp=CS1\n"
+	                "c key-of-c- weight=16 dscp=63 # c\n* key-of-others weight=01\n"
+	                "d key-of-d- dscp=1 weight=2\n",
+	                0, NULL);
 
 	(void)state;
 	assert_key(keys, "a", "key-of-a-");
-	assert_int_equal(proof_keys_weight(keys, "a"), 3);
-	assert_int_equal(proof_keys_weight(keys, "a/next.1"), 3);
-	assert_int_equal(proof_keys_weight(keys, "b"), 1);
-	assert_int_equal(proof_keys_weight(keys, "c"), 16);
-	assert_int_equal(proof_keys_weight(keys, "other"), 1);
-	assert_int_equal(proof_keys_weight(NULL, "a"), 1);
+	assert_int_equal(proof_keys_share(keys, "a").weight, 3);
+	assert_int_equal(proof_keys_share(keys, "a/next.1").weight, 3);
+	assert_int_equal(proof_keys_share(keys, "b").weight, 1);
+	assert_int_equal(proof_keys_share(keys, "c").weight, 16);
+	assert_int_equal(proof_keys_share(keys, "other").weight, 1);
+	assert_int_equal(proof_keys_share(NULL, "a").weight, 1);
+	assert_int_equal(proof_keys_share(keys, "a").dscp, 0);
+	assert_int_equal(proof_keys_share(keys, "b").dscp, 8);
+	assert_int_equal(proof_keys_share(keys, "b/again.1").dscp, 8);
+	assert_int_equal(proof_keys_share(keys, "c").dscp, 63);
+	assert_int_equal(proof_keys_share(keys, "d").dscp, 1);
+	assert_int_equal(proof_keys_share(keys, "d").weight, 2);
+	assert_int_equal(proof_keys_share(keys, "other").dscp, 0);
+	assert_int_equal(proof_keys_share(NULL, "a").dscp, 0);
 	proof_keys_free(keys);
 	keys = keys_of("* key-of-others weight=2\na key-of-a-\n", 0, NULL);
-	assert_int_equal(proof_keys_weight(keys, "other"), 2);
-	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	assert_int_equal(proof_keys_share(keys, "other").weight, 2);
+	assert_int_equal(proof_keys_share(keys, "a").weight, 1);
 	proof_keys_free(keys);
 	keys = keys_of("weight=3\n", 0, NULL); /* a key, if a bad one */
 	assert_key(keys, "a", "weight=3");
-	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	assert_int_equal(proof_keys_share(keys, "a").weight, 1);
 	proof_keys_free(keys);
 }
 
 static void test_key_file_refused(void **state)
 {
-	static const char *const weights[] = {"weight=0",   "weight=17", "weight=", "weight=-1",
-	                                      "weight=+3",  "weight=3x", "weight",  "weigh=3",
-	                                      "weight=003", "Weight=3",  "3"};
+	char shares[] = "weight=0,weight=17,weight=,weight=-1,weight=+3,weight=3x,weight,weigh=3,"
+			"weight=003,Weight=3,3,=3,weight=1 weight=1,dscp=0,dscp=64,dscp=,dscp,"
+			"dscp=cs0,dscp=cs8,dscp=-1,DSCP=cs1,class=1,dscp=1 dscp=1,"
+			"weight=1 dscp=1 dscp=1";
+	char *save = NULL;
 	struct proof_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
@@ -117,8 +129,9 @@ static void test_key_file_refused(void **state)
 	keys_of("job key-of-job third\n", -EINVAL, "line 1");
 	keys_of("job key-of-job third fourth\n", -EINVAL, "line 1");
 	keys_of("job key-of-job weight=3 fourth\n", -EINVAL, "line 1");
-	for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
-		snprintf(line, sizeof(line), "job key-of-job %s\n", weights[i]);
+	for (char *one = strtok_r(shares, ",", &save); one != NULL;
+	     one = strtok_r(NULL, ",", &save)) {
+		snprintf(line, sizeof(line), "job key-of-job %s\n", one);
 		keys_of(line, -EINVAL, "from 1 to 16");
 	}
 	keys_of("", -EINVAL, "no key");
@@ -218,7 +231,7 @@ static int folder_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_weights),
+		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_shares),
 		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_proof_known),
 		cmocka_unit_test(test_proof_replay),
 	};

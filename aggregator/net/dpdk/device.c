@@ -438,7 +438,6 @@ static int start(const struct net_config *config, struct why *why)
 		return err;
 	device.log = config->port->log;
 	device.idle_us = config->port->idle_us;
-	device.tos = (uint8_t)(config->dscp << 2 | NET_ECN_CAPABLE);
 	device.payload_max = config->payload_max;
 	device.driver_room = 0;
 	device.queue_count = config->queue_count > 0 ? config->queue_count : 1;

@@ -43,7 +43,6 @@ struct device {
 	struct net_ip ip, gateway; /* of one family, which all datagrams are of */
 	uint32_t prefix_bits;      /* that addresses of our network share, of 128 */
 	uint16_t udp_port;
-	uint8_t tos;  /* of what is sent: DSCP and ECN */
 	bool kernels; /* the kernel also has the address: it answers and asks for us */
 	uint32_t payload_max;
 	_Atomic uint32_t payload_now; /* less, when the kernel's MTU has become smaller */

@@ -291,8 +291,9 @@ static void send_to_group(struct queue *queue, struct frame_route *route, uint32
 	}
 }
 
-static void send_to(struct net *net, const struct net_addr *to, uint32_t count, bool last)
+static void send_to(struct net *net, const struct net_path *path, uint32_t count, bool last)
 {
+	const struct net_addr *to = &path->to;
 	struct queue *queue = net->queue;
 	struct device *device = queue->device;
 	struct frame_route route = {.from_ip = device->ip,
@@ -300,7 +301,7 @@ static void send_to(struct net *net, const struct net_addr *to, uint32_t count, 
 	                            .to_ip = to->ip,
 	                            .to_port = to->port,
 	                            .hops = HOPS,
-	                            .tos = device->tos};
+	                            .tos = NET_TOS(path->dscp)};
 	const struct net_ip *ip = hop_to(device, &to->ip);
 	struct neighbour hop;
 	uint32_t made;
@@ -339,7 +340,7 @@ uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_cou
 	made = payloads_make(queue, out, count, &net->stats, &too_large);
 
 	while (served < to_count && !full) {
-		send_to(net, &to[served].to, made, served + 1 == to_count);
+		send_to(net, &to[served], made, served + 1 == to_count);
 		if (too_large > 0)
 			trouble_note(&net->troubles, &to[served].to, EMSGSIZE, too_large);
 		net->stats.tx_calls++;
