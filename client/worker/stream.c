@@ -336,10 +336,17 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	return true;
 }
 
+/* Ahead of what may be pushed now, or it would wait behind that, and the longer the more that is. */
+static bool measures(const struct stream *s, uint64_t now_us)
+{
+	return s->pace.srtt_us != 0 && s->next != s->ack && now_us >= s->ping_due_us;
+}
+
 bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	if (!resend_pull(s, now_us, out) && !announce_pull(s, now_us, out) &&
-	    !gap_pull(s, now_us, out) && !push_pull(s, now_us, out) && !status_pull(s, now_us, out))
+	    !gap_pull(s, now_us, out) && !(measures(s, now_us) && status_pull(s, now_us, out)) &&
+	    !push_pull(s, now_us, out) && !status_pull(s, now_us, out))
 		return false;
 	s->stats.sent++;
 	s->stats.sent_bytes += out->bytes;

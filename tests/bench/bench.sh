@@ -46,6 +46,13 @@ stop() { # pid..: daemons, which end with status 0
 	all_end "$@"
 }
 
+# On a shared host: an operation that waits for a CPU that another machine has is slow, whatever the code.
+cpu_ticks() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print all, $9 }' /proc/stat; }
+read -r ticks_before stolen_before <<<"$(cpu_ticks)"
+stolen() {
+	cpu_ticks | awk -v all="$ticks_before" -v stolen="$stolen_before" '{ printf "%.1f %%\n", 100 * ($2 - stolen) / ($1 - all + 1) }'
+}
+
 value() { # file field
 	python3 -c 'import json, sys
 v = json.load(open(sys.argv[1]))
@@ -233,4 +240,4 @@ part_compress() {
 
 for part in $parts; do "part_$part"; done
 echo
-echo "# load after: $(cut -d' ' -f1-3 /proc/loadavg)"
+echo "# load after: $(cut -d' ' -f1-3 /proc/loadavg); of the CPUs' time other virtual machines had $(stolen)"

@@ -400,6 +400,30 @@ static void test_ping(void **state)
 	bench_close(b);
 }
 
+/* It does not wait behind what may be pushed with it. */
+static void test_ping_ahead(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_planned(b, all_bits);
+
+	(void)state;
+	assert_int_equal(pushes(b, FIRST), 16);
+	b->now_us += 300;
+	send_status(b, RANK, 5000001, 0, 0); /* measured: 300 us */
+	for (uint32_t i = 0; i < 8; i++) {
+		b->sequence++;
+		assert_null(result_of(b, FIRST + i, 1));
+	}
+	pull_all_status(b);
+	b->now_us += 10000;
+	b->base += 8;
+	send_credit(b);
+	expect_status(b, true);
+	assert_int_equal(pushes(b, FIRST + 16), 8);
+	task_close(task);
+	bench_close(b);
+}
+
 /* Acknowledged at once when a quarter of the window has moved, else after a millisecond. */
 static void test_ack(void **state)
 {
@@ -603,7 +627,7 @@ int main(void)
 		cmocka_unit_test(test_not_lacks),   cmocka_unit_test(test_ping),
 		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
 		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
-		cmocka_unit_test(test_room),
+		cmocka_unit_test(test_room),        cmocka_unit_test(test_ping_ahead),
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
