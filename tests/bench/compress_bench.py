@@ -3,14 +3,15 @@
 
     compress_bench.py RANK WORLD STORE RATE RESULTS    measures the rows of the plan that RESULTS lacks; rank 0 appends them
     compress_bench.py missing WORLD RATE RESULTS       exit status 0 if there are such
-    compress_bench.py wanted WORLDS|RATES              what the plan has of these
+    compress_bench.py wanted WORLDS|RATES|MODELS       what the plan has of these
     compress_bench.py table RESULTS                    what it says, as tables
     compress_bench.py plot RESULTS OUT.svg|OUT.png     held-out loss against time, for each rate (needs matplotlib)
 
-A small GPT (or the demo's skip-gram) reads real text, the King James Bible by words. What a step learns does not depend
-on the link, and ways that exchange the same sums learn the same. So loss curves are measured once, over links that are
-not shaped ("loss" rows, at RATE none), and the time of a step over few steps on each shaped link ("time" rows). Time to
-a loss is the sum of its steps' times. A row is a JSON line, written when all of it has been measured: start again, and it goes on with the next one.
+A small GPT (or the demo's skip-gram) reads real text, the King James Bible by words; a recommender learns real ratings of
+films. What a step learns does not depend on the link, and ways that exchange the same sums learn the same. So loss curves
+are measured once, over links that are not shaped ("loss" rows, at RATE none), and the time of a step over few steps on
+each shaped link ("time" rows). Time to a loss is the sum of its steps' times. A row is a JSON line, written when all of it
+has been measured: start again, and it goes on with the next one.
 """
 
 import json
@@ -29,7 +30,7 @@ LIMIT = "alone"  # the way that exchanges nothing
 # What is measured: PLAN=short, in some 20 minutes on two CPUs, or full, in hours. Variables of these names overrule it.
 PLANS = {
     "short": {"WORLDS": "4", "RATES": "10mbit 100mbit", "MODELS": "gpt", "SEEDS": "1", "STEPS": "400"},
-    "full": {"WORLDS": "4 8", "RATES": "10mbit 100mbit 1gbit", "MODELS": "gpt skipgram", "SEEDS": "1 2 3", "STEPS": "1000"},
+    "full": {"WORLDS": "4 8", "RATES": "10mbit 100mbit 1gbit", "MODELS": "gpt skipgram recommender", "SEEDS": "1 2 3", "STEPS": "1000"},
 }
 # compress_ways.py says what they are. "winnow 0.01 20" takes 20 dense steps first.
 WAYS = (
@@ -299,7 +300,7 @@ def plot(path, out):
                 axis.plot(seconds, curve, color=colour, label=way, lw=1.3)
         axis.axhline(one.curve("gloo")[-1], color="#000000", ls=":", lw=0.8)
         axis.set_xscale("log")
-        axis.set_title(f"{one.model}, {one.world} workers, {rate.replace('bit', 'bit/s')}", fontsize=10)
+        axis.set_title(f"{one.model}, {one.world} workers, {rate.replace('mbit', ' Mbit/s').replace('gbit', ' Gbit/s')}", fontsize=10)
         axis.set_xlabel("seconds of training")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("held-out loss")

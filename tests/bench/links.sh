@@ -8,6 +8,13 @@ net=wbench$$
 links_made=()
 links_burst=256kb links_queue=8mb # of a shaped link
 
+# Peers and cross traffic get the TCP that most machines have, whatever this one's is: BBR does not answer loss. Where a
+# namespace may not have cubic, it has reno.
+links_tcp() { # namespace
+	ip netns exec "$1" sysctl -qw net.ipv4.tcp_congestion_control="${LINKS_TCP:-cubic}" 2>/dev/null ||
+		ip netns exec "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno
+}
+
 links_host() { # name address rate mtu
 	links_made+=("$net-$1")
 	ip netns add "$net-$1"
@@ -17,6 +24,7 @@ links_host() { # name address rate mtu
 	ip -n "$net-$1" link set lo up
 	ip -n "$net-$1" link set eth0 up
 	ip netns exec "$net-$1" ethtool -K eth0 gro on >/dev/null 2>&1 || true
+	links_tcp "$net-$1"
 	[ "$3" = 0 ] && return
 	ip netns exec "$net-sw" tc qdisc add dev "$1" root tbf rate "$3" burst $links_burst limit $links_queue
 	ip netns exec "$net-$1" tc qdisc add dev eth0 root tbf rate "$3" burst $links_burst limit $links_queue
