@@ -185,7 +185,7 @@ const struct jobs_pause *job_pause(const struct jobs *jobs,
                                    const struct job *job); /* NULL: it is not paused */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
-struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
+struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobody's */
 uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
