@@ -15,7 +15,7 @@
 
 struct offload {
 	struct xdp *xdp;
-	struct why mode; /* "native", or "generic" and why not native */
+	struct why mode;      /* "native", or "generic" and why not native */
 	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
 };
 
