@@ -14,13 +14,14 @@ import unittest
 import harness
 
 TRAIN = """
-import json, os, pathlib, sys, time
+import contextlib, json, os, pathlib, sys, time
 from datetime import timedelta
 import torch, torchft
 from torch.distributed import TCPStore
+from torchft.local_sgd import DiLoCo, LocalSGD
 import winnow.torchft
 
-replica, end, min_size, kind = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+replica, end, min_size, kind, way = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
 torch.set_num_threads(1)
 torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
@@ -36,26 +37,33 @@ manager = torchft.Manager(
     store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1", timeout=limit, quorum_timeout=limit,
     load_state_dict=lambda state: (model.load_state_dict(state["model"]), inner.load_state_dict(state["optimizer"])),
     state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
+    use_async_quorum=way != "diloco",
 )
-ddp = torchft.DistributedDataParallel(manager, model)
-optimizer = torchft.Optimizer(manager, inner)
+if way == "ddp":
+    step_of, optimizer, trained = contextlib.nullcontext(), torchft.Optimizer(manager, inner), torchft.DistributedDataParallel(manager, model)
+else:  # four steps alone, then an exchange, which is the Manager's step
+    optimizer, trained = inner, model
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    step_of = LocalSGD(manager, model, inner, 4) if way == "localsgd" else DiLoCo(manager, [model], inner, outer, 4)
 
 def say(**what):
     print(json.dumps(what), flush=True)
 
 lost = 0
-while not end.exists() or manager.current_step() < int(end.read_text()):
-    step = manager.current_step()
-    draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
-    x = torch.randn(16, 8, generator=draw)
-    optimizer.zero_grad()
-    loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()
-    optimizer.step()
-    lost += manager.current_step() == step
-    say(step=manager.current_step(), size=manager.num_participants(), at=time.monotonic(), lost=lost, loss=loss.item())
-    if kind != "fast":
-        time.sleep(0.05)
+with step_of:
+    while not end.exists() or manager.current_step() < int(end.read_text()):
+        step = manager.current_step()
+        draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
+        x = torch.randn(16, 8, generator=draw)
+        for _ in range(1 if way == "ddp" else 4):
+            optimizer.zero_grad()
+            loss = (trained(x) - x.sum(1, keepdim=True)).square().mean()
+            loss.backward()
+            optimizer.step()
+        lost += manager.current_step() == step
+        say(step=manager.current_step(), size=manager.num_participants(), at=time.monotonic(), lost=lost, loss=loss.item())
+        if kind != "fast":
+            time.sleep(0.05)
 say(done=[round(p.double().sum().item(), 9) for p in model.parameters()])
 manager.shutdown()
 group.shutdown()
@@ -73,13 +81,12 @@ sys.stdin.read()
 
 
 class Replica:
-    def __init__(self, name, lighthouse, folder, min_size=2, kind="winnow"):
+    def __init__(self, name, lighthouse, folder, min_size=2, kind="winnow", way="ddp"):
         self.name, self.file = name, folder / f"{name}-{time.monotonic()}.out"
         environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse, "OTEL_SDK_DISABLED": "true"}
         with open(self.file, "wb") as out, open(f"{self.file}.err", "wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", TRAIN, name, str(folder / "end"), str(min_size), kind], stdout=out, stderr=errors, env=environment
-            )
+            arguments = [name, str(folder / "end"), str(min_size), kind, way]
+            self.process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stdout=out, stderr=errors, env=environment)
 
     def said(self):
         return [json.loads(line) for line in self.file.read_text().splitlines() if line.endswith("}")]
@@ -126,25 +133,35 @@ class Torchft(unittest.TestCase):
         end.with_suffix(".new").write_text(str(step))
         end.with_suffix(".new").rename(end)
 
-    def test_kill_and_return(self):
+    def kill_and_return(self, way):
         """Two are left after the kill, then there are three again, and all end with the same parameters."""
-        a, b, c = (self.start(name) for name in "abc")
+        a, b, c = (self.start(name, way=way) for name in "abc")
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] >= 5)
         c.kill()
         for replica in (a, b):
             replica.until(lambda line: line.get("size") == 2)
         lost = a.said()[-1]["lost"]
-        back = self.start("c")
+        back = self.start("c", way=way)
         for replica in (a, b, back):
             replica.until(lambda line: "step" in line and line["size"] == 3 and line["lost"] >= (lost if replica is a else 0))
-        self.end_at(back.said()[-1]["step"] + 100)
+        self.end_at(back.said()[-1]["step"] + (100 if way == "ddp" else 40))
         for replica in (a, b, back):
             replica.until(lambda line: "done" in line, 90)
         ends = [replica.said()[-1]["done"] for replica in (a, b, back)]
         self.assertEqual(ends[0], ends[1])
         self.assertEqual(ends[0], ends[2])
         self.assertLessEqual(a.said()[-2]["lost"], 6)  # the death, and quorums that change meanwhile
+        self.assertLess(a.said()[-2]["loss"], a.said()[0]["loss"] / 4)
+
+    def test_kill_and_return(self):
+        self.kill_and_return("ddp")
+
+    def test_local_sgd(self):
+        self.kill_and_return("localsgd")
+
+    def test_diloco(self):
+        self.kill_and_return("diloco")
 
     def test_freeze(self):
         a, b, c = (self.start(name) for name in "abc")
