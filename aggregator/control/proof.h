@@ -65,10 +65,10 @@ int proof_key_from_text(const char *text, struct proof_key *out);
 struct proof_keys;
 
 struct proof_share {
-	uint32_t
-		weight; /* "weight=N", 1 (the default) to CONTROL_WEIGHT_MAX: of a port, beside others' */
-	uint32_t
-		dscp; /* "dscp=NAME|N", 1 to 63: the class of its datagrams; 0: as with other jobs */
+	/* "weight=N", 1 (the default) to CONTROL_WEIGHT_MAX: of a port, beside others' weights. */
+	uint32_t weight;
+	/* "dscp=CLASS", 1 to CONTROL_DSCP_MAX: of its datagrams; 0: as with other jobs. */
+	uint32_t dscp;
 };
 
 /*

@@ -64,10 +64,10 @@ own() { # family option..
 	unset WINNOW_KEY
 	winnowd_stop
 }
-for family in 4 6; do
+for family in 4 6; do # of one socket for both
 	at=10.77.0.101:5555
 	[ $family = 4 ] || at="[fd77::101]:5555"
-	own $family
+	own $family --listen "[::]:5555"
 done
 
 # The kernel's own answers.
