@@ -39,6 +39,8 @@ spend() { # seconds command..
 status=0
 for target in "$@"; do
 	program=$build/tests/fuzz/fuzz_$target log=$build/$target.log seeds=$build/corpus/$target
+	exec 9>"$build/$target.lock" # another run.sh may be at this target, with the same seeds and log
+	flock 9
 	options=(-seed=1 -timeout=30 -rss_limit_mb=2048 -max_len=4096 -len_control=20 -print_final_stats=1
 		-artifact_prefix="$build/$target-" -close_fd_mask=1)
 	[ "$seconds" != 0 ] || options+=(-runs=0)
