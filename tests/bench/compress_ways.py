@@ -127,13 +127,15 @@ class Recommender(nn.Module):
 
 
 class RecommenderTask(Task):
+    evaluators = 8  # at most so many workers: each has a part of what is held out
+
     def __init__(self, seed, rank):
         self.pairs, self.given = ratings()
         held = numpy.random.default_rng(0).random(len(self.given)) < 1 / HELD
         self.rest, aside = numpy.flatnonzero(~held), numpy.flatnonzero(held)
         self.draw = numpy.random.default_rng([seed, rank])
         self.model = Recommender(*(int(most) + 1 for most in self.pairs.max(axis=1)))
-        self.held = [self.rated(part) for part in numpy.array_split(aside[rank::8], HELD_BATCHES)]
+        self.held = [self.rated(part) for part in numpy.array_split(aside[rank :: self.evaluators], HELD_BATCHES)]
 
     def rated(self, at):
         return torch.from_numpy(self.pairs[:, at]), torch.from_numpy(self.given[at])
