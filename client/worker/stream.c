@@ -314,6 +314,11 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return status.word_count > 0;
 }
 
+static bool is_to_measure(const struct stream *s, uint64_t now_us)
+{
+	return now_us >= s->ping_due_us && (s->next != s->ack || s->calm);
+}
+
 /*
  * An acknowledgement that nothing else carries; or the aggregator is to answer: because nothing has
  * come for long, or now and then, while frames are under way, to measure the round trip. PUSH to RESULT
@@ -322,7 +327,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool quiet = now_us >= s->quiet_due_us;
-	bool ping = now_us >= s->ping_due_us && (s->next != s->ack || s->calm);
+	bool ping = is_to_measure(s, now_us);
 
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
@@ -336,16 +341,16 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	return true;
 }
 
-/* Ahead of what may be pushed now, or it would wait behind that, and the longer the more that is. */
-static bool measures(const struct stream *s, uint64_t now_us)
+/* What measures goes ahead of what may be pushed now, or it would wait behind that; but not the first time. */
+static bool ahead_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	return s->pace.srtt_us != 0 && s->next != s->ack && now_us >= s->ping_due_us;
+	return s->pace.srtt_us != 0 && is_to_measure(s, now_us) && status_pull(s, now_us, out);
 }
 
 bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	if (!resend_pull(s, now_us, out) && !announce_pull(s, now_us, out) &&
-	    !gap_pull(s, now_us, out) && !(measures(s, now_us) && status_pull(s, now_us, out)) &&
+	    !gap_pull(s, now_us, out) && !ahead_pull(s, now_us, out) &&
 	    !push_pull(s, now_us, out) && !status_pull(s, now_us, out))
 		return false;
 	s->stats.sent++;
