@@ -67,7 +67,15 @@ COMPRESSED = """
 import hashlib, os, pickle, signal, sys, time
 import numpy, torch, torch.distributed as dist, winnow, winnow.torch
 import winnow._elastic as module
-job, name, compress, way, folder = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+job, name, compress, way, gpu, folder = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+if gpu:  # its memory is the CPU's, but what is known to be a copy
+    from winnow import _cuda
+    copies = []
+    def to_host(tensors):
+        copies.extend(tensor.clone() for tensor in tensors)
+        return copies[-len(tensors):]
+    _cuda.to_host, _cuda.to_device = to_host, lambda tensors, device: [tensor.clone() for tensor in tensors]
+    _cuda.device_of = lambda tensor: None if any(tensor is one or tensor._base is one for one in copies) else "gpu0"
 class Late(module.Elastic):
     def _arrived(self):
         if name != 1 or self.step != 4 or self.comm.world != 3:
@@ -146,11 +154,11 @@ class Elastic(unittest.TestCase):
         self.assertEqual([lines[0] for lines in said[:2]], ["changed 2"] * 2)
         self.assertEqual(said[0][-1], said[1][-1])
 
-    def train(self, compress, way=""):
+    def train(self, compress, way="", gpu=""):
         """Its workers' last words, by name."""
         with tempfile.TemporaryDirectory() as folder:
             job = harness.fresh_job()
-            command = lambda name: [sys.executable, "-c", COMPRESSED, job, str(name), compress, way, folder]
+            command = lambda name: [sys.executable, "-c", COMPRESSED, job, str(name), compress, way, gpu, folder]
             workers = [subprocess.Popen(command(name)) for name in range(5)]
             try:
                 ends = [worker.wait(timeout=120) for worker in workers]
@@ -168,13 +176,12 @@ class Elastic(unittest.TestCase):
         numpy.testing.assert_allclose(got, sent, atol=1e-3)  # nothing is lost, and nothing counted twice
         return said
 
-    def test_top_k(self):
-        said = self.train("topk:0.1")
-        self.assertTrue(all(one["memory"] > 100 for one in said))
-
-    def test_largest_sums(self):
-        said = self.train("sums:0.1")
-        self.assertTrue(all(one["memory"] > 100 for one in said))
+    def test_compressed(self):
+        """On a GPU the choice is made there, and what was chosen travels from the host."""
+        for compress in ("topk:0.1", "sums:0.1"):
+            for gpu in ("", "gpu"):
+                with self.subTest(compress=compress, gpu=gpu):
+                    self.assertTrue(all(one["memory"] > 100 for one in self.train(compress, gpu=gpu)))
 
     def test_way(self):
         said = self.train("", "auto")

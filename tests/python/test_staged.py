@@ -35,9 +35,10 @@ class FakeGpu:
         self.broken = None  # what the next copy raises
         self.completed_in = []
         self.out_bytes = self.in_bytes = 0  # that copies have moved
+        self.on_host = []
 
     def device_of(self, tensor):
-        return GPU
+        return None if any(tensor is one or tensor._base is one for one in self.on_host) else GPU
 
     def future(self, device):
         return torch.futures.Future()
@@ -64,7 +65,9 @@ class FakeGpu:
         if threading.current_thread().name in self.slow:
             assert self.open.wait(20)
         self.out_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return [tensor.clone() for tensor in tensors]
+        copies = [tensor.clone() for tensor in tensors]
+        self.on_host += [copy for copy in copies if copy.dtype.is_floating_point]
+        return copies
 
     def to_device(self, tensors, device):
         assert self.local.stream[0] == "complete", self.local.stream
@@ -137,43 +140,75 @@ class Staged(unittest.TestCase):
             future.wait()
         self.assertEqual([state.stats().staged_out_bytes for state in self.states], [out] * WORLD)
 
-    def test_chosen_elements_are_a_list(self):
-        """Of a gradient that is compressed the host sees what was chosen, and biases; the same as on the CPU."""
-        for kind in (winnow.torch.TopK(0.05, warm_up=1, momentum=0.5), winnow.torch.RandomK(0.02), winnow.torch.Threshold(2.0, block=4)):
-            with self.subTest(kind=kind):
-                self.chosen(kind)
+    def test_chosen_elements(self):
+        """Something was chosen of a bucket: the host has it, all is as on the CPU, memories too, and the bucket comes back."""
+        for kind, wire in (
+            (winnow.torch.TopK(0.05, warm_up=1, momentum=0.5), None),
+            (winnow.torch.TopK(0.05, block=2), "fixed8"),
+            (winnow.torch.RandomK(0.02), "bf16"),
+            (winnow.torch.Threshold(2.0, block=4), "native"),
+            (winnow.torch.LargestSums(0.03, own=0.05, warm_up=1, momentum=0.5), None),
+            (winnow.torch.LargestSums(0.05, chunk=64, decay=0.5), "fixed16"),
+        ):
+            with self.subTest(kind=kind, wire=wire):
+                self.chosen(kind, wire)
 
-    def chosen(self, kind):
+    def chosen(self, kind, wire):
         models = [torch.nn.Linear(40, 30) for _ in range(WORLD)]
-        theirs, onces = [copy.deepcopy(kind) for _ in models], [copy.deepcopy(kind) for _ in models]
+        with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+            others = [winnow.torch.HookState(comm, wire=wire, compress=copy.deepcopy(kind)) for comm in self.comms]
+        states = [winnow.torch.HookState(comm, wire=wire, compress=copy.deepcopy(kind)) for comm in self.comms]
+        for state in (*others, *states):
+            self.addCleanup(state.close)
+        for group in (others, states):
+            for state, model in zip(group, models):
+                state.name(model)
         draw = torch.Generator().manual_seed(7)
-        for state, model, mine, once in zip(self.states, models, theirs, onces):
-            state.compress = mine
-            mine.learn(model)
-            once.learn(model)
         for step in range(4):
             gradients = [torch.randn(1230, generator=draw) for _ in models]
-            sent, before = [], [state.stats().staged_out_bytes for state in self.states]
-            for once, model, gradient in zip(onces, models, gradients):
-                sent.append(gradient.clone())
-                with mock.patch.object(_cuda, "device_of", lambda tensor: None):
-                    once.take(sent[-1][:1200], model.weight)
-            futures = []
-            for state, model, gradient in zip(self.states, models, gradients):
-                parameters = list(model.parameters())
-                self.assertIsNone(state.segments(parameters, gradient))
-                futures.append(state.reduce(gradient, None, 0, parameters))
-            for future in futures:
-                self.assertTrue(torch.equal(future.wait(), sum(sent) / WORLD))
-            for state, mine, once, part, was in zip(self.states, theirs, onces, sent, before):
-                warm = step < kind.warm_up
-                self.assertEqual(state.stats().staged_out_bytes - was, 0 if warm else 12 * int(part.count_nonzero()))
+            with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+                wanted = [each.clone() for each in self.reduced(others, models, gradients)]
+            before = [state.stats() for state in states]
+            found = self.reduced(states, models, gradients)
+            for mine, result, other, reference, was in zip(states, found, others, wanted, before):
+                self.assertTrue(torch.equal(result, reference), step)
+                stats, size = mine.stats(), 0 if step < kind.warm_up else 4 * 1230
+                self.assertEqual(stats.staged_out_bytes - was.staged_out_bytes, size)
+                self.assertEqual(stats.staged_in_bytes - was.staged_in_bytes, size)
+                kept, theirs = mine.compress.state_dict(), other.compress.state_dict()
                 for what in ("memory", "velocity"):
-                    for name, value in once.state_dict()[what].items():
-                        self.assertTrue(torch.equal(mine.state_dict()[what][name], value), (step, what))
+                    self.assertEqual(kept[what].keys(), theirs[what].keys())
+                    for name, value in theirs[what].items():
+                        self.assertTrue(torch.equal(kept[what][name], value), (step, what))
+            if kind.momentum == 0:
+                self.assertTrue(all(kept.any() for kept in theirs["memory"].values()))
+
+    def reduced(self, states, models, gradients):
+        futures = []
+        for state, model, gradient in zip(states, models, gradients):
+            parameters = list(model.parameters())
+            tensor = gradient.clone()
+            futures.append(state.reduce(tensor, state.segments(parameters, tensor), 0, parameters))
+        return [future.wait() for future in futures]
+
+    def test_largest_sums_that_fail(self):
+        """Between the copy and the result: what was chosen is in the memory again."""
+        models, gradient = [torch.nn.Linear(40, 30, bias=False) for _ in range(WORLD)], torch.randn(1200)
+        for state, model in zip(self.states, models):
+            state.compress = winnow.torch.LargestSums(0.1)
+            state.name(model)
+        self.gpu.slow = {"rank 0-stage"}
+        futures = [state.reduce(gradient.clone(), None, 0, [model.weight]) for state, model in zip(self.states, models)]
+        self.until(lambda: self.comms[1]._pending)
+        self.comms[1].abort("it had enough")
+        self.gpu.open.set()
+        for future in futures:
+            with self.assertRaisesRegex(RuntimeError, "it had enough"):
+                future.wait()
+        self.assertTrue(torch.equal(self.states[1].compress.state_dict()["memory"]["weight"], gradient))
 
     def test_nothing_is_chosen(self):
-        """A list may be empty."""
+        """What travels may be empty."""
         model = torch.nn.Linear(40, 30, bias=False)
         for state in self.states:
             state.compress = winnow.torch.Threshold(2.0)
@@ -181,17 +216,6 @@ class Staged(unittest.TestCase):
         futures = [state.reduce(torch.ones(1200), None, 0, [model.weight]) for state in self.states]
         for future in futures:
             self.assertFalse(future.wait().any())
-
-    def test_what_is_not_compressed_on_a_gpu(self):
-        ddp = mock.Mock(module=torch.nn.Linear(40, 30))
-        for text, kind, options in (
-            ("LargestSums is of", winnow.torch.LargestSums(0.1), {}),
-            ("elastic=True is of", winnow.torch.TopK(0.1), {"elastic": True}),
-            ("wire='bf16' is of", winnow.torch.TopK(0.1), {"wire": "bf16"}),
-        ):
-            with self.assertRaisesRegex(ValueError, f"parameter weight is on .*{text} gradients on the CPU"):
-                winnow.torch._refuse_compress(ddp, kind, **{"wire": None, **options})
-        winnow.torch._refuse_compress(ddp, winnow.torch.TopK(0.1), "fixed32")
 
     def test_nobody_waits_for_a_slow_copy(self):
         """Not the hook, not the buckets after it; and these do not take its tag."""

@@ -132,7 +132,7 @@ class Compressor:
     def settle(self, parameter, lost, sent, arrived):
         """After the exchange: what rounding took of a parameter's part; what take() left, and where something came of it."""
         if lost is not None:
-            self._memory[self._names[id(parameter)]].add_(lost)
+            self._remember(parameter, lost)
 
     def begin(self):
         """What is taken from now on, undo() takes back; what has been taken before stays."""
@@ -177,6 +177,11 @@ class Compressor:
                     raise ValueError(f"the saved {kind} of {name} has {kept.numel()} elements, and the parameter {count}")
                 if kept.dtype != torch.float32 or not kept.isfinite().all():
                     raise ValueError(f"the saved {kind} of {name} is not finite float32")
+
+    def _remember(self, parameter, values):
+        """They come from where the gradient has travelled from, which for a GPU's is the host."""
+        memory = self._memory[self._names[id(parameter)]]
+        memory.add_(values.to(memory.device))
 
     def _kept(self, all, name, gradient):
         count = len(gradient)
@@ -243,11 +248,12 @@ class LargestSums(TopK):
         self._largest(sums, torch.zeros(len(sums)), self.density, 1.0)
 
     def settle(self, parameter, lost, sent, arrived):
-        name = self._names[id(parameter)]
         lost = torch.zeros(()) if lost is None else lost
-        self._memory[name].add_(torch.where(arrived, lost, sent.float()).nan_to_num_(0, 0, 0))
+        self._remember(parameter, torch.where(arrived, lost, sent.float()).nan_to_num_(0, 0, 0))
         if self.momentum > 0:
-            self._velocity[name][(sent != 0) & (arrived | ~sent.isfinite())] = 0
+            velocity = self._velocity[self._names[id(parameter)]]
+            over = (sent != 0) & (arrived | ~sent.isfinite())
+            velocity.masked_fill_(over.to(velocity.device), 0)
 
     def _choose(self, gradient, memory, name, step):
         self._largest(gradient, memory, self.own, self.decay)

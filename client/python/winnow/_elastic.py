@@ -11,6 +11,7 @@ from torch.autograd import Variable
 from . import _way
 from ._comm import Comm
 from ._compress import lost_of
+from ._home import Home
 from ._member import MembersChanged, WinnowError
 from ._sums import Sums, parts_of
 
@@ -26,7 +27,10 @@ class _Part:
     """A parameter's part of a bucket under way, and what is to be known when it is known what has become of it."""
 
     def __init__(self, number, parameter, values, compress):
-        self.number, self.parameter, self.values, self._compress = number, parameter, values, compress
+        self.number, self.parameter, self._compress = number, parameter, compress
+        self._home = Home(values, compress is not None)
+        self._home.leave()
+        self.values = self._home.there
         self._lost = self._sums = None
 
     def start(self, comm, segments, options):
@@ -58,6 +62,10 @@ class _Part:
             return None
         index = self.values.nonzero().flatten()
         return index, self.values[index]
+
+    def enter(self):
+        """After settle(): the average is in the bucket."""
+        self._home.enter()
 
     def settle(self, average=None):
         """All has arrived. Where this worker has not seen it, `average` is what another one has seen."""
@@ -217,7 +225,7 @@ class Elastic:
         try:
             self._compress(parameter, values)
             part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
-            part.start(self.comm, _way.segments([parameter], values, self.compress, self._seen), self._options)
+            part.start(self.comm, _way.segments([parameter], part.values, self.compress, self._seen), self._options)
             self._parts.append(part)
         except WinnowError as error:
             self.error = error
@@ -252,6 +260,7 @@ class Elastic:
         self._averages = {number: average for number, average in averages.items() if average is not None}
         for part in parts:
             part.settle()
+            part.enter()
             if self._seen is not None and not part.values.is_cuda:
                 self._seen.look(part.parameter, part.values)
 

@@ -44,12 +44,3 @@ def from_rows(flat, values, like):
         flat = torch.div(flat, size, rounding_mode="floor")
     index = torch.stack([flat, *reversed(parts)])
     return torch.sparse_coo_tensor(index, values, like.shape, **_UNCHECKED)._coalesced_(True)
-
-
-def fill(flat, values, tensor):
-    """A result in a flat tensor, which is zero elsewhere."""
-    device = _cuda.device_of(tensor)
-    if device is not None:
-        flat, values = _cuda.to_device([flat, values], device)
-    tensor.zero_()[flat] = values
-    return tensor

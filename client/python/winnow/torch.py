@@ -25,6 +25,7 @@ from ._comm import Comm
 from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, lost_of  # noqa: F401 - classes are for programs
 from ._elastic import Elastic
 from ._futures import Completer
+from ._home import Home
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
@@ -48,8 +49,8 @@ class HookStats(
 ):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
     buckets' times added up; bytes that a GPU sent and received over its bus, of sparse buckets their
-    rows and indices. The last three are of the communicator since the hook was attached. With nodes,
-    blocks and bytes are those of this GPU's share."""
+    rows and indices, of compressed ones the whole bucket. The last three are of the communicator since
+    the hook was attached. With nodes, blocks and bytes are those of this GPU's share."""
 
     __slots__ = ()
 
@@ -67,7 +68,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. Or "sums:0.01" (on the CPU), "threshold:0.001", "randomk:0.01". The same on all ranks, and not with nodes.
+    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks, and not with nodes.
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
     have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets
     also try the ring of ddp's process group, if that is Gloo, and take it where it is faster. None: by its shape.
@@ -82,7 +83,6 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
         if node or isinstance(comm, Node) or check_nan:
             raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
         compress = compressor_of(compress)
-        _refuse_compress(ddp, compress, wire, elastic=True)
         return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
     group = ddp.process_group
     world = dist.get_world_size(group)
@@ -95,7 +95,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress)
-    _refuse_compress(ddp, compress, wire, node=node or isinstance(comm, Node))
+    if compress is not None and (node or isinstance(comm, Node)):
+        raise ValueError("compress is not with nodes: leave one of the two out")
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
         _refuse_difference(ddp, compress, way)
     if node or isinstance(comm, Node):
@@ -280,17 +281,15 @@ class HookState:
         """
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
-        of_sums, listed = compressed and self.compress.of_sums, compressed and device is not None
-        staged = of_sums or device is not None and (tensor.is_sparse or listed)
+        of_sums = compressed and self.compress.of_sums
+        staged = of_sums or device is not None and (tensor.is_sparse or compressed)
         failed = self._failed
         if of_sums:
             start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
-        elif listed:
-            start, finish, cost = self._listed(tensor, segments, parameters)
         elif tensor.is_sparse:
             start, finish, cost = self._sparse(tensor, staged)
         else:
-            start, finish, cost = self._dense(tensor, segments, parameters)
+            start, finish, cost = self._dense(tensor, segments, parameters, staged)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -331,55 +330,70 @@ class HookState:
     def __setstate__(self, settings):
         self.__init__(**settings)
 
-    def _dense(self, tensor, segments, parameters):
-        lost = None
+    def _dense(self, tensor, segments, parameters, staged):
+        home = lost = None
 
         def start(options):
-            nonlocal lost
-            if self.compress is not None:
-                lost = options["lost"] = lost_of(tensor, self.comm, self.wire)
-            return self.comm.allreduce_async(
-                tensor, block=self.block or 0, segments=segments, **options
-            )
+            nonlocal home
+            home, begin = self._leaving(tensor, segments, parameters)
+
+            def go():
+                nonlocal lost
+                home.leave()
+                if self._chose(parameters):
+                    lost = options["lost"] = lost_of(home.there, self.comm, self.wire)
+                return begin(options)
+
+            return go if staged else go()
 
         def finish(request):
             for parameter, part in parts_of(lost, parameters) if lost is not None else ():
                 if self.compress.chose(parameter):
                     self.compress.settle(parameter, part, None, None)
-            return tensor
+            return home.enter()
 
-        return start, finish, lambda request: request.stats
+        return start, finish, lambda request: home.cost(request.stats)
 
     def _largest_sums(self, tensor, segments, parameters):
         """Two operations, of which another thread begins the second when the first is done."""
-        begun = []  # what is to be settled, and the first operation
+        home, begun = None, []  # what is to be settled, and the first operation
 
         def start(options):
+            nonlocal home
+            home, begin = self._leaving(tensor, segments, parameters)
             tag = next(self._tags)
-            lost = lost_of(tensor, self.comm, self.wire)
-            taken = parts_of(lost, parameters) if lost is not None else itertools.repeat((None, None))
-            parts = ((*one, its) for one, (_, its) in zip(parts_of(tensor, parameters), taken))
-            sums = Sums(self.compress, parts, self.comm)
-            if sums:
-                begun.append(sums)
-                begun.append(sums.start(self.comm, tag=tag, wire=self.wire, priority=options["priority"]))
+
+            def first():
+                home.leave()
+                lost = lost_of(home.there, self.comm, self.wire)
+                taken = parts_of(lost, parameters) if lost is not None else itertools.repeat((None, None))
+                parts = ((*one, its) for one, (_, its) in zip(parts_of(home.there, parameters), taken))
+                sums = Sums(self.compress, parts, self.comm)
+                if sums:
+                    begun.append(sums)
+                    begun.append(sums.start(self.comm, tag=tag, wire=self.wire, priority=options["priority"]))
 
             def go():
-                if sums:
+                if home.leaves:
+                    first()
+                if begun:
                     begun[1].wait()
-                    sums.choose()
-                return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
+                    begun[0].choose()
+                return begin(options)
 
+            if not home.leaves:
+                first()
             return go
 
         def cost(request):
-            return OpStats(*map(sum, zip(request.stats, begun[1].stats))) if begun else request.stats
+            stats = OpStats(*map(sum, zip(request.stats, begun[1].stats))) if begun else request.stats
+            return home.cost(stats)
 
         def finish(request):
             if begun:
                 begun[0].look()
                 begun[0].settle(True)
-            return tensor
+            return home.enter()
 
         def failed(error):
             if begun:
@@ -387,6 +401,19 @@ class HookState:
             self._failed(error)
 
         return start, finish, cost, failed
+
+    def _leaving(self, tensor, segments, parameters):
+        """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
+        host's memory; while nothing is, in the GPU's blocks."""
+        home = Home(tensor, self._chose(parameters))
+        if home.leaves:
+            segments = _way.segments(parameters, tensor, self.compress, self._seen)
+        block = self.block or 0
+        return home, lambda options: self.comm.allreduce_async(home.there, block=block, segments=segments, **options)
+
+    def _chose(self, parameters):
+        """Whether something was chosen of any of them in this step."""
+        return self.compress is not None and any(map(self.compress.chose, parameters))
 
     def _sparse(self, tensor, staged):
         sent = []
@@ -405,30 +432,6 @@ class HookState:
             return _staged_stats(request, sent[0]) if staged else request.stats
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
-
-    def _listed(self, tensor, segments, parameters):
-        """Of what was chosen on a GPU the host sees only a list of elements; while nothing is, the GPU's blocks travel."""
-        sent = []
-
-        def start(options):
-            def go():
-                *elements, count = _sparse.to_rows(tensor.to_sparse())
-                sent.append(_sparse.size(elements))
-                return self.comm.allreduce_rows_async(*elements, count, **options)
-
-            def whole():
-                return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
-
-            chose = any(map(self.compress.chose, filter(self.compress.takes, parameters)))
-            return go if chose else whole
-
-        def cost(request):
-            return _staged_stats(request, sent[0]) if sent else request.stats
-
-        def finish(request):
-            return _sparse.fill(*request.wait(), tensor) if sent else tensor
-
-        return start, finish, cost
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
@@ -566,22 +569,6 @@ def _refuse_parameters(ddp):
                 f"parameter {name} is on {parameter.device}: gradients can be on the CPU or on a "
                 "CUDA GPU; train there, or leave the hook out"
             )
-
-
-def _refuse_compress(ddp, compress, wire, node=False, elastic=False):
-    if compress is None:
-        return
-    if node:
-        raise ValueError("compress is not with nodes: leave one of the two out")
-    of_the_cpu = {
-        "LargestSums": compress.of_sums,
-        "compress with elastic=True": elastic,
-        f"compress with wire={wire!r}": wire in ("fixed16", "fixed8", "bf16"),
-    }
-    for name, parameter in ddp.module.named_parameters():
-        for what, wanted in of_the_cpu.items():
-            if wanted and _cuda.device_of(parameter) is not None:
-                raise ValueError(f"parameter {name} is on {parameter.device}: {what} is of gradients on the CPU")
 
 
 def _refuse_difference(ddp, compress, way):
