@@ -27,10 +27,7 @@ class _Part:
     """A parameter's part of a bucket under way, and what is to be known when it is known what has become of it."""
 
     def __init__(self, number, parameter, values, compress):
-        self.number, self.parameter, self._compress = number, parameter, compress
-        self._home = Home(values, compress is not None)
-        self._home.leave()
-        self.values = self._home.there
+        self.number, self.parameter, self.values, self._compress = number, parameter, values, compress
         self._lost = self._sums = None
 
     def start(self, comm, segments, options):
@@ -62,10 +59,6 @@ class _Part:
             return None
         index = self.values.nonzero().flatten()
         return index, self.values[index]
-
-    def enter(self):
-        """After settle(): the average is in the bucket."""
-        self._home.enter()
 
     def settle(self, average=None):
         """All has arrived. Where this worker has not seen it, `average` is what another one has seen."""
@@ -102,6 +95,7 @@ class Elastic:
         self._numbers = {id(parameter): i for i, parameter in enumerate(ddp.module.parameters())}
         self._memberships = self.comm.memberships
         self._parts = []  # of a backward() of which this worker does not know whether all has arrived
+        self._homes = []  # its buckets
         self._averages = {}  # of the last one of which it does: by number, for others
         self._queued = False
         if compress is not None:
@@ -201,11 +195,14 @@ class Elastic:
     def _reduce(self, bucket):
         """Begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
         if not self._queued:
-            self._queued, self.error, self._parts = True, None, []
+            self._queued, self.error, self._parts, self._homes = True, None, [], []
             self._notice_members()
             Variable._execution_engine.queue_callback(self._wait)
-        for parameter, values in parts_of(bucket.buffer(), bucket.parameters()):
-            self._begin(parameter, values)
+        if self.error is None:
+            try:
+                self._begin(bucket.buffer(), bucket.parameters())
+            except WinnowError as error:
+                self.error = error
         done = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
@@ -219,16 +216,16 @@ class Elastic:
             self._seen.forget()
         self._seen.tell(self.comm, self.ways)
 
-    def _begin(self, parameter, values):
-        if self.error is not None:
-            return
-        try:
+    def _begin(self, buffer, parameters):
+        for parameter, values in parts_of(buffer, parameters):
             self._compress(parameter, values)
+        home = Home(buffer, self.compress is not None)
+        home.leave()
+        self._homes.append(home)
+        for parameter, values in parts_of(home.there, parameters):
             part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
-            part.start(self.comm, _way.segments([parameter], part.values, self.compress, self._seen), self._options)
+            part.start(self.comm, _way.segments([parameter], values, self.compress, self._seen), self._options)
             self._parts.append(part)
-        except WinnowError as error:
-            self.error = error
 
     def _compress(self, parameter, values):
         if self.compress is None or not self.compress.takes(parameter):
@@ -260,9 +257,10 @@ class Elastic:
         self._averages = {number: average for number, average in averages.items() if average is not None}
         for part in parts:
             part.settle()
-            part.enter()
             if self._seen is not None and not part.values.is_cuda:
                 self._seen.look(part.parameter, part.values)
+        for home in self._homes:
+            home.come_back()
 
     def _tell(self):
         if self.error is not None:

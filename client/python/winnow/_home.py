@@ -5,8 +5,8 @@ from . import _cuda
 
 
 class Home:
-    """Of a tensor on the CPU, `there` is that tensor. One of a GPU goes there with leave(), and what it has become comes
-    back with enter(). Both use the current stream."""
+    """Where a tensor is at home, and where it travels from, `there`. For one on the CPU that is the same. One of a GPU goes
+    there with leave(), and what has become of it comes home with come_back(). Both use the current stream."""
 
     def __init__(self, tensor, leaves=True):
         self.tensor, self.device = tensor, _cuda.device_of(tensor)
@@ -18,7 +18,7 @@ class Home:
         if self.leaves:
             (self.there,) = _cuda.to_host([self.tensor])
 
-    def enter(self):
+    def come_back(self):
         if self.leaves:
             self.tensor.copy_(*_cuda.to_device([self.there], self.device))
         return self.tensor

@@ -335,12 +335,13 @@ class HookState:
 
         def start(options):
             nonlocal home
-            home, begin = self._leaving(tensor, segments, parameters)
+            chose = self._chose(parameters)
+            home, begin = self._leaving(tensor, segments, parameters, chose)
 
             def go():
                 nonlocal lost
                 home.leave()
-                if self._chose(parameters):
+                if chose:
                     lost = options["lost"] = lost_of(home.there, self.comm, self.wire)
                 return begin(options)
 
@@ -350,7 +351,7 @@ class HookState:
             for parameter, part in parts_of(lost, parameters) if lost is not None else ():
                 if self.compress.chose(parameter):
                     self.compress.settle(parameter, part, None, None)
-            return home.enter()
+            return home.come_back()
 
         return start, finish, lambda request: home.cost(request.stats)
 
@@ -360,7 +361,7 @@ class HookState:
 
         def start(options):
             nonlocal home
-            home, begin = self._leaving(tensor, segments, parameters)
+            home, begin = self._leaving(tensor, segments, parameters, self._chose(parameters))
             tag = next(self._tags)
 
             def first():
@@ -393,7 +394,7 @@ class HookState:
             if begun:
                 begun[0].look()
                 begun[0].settle(True)
-            return home.enter()
+            return home.come_back()
 
         def failed(error):
             if begun:
@@ -402,10 +403,10 @@ class HookState:
 
         return start, finish, cost, failed
 
-    def _leaving(self, tensor, segments, parameters):
+    def _leaving(self, tensor, segments, parameters, chose):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
         host's memory; while nothing is, in the GPU's blocks."""
-        home = Home(tensor, self._chose(parameters))
+        home = Home(tensor, chose)
         if home.leaves:
             segments = _way.segments(parameters, tensor, self.compress, self._seen)
         block = self.block or 0
