@@ -459,6 +459,11 @@ static void test_neighbours(void **state)
 			assert_int_equal(kind_of(bytes, size),
 			                 value == 255 ? FRAME_OTHER : FRAME_NEIGHBOUR);
 		}
+		/* No address is nobody's. */
+		size = from_hex(texts[i], bytes);
+		memset(bytes + AT_TARGET, 0, 16);
+		mend_icmp6(bytes);
+		assert_int_equal(kind_of(bytes, size), FRAME_OTHER);
 		/* A byte or more after the last option. */
 		for (uint32_t more = 1; more < 8; more++) {
 			size = from_hex(texts[i], bytes);

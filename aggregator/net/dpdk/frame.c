@@ -156,7 +156,7 @@ static bool parse_options(const uint8_t *at, size_t size, uint8_t wanted, const 
 /* What is of the right form, but must not be said so. */
 static bool odd_neighbour(const struct net_ip *target, bool solicited, const struct frame *frame)
 {
-	if (net_ip_multicast(target) || net_ip_is_v4(target))
+	if (net_ip_multicast(target) || net_ip_is_v4(target) || net_ip_none(target))
 		return true;
 	return frame->asks ? net_ip_none(&frame->from_ip) && frame->mac != NULL
 	                   : net_ip_multicast(&frame->to_ip) && solicited;
