@@ -219,6 +219,20 @@ def chosen(rank, world, comm):
     assert worst == 0.0, worst
 
 
+@joined
+def by_way(rank, world, comm):
+    """Averages are looked at, and dense buckets try the reference's ring."""
+    state = None
+
+    def attach(ddp):
+        nonlocal state
+        state = winnow.torch.attach(ddp, comm, way="auto")
+        return state
+
+    train_twice(rank, "dense", reference_group(), attach, steps=max(STEPS, 20))
+    assert min(state.ring.seconds) > 0 and state._seen.looks > 4, (state.ring.seconds, state._seen.looks)
+
+
 def as_a_gpu():
     """Where there is none, an emulated one: see tests/python/emulated_gpu.py."""
     if ON_GPU:
@@ -332,6 +346,9 @@ class OnGpu(harness.TeamCase):
 
     def test_chosen(self):
         self.team.run(chosen, harness.fresh_job())
+
+    def test_way(self):
+        self.team.run(by_way, harness.fresh_job())
 
     def test_through_a_group(self):
         self.team.run(through_a_group, harness.fresh_job())

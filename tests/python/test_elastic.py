@@ -75,7 +75,12 @@ if gpu:  # its memory is the CPU's, but what is known to be a copy
         copies.extend(tensor.clone() for tensor in tensors)
         return copies[-len(tensors):]
     _cuda.to_host, _cuda.to_device = to_host, lambda tensors, device: [tensor.clone() for tensor in tensors]
-    _cuda.device_of = lambda tensor: None if any(tensor is one or tensor._base is one for one in copies) else "gpu0"
+    _cuda.device_of = lambda tensor: None if any(tensor is one or getattr(tensor, "_base", None) is one for one in copies) else "gpu0"
+    original = winnow.Comm.allreduce_async
+    def allreduce_async(comm, data, *more, segments=None, **options):
+        assert all(len(one) == 3 for one in segments or ()) or _cuda.device_of(data) is None, "tiles in a GPU's memory"
+        return original(comm, data, *more, **({"segments": segments} if segments else {}), **options)
+    winnow.Comm.allreduce_async = allreduce_async
 class Late(module.Elastic):
     def _arrived(self):
         if name != 1 or self.step != 4 or self.comm.world != 3:
@@ -184,10 +189,11 @@ class Elastic(unittest.TestCase):
                     self.assertTrue(all(one["memory"] > 100 for one in self.train(compress, gpu=gpu)))
 
     def test_way(self):
-        said = self.train("", "auto")
-        self.assertEqual(said[0]["ways"], {"a": "columns", "b": "blocks"})
-        self.assertEqual(said[1]["ways"], said[0]["ways"])
-        self.assertEqual(said[4]["ways"], said[0]["ways"])
+        for gpu in ("", "gpu"):
+            with self.subTest(gpu=gpu):
+                said = self.train("", "auto", gpu)
+                for name in (0, 1, 4):
+                    self.assertEqual(said[name]["ways"], {"a": "columns", "b": "blocks"})
 
     def test_settings_differ(self):
         """Whoever comes later than the others, or has another rank than 0, is told."""

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """way="auto" and the ring of DDP's own process group: when it is tried, when it is taken, and that all ranks do the same."""
 
+import contextlib
 import itertools
 import os
 import signal
+import time
 import types
 import unittest
 from unittest import mock
@@ -15,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _ring
+from winnow import _cuda, _ring
 
 LAST = _ring._FIRST + 2 * _ring._TURNS  # the step of the comparison; its result counts from the next one on
 WIDTH = 300
@@ -34,7 +36,7 @@ class Choice(unittest.TestCase):
 
         comm, tags = types.SimpleNamespace(allreduce_async=allreduce), itertools.count(7)
         with mock.patch.object(_ring.dist, "get_world_size", lambda group: world), mock.patch.object(
-            _ring.time, "perf_counter", lambda: now[0]
+            _ring._cuda, "moment", lambda device: now[0]
         ):
             one = _ring.Ring(None)
             for step in range(count):
@@ -42,7 +44,7 @@ class Choice(unittest.TestCase):
                 on = one.takes(0, torch.zeros(1), ())
                 now[0] += ring(step) if on else aggregators(step)
                 if on:
-                    one._ended = now[0]
+                    one._ended.append(now[0])
                 else:
                     one.done(0, types.SimpleNamespace(blocks=1000, blocks_union=int(1000 * share(step))))
                 now[0] += 3  # what follows until the next step is not its exchange
@@ -112,12 +114,35 @@ def begun(rank, world, job, steps, way="auto", before=lambda step, state: None, 
     return grads, found, seconds
 
 
+class Moment:
+    """Of a GPU, which has been there when it was waited for."""
+
+    def __init__(self):
+        self.at, self.waited = time.perf_counter(), False
+
+    def synchronize(self):
+        self.waited = True
+
+    def elapsed_time(self, other):
+        assert other.waited
+        return 1000 * (other.at - self.at)
+
+
+def on_gpus(rank, world, job, steps, group="nccl"):
+    """As begun(), with the CPU's memory as a GPU's, and Gloo as `group`."""
+    gpu = {"device_of": lambda tensor: "gpu0", "moment": lambda device: Moment(), "mark": lambda device: None}
+    gpu |= {"future": lambda device: torch.futures.Future(), "side": lambda *_: contextlib.nullcontext()}
+    with mock.patch.multiple(_cuda, **gpu), mock.patch.object(_ring.dist, "get_backend", lambda _: group):
+        return begun(rank, world, job, steps)
+
+
 def compared(rank, world, job, ring):
     """As if ranks had measured this: of each, the ring's seconds, where the aggregators' are 1."""
 
     def before(step, state):
         if step == LAST:
-            state.ring._took, state.ring._ended = ([1.0], [ring[rank]]), state.ring._begun + 100
+            state.ring._took = [(0.0, [1.0])], [(0.0, [ring[rank]])]
+            state.ring._ended = [state.ring._begun + 100]
 
     return begun(rank, world, job, LAST + 3, before=before)
 
@@ -169,6 +194,19 @@ class Hook(harness.TeamCase):
         for step, (sent, way) in enumerate(ours):
             self.assertEqual(step in Choice.turns, way == "ring") if step < LAST else None
             self.assertTrue(sent < 20_000 if way == "ring" else sent > 4 * 2 * WIDTH * WIDTH, (step, sent, way))
+
+    def test_turns_on_gpus(self):
+        """As on the CPU, around NCCL's ring and no other's; times are those of the GPU."""
+        plain = self.team.run(begun, harness.fresh_job(), LAST + 3, None)
+        (grads, found, seconds), (_, _, others) = self.team.run(on_gpus, harness.fresh_job(), LAST + 3)
+        self.assertEqual(seconds, others)
+        self.assertTrue(all(0 < each < 1 for each in seconds), seconds)
+        self.assertEqual([step for step, (_, way) in enumerate(found) if way == "ring" and step < LAST], Choice.turns)
+        for step, (ring, plainly) in enumerate(zip(grads, plain[0][0])):
+            self.assertTrue(all(map(torch.equal, ring, plainly)), step)
+        for _, found, seconds in self.team.run(on_gpus, harness.fresh_job(), LAST + 1, "gloo"):
+            self.assertIsNone(seconds)
+            self.assertNotIn("ring", [way for _, way in found])
 
     def test_ranks_that_measure_differently(self):
         for ring, way in (((0.5, 2.0), "blocks"), ((0.5, 0.8), "ring")):

@@ -183,6 +183,35 @@ class Staged(unittest.TestCase):
             if kind.momentum == 0:
                 self.assertTrue(all(kept.any() for kept in theirs["memory"].values()))
 
+    def test_ways(self):
+        """Averages of a GPU are looked at, too. A bucket with tiles crosses the bus, which has to be worth it."""
+        models = [torch.nn.Linear(1024, 32) for _ in range(WORLD)]
+        with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+            others = [winnow.torch.HookState(comm, way="auto") for comm in self.comms]
+        states = [winnow.torch.HookState(comm, way="auto") for comm in self.comms]
+        for state in (*others, *states):
+            self.addCleanup(state.close)
+        for step, share in enumerate((0.1, 0.1, 0.1, 0.8, 0.8), 1):
+            there = torch.arange(1024).remainder(10) < 10 * share
+            gradients = [torch.cat([(torch.randn(32, 1024) * there).flatten(), torch.ones(32)]) for _ in models]
+            with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+                wanted = [each.clone() for each in self.reduced(others, models, gradients)]
+            before = [state.stats() for state in states]
+            for mine, result, other, reference, was, model in zip(
+                states, self.reduced(states, models, gradients), others, wanted, before, models
+            ):
+                self.assertTrue(torch.equal(result, reference), step)
+                now, size = mine.stats(), 4 * (32 * 1024 + 32) if step in (2, 3, 4) else 0
+                self.assertEqual(now.staged_out_bytes - was.staged_out_bytes, size)
+                self.assertEqual(now.staged_in_bytes - was.staged_in_bytes, size)
+                with mock.patch.object(_cuda, "device_of", lambda tensor: None):
+                    way, costs = other.ways(model)["weight"], other.costs(model)["weight"]
+                self.assertEqual(way, "columns")
+                self.assertEqual(mine.ways(model)["weight"], "columns" if step < 4 else "blocks")
+                dear = {"columns": 32 * 1024, "elements": 32 * 1024, "blocks": 0, "rows": 0}
+                looked = {name: each + dear[name] for name, each in costs.items()}
+                self.assertEqual(mine.costs(model)["weight"], looked)
+
     def reduced(self, states, models, gradients):
         futures = []
         for state, model, gradient in zip(states, models, gradients):

@@ -219,12 +219,14 @@ class Elastic:
     def _begin(self, buffer, parameters):
         for parameter, values in parts_of(buffer, parameters):
             self._compress(parameter, values)
-        home = Home(buffer, self.compress is not None)
+        parts = parts_of(buffer, parameters)
+        segments = [_way.segments([parameter], values, self.compress, self._seen) for parameter, values in parts]
+        home = Home(buffer, self.compress is not None or any(map(_way.leaves, segments)))
         home.leave()
         self._homes.append(home)
-        for parameter, values in parts_of(home.there, parameters):
+        for (parameter, values), cut in zip(parts_of(home.there, parameters), segments):
             part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
-            part.start(self.comm, _way.segments([parameter], values, self.compress, self._seen), self._options)
+            part.start(self.comm, cut, self._options)
             self._parts.append(part)
 
     def _compress(self, parameter, values):
@@ -257,7 +259,7 @@ class Elastic:
         self._averages = {number: average for number, average in averages.items() if average is not None}
         for part in parts:
             part.settle()
-            if self._seen is not None and not part.values.is_cuda:
+            if self._seen is not None:
                 self._seen.look(part.parameter, part.values)
         for home in self._homes:
             home.come_back()

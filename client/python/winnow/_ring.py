@@ -6,10 +6,11 @@ they took is compared: of each way the best step of the slowest rank. The ranks'
 step's gradients, and are looked at a step later, so that all ranks choose the same and none waits for it.
 """
 
-import time
-
 import torch
 import torch.distributed as dist
+
+from . import _cuda
+from ._comm import Comm
 
 _FIRST = 4  # steps until buckets are as they will be, and links have been used
 _TURNS = 4  # steps of each way
@@ -21,36 +22,36 @@ _TIMES_UNION = 2
 
 
 class Ring:
-    """Of one model, whose ranks are those of `group`."""
+    """Of one model on one device (None: the CPU), whose ranks are those of `group`."""
 
-    def __init__(self, group):
-        self._group, self._world = group, dist.get_world_size(group)
+    def __init__(self, group, device=None):
+        self._group, self._world, self._device = group, dist.get_world_size(group), device
         self._step = -1
         self._on = False  # this step's dense buckets go around it
         self._dense = set()  # numbers of buckets of which nearly all is there, on any worker
         self._parameters = {}  # of each bucket
-        self._begun = self._ended = 0.0
-        self._took = ([], [])  # seconds: aggregators, ring
+        self._begun, self._ended = None, []  # moments: of the step's first bucket, of each that is back
+        self._took = ([], [])  # such steps: aggregators, ring
         self._asked = None  # the operation that compares
         self.seconds = None
         """What a step's exchange took at its best: through the aggregators, around the ring; None: not compared yet."""
 
     def begin(self, comm, tags):
-        """A step's first bucket is there. Of the step before, all have completed."""
+        """A step's first bucket is there. Of the step before, all have completed, but perhaps on the GPU."""
         turn = self._step % _EACH - _FIRST
         if 0 <= turn < 2 * _TURNS and self._dense:
-            self._took[turn % 2].append(self._ended - self._begun)
+            self._took[turn % 2].append((self._begun, self._ended))
         self._step += 1
         turn = self._step % _EACH - _FIRST
         if turn == 2 * _TURNS and all(self._took):
-            best = torch.tensor([min(took) for took in self._took], dtype=torch.float64)
+            best = [min(_cuda.seconds(*step) for step in took) for took in self._took]
             self._took = ([], [])
-            self._asked = comm.allreduce_async(best, op="max", tag=next(tags))
+            self._asked = comm.allreduce_async(torch.tensor(best, dtype=torch.float64), op="max", tag=next(tags))
         elif self._asked is not None:
             self.seconds, self._asked = tuple(self._asked.wait().tolist()), None
         chosen = self.seconds is not None and self.seconds[1] < _BETTER * self.seconds[0]
         self._on = turn % 2 == 1 if 0 <= turn < 2 * _TURNS else chosen
-        self._begun = time.perf_counter()
+        self._begun, self._ended = _cuda.moment(self._device), []
 
     def takes(self, number, tensor, parameters):
         self._parameters[number] = {id(parameter) for parameter in parameters}
@@ -61,8 +62,8 @@ class Ring:
         return self._on and any(id(parameter) in self._parameters.get(number, ()) for number in self._dense)
 
     def done(self, number, stats):
-        """A bucket is back from the aggregators."""
-        self._ended = time.perf_counter()
+        """A bucket is back from the aggregators, in the current stream."""
+        self._ended.append(_cuda.moment(self._device))
         ring = 2 * (self._world - 1) / self._world
         dense = ring * stats.blocks <= _TIMES_UNION * stats.blocks_union
         (self._dense.add if dense else self._dense.discard)(number)
@@ -76,15 +77,15 @@ class Ring:
             except Exception as error:
                 failed(error)
                 raise
-            self._ended = time.perf_counter()
+            self._ended.append(_cuda.moment(self._device))
             return result
 
         return dist.all_reduce(tensor, group=self._group, async_op=True).get_future().then(end)
 
 
 def ring_of(group, parameters, comm, wire):
-    """None: gradients cannot go around one, or are to be rounded, which it does not do."""
-    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
-    if on_cpu and "gloo" in dist.get_backend(group) and comm.world > 1 and not comm.rounds(wire):
-        return Ring(group)
-    return None
+    """None: gradients cannot go around one, are added up in nodes first, or are to be rounded, which it does not do."""
+    devices = {_cuda.device_of(parameter) for parameter in parameters}
+    backend = "gloo" if devices == {None} else "nccl"
+    one = len(devices) == 1 and backend in dist.get_backend(group) and isinstance(comm, Comm)
+    return Ring(group, *devices) if one and comm.world > 1 and not comm.rounds(wire) else None

@@ -9,6 +9,8 @@ import math
 
 import torch
 
+from . import _cuda
+
 BLOCKS, ROWS, COLUMNS, ELEMENTS = "blocks", "rows", "columns", "elements"
 
 # By its shape a parameter is a table of rows, to which blocks are aligned, from so many bytes on, and if it is so many
@@ -19,6 +21,7 @@ TABLE_RATIO = 8
 _BLOCK = 256  # elements, the library's default
 _TILE_BYTES = 512  # of a column, or of a part of one
 _BLOCK_COSTS = 8  # bytes: what the CPUs spend on a block, on a link of 10 Gbit/s
+_AWAY_COSTS = 1  # byte, as above: for an element of a GPU to cross the bus twice and be looked at by the CPU
 _BETTER = 0.8  # of what it costs now: then another way is worth it
 _LOOK_EACH = 64  # steps; before the first of them 1, 2, 4, 8 ..
 
@@ -64,6 +67,11 @@ def segments(parameters, buffer, compress=None, seen=None):
 def _chosen(count, block, offset):
     """Rows below 64 bytes would share a block, and tiles do not; but those are of whole matrices only."""
     return (offset, count, block) + ((1, block) if count % block == 0 else ())
+
+
+def leaves(segments):
+    """Whether a GPU's buffer travels from the host's memory: tiles are cut there."""
+    return any(len(one) > 3 for one in segments or ())
 
 
 def seen_of(way, block):
@@ -118,6 +126,9 @@ class Seen:
             return
         now, home = self.way(parameter, average.element_size()), by_shape(parameter, average.element_size())
         costs = bytes_of(average.view(parameter.shape), self._block)
+        if _cuda.device_of(average) is not None:
+            for way in (COLUMNS, ELEMENTS):
+                costs[way] += _AWAY_COSTS * parameter.numel()
         self._costs[id(parameter)], self._by_shape[id(parameter)] = costs, home
         self.looks += 1
         best = min(costs, key=costs.get)
@@ -134,12 +145,14 @@ def bytes_of(matrix, block=_BLOCK):
     size = matrix.element_size()
     high = min(rows, _TILE_BYTES // size)
     wide = _of_row(columns, size, block)
-    return {
-        BLOCKS: _cost(_any(there.flatten(), block), block * size),
-        ROWS: _cost(_any(there.flatten(), wide), wide * size),
-        COLUMNS: _cost(_any_down(there, high).flatten(), high * size),
-        ELEMENTS: _cost(there.flatten(), size),
+    ways = {
+        BLOCKS: (_any(there.flatten(), block), block * size),
+        ROWS: (_any(there.flatten(), wide), wide * size),
+        COLUMNS: (_any_down(there, high), high * size),
+        ELEMENTS: (there, size),
     }
+    counts = torch.stack([blocks.sum() for blocks, _ in ways.values()]).tolist()  # a GPU is waited for once
+    return {way: _cost(count, blocks.numel(), each) for count, (way, (blocks, each)) in zip(counts, ways.items())}
 
 
 def _of_row(columns, size, block):
@@ -161,9 +174,8 @@ def _any_down(flags, height):
     return torch.nn.functional.pad(flags, (0, 0, 0, -rows % height)).view(-1, height, columns).any(1)
 
 
-def _cost(blocks, block_bytes):
+def _cost(there, count, block_bytes):
     """Of the blocks that are there, and of saying which they are, at the entropy of chance."""
-    count, there = len(blocks), int(blocks.sum())
     share = there / count
     bits = -count * sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
     return there * (block_bytes + _BLOCK_COSTS) + bits / 8

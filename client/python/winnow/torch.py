@@ -69,10 +69,10 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
     sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks, and not with nodes.
-    way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
-    have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets
-    also try the ring of ddp's process group, if that is Gloo, and take it where it is faster. None: by its shape.
-    The same on all ranks.
+    way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
+    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets also try the ring of
+    ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it where it is faster. With nodes, and with None,
+    by its shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
     process, `comm` any number; None: that of the environment. Without nodes, check_nan and the ring. See docs/RECIPES.md.
     """
@@ -282,7 +282,7 @@ class HookState:
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
         of_sums = compressed and self.compress.of_sums
-        staged = of_sums or device is not None and (tensor.is_sparse or compressed)
+        staged = of_sums or device is not None and (tensor.is_sparse or compressed or _way.leaves(segments))
         failed = self._failed
         if of_sums:
             start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
@@ -313,12 +313,12 @@ class HookState:
             stats = cost(request)
             self._totals.end(tensor, stats, lane)
             self._note(tensor, stats, lane, begun)
-            if self.ring is not None and number is not None:
-                self.ring.done(number, stats)
             if not self.node:
                 self._names.note(self.comm, options["tag"], parameters)
             result = finish(request)
-            if self._seen is not None and device is None and not tensor.is_sparse:
+            if self.ring is not None and number is not None:
+                self.ring.done(number, stats)
+            if self._seen is not None and not self.node and not tensor.is_sparse:
                 self._look(result, parameters)
             return result
 
@@ -336,7 +336,7 @@ class HookState:
         def start(options):
             nonlocal home
             chose = self._chose(parameters)
-            home, begin = self._leaving(tensor, segments, parameters, chose)
+            home, begin = self._leaving(tensor, segments, parameters)
 
             def go():
                 nonlocal lost
@@ -361,7 +361,7 @@ class HookState:
 
         def start(options):
             nonlocal home
-            home, begin = self._leaving(tensor, segments, parameters, self._chose(parameters))
+            home, begin = self._leaving(tensor, segments, parameters)
             tag = next(self._tags)
 
             def first():
@@ -403,11 +403,12 @@ class HookState:
 
         return start, finish, cost, failed
 
-    def _leaving(self, tensor, segments, parameters, chose):
+    def _leaving(self, tensor, segments, parameters):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
-        host's memory; while nothing is, in the GPU's blocks."""
-        home = Home(tensor, chose)
-        if home.leaves:
+        host's memory, as tiles do; while nothing is, in the GPU's blocks."""
+        chose = self._chose(parameters)
+        home = Home(tensor, chose or _way.leaves(segments))
+        if home.leaves and chose:
             segments = _way.segments(parameters, tensor, self.compress, self._seen)
         block = self.block or 0
         return home, lambda options: self.comm.allreduce_async(home.there, block=block, segments=segments, **options)
