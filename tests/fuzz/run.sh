@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # run.sh SECONDS BUILD [TARGET..] - build the fuzzers in BUILD, let each have so many seconds of a CPU
 #
-# Each begins with seeds that seeds.c writes and with tests/fuzz/corpus/TARGET, the inputs that once
-# failed, and prints how many inputs it has tried and how many edges of the code they reach. With 0
-# seconds only these inputs are tried. Ends with 1 when one fails, and with the command that replays it.
+# Each begins with seeds that seeds.c writes and with inputs that once failed, those of tests/fuzz/corpus/TARGET and
+# those of earlier runs in BUILD/failed/TARGET: what was found by chance fails until it is mended. It prints how many
+# inputs it has tried and how many edges of the code they reach. With 0 seconds only these inputs are tried. Ends with 1
+# when one fails, and with the command that replays it.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 seconds=$1 build=$2
@@ -38,17 +39,17 @@ spend() { # seconds command..
 
 status=0
 for target in "$@"; do
-	program=$build/tests/fuzz/fuzz_$target log=$build/$target.log seeds=$build/corpus/$target
+	program=$build/tests/fuzz/fuzz_$target log=$build/$target.log seeds=$build/corpus/$target failed=$build/failed/$target
 	exec 9>"$build/$target.lock" # another run.sh may be at this target, with the same seeds and log
 	flock 9
 	options=(-seed=1 -timeout=30 -rss_limit_mb=2048 -max_len=4096 -len_control=20 -print_final_stats=1
-		-artifact_prefix="$build/$target-" -close_fd_mask=1)
+		-artifact_prefix="$failed/" -close_fd_mask=1)
 	[ "$seconds" != 0 ] || options+=(-runs=0)
 	[ ! -f "tests/fuzz/$target.dict" ] || options+=(-dict="tests/fuzz/$target.dict")
-	folders=("$seeds")
+	folders=("$seeds" "$failed")
 	[ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
 	rm -rf "$seeds"
-	mkdir -p "$seeds"
+	mkdir -p "$seeds" "$failed"
 	"$build/tests/fuzz/seeds" "$target" "$seeds" || exit 1
 	if spend "$seconds" "$program" "${options[@]}" "${folders[@]}" >"$log" 2>&1; then
 		printf '%-8s %9s inputs, %5s edges, %s MB\n' "$target" "$(field number_of_executed_units)" \
