@@ -19,6 +19,7 @@
 set -uo pipefail
 set -m # every background job is a process group, so that it can be stopped with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+free_ports=$PWD/tests/python/ports.py
 BUILD=${BUILD:-build}
 HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
@@ -84,7 +85,7 @@ scaled() {
 }
 
 free_port() {
-	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+	python3 "$free_ports"
 }
 
 wait_port() { # host port

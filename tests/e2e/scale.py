@@ -8,7 +8,6 @@ rollout restart of the aggregators, and of the workers; scale 0.
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,9 @@ import urllib.request
 
 import yaml
 
+sys.path.insert(0, "tests/python")
+from ports import free_port  # noqa: E402
+
 HERE = pathlib.Path("docker/kubernetes")
 LIMIT_S = 100
 REPORT = re.compile(r"step (\d+): loss \S+, parameters add up to (\S+), (\d+) of (\d+)")
@@ -26,16 +28,6 @@ REPORT = re.compile(r"step (\d+): loss \S+, parameters add up to (\S+), (\d+) of
 def load(name, kind):
     (found,) = [one for one in yaml.safe_load_all((HERE / name).read_text()) if one["kind"] == kind]
     return found["spec"]["template"]["spec"], found["spec"]["replicas"]
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def until(holds, what):
@@ -84,7 +76,8 @@ class Cluster:
         (folder / "keys").chmod(0o400)
         self.aggregator, count = load("winnow.yaml", "StatefulSet")
         self.worker, self.replicas = load("worker-deployment.yaml", "Deployment")
-        self.winnowd, self.ports, self.metrics = winnowd, free_ports(count), free_ports(count)
+        self.winnowd = winnowd
+        self.ports, self.metrics = ([free_port() for _ in range(count)] for _ in range(2))
         dockerfile = pathlib.Path("docker/worker.Dockerfile").read_text()
         self.entry = yaml.safe_load(re.search(r"^ENTRYPOINT (.*)$", dockerfile, re.M)[1])
         subprocess.run([sys.executable, "docker/train.py", "--prepare", "--data", folder / "corpus.npz"], env=self.environment(), check=True)

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ os.environ.setdefault("WINNOW_LIBRARY", str(BUILD / "libwinnow.so"))
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import winnow  # noqa: E402
+from ports import free_port  # noqa: E402
 
 _job_numbers = itertools.count()
 
@@ -86,12 +86,6 @@ def outcomes(count, function):
     for thread in threads:
         thread.join()
     return results
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Aggregator:
