@@ -235,6 +235,14 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 	return b;
 }
 
+/* Of 6 connections and 3 jobs. */
+static inline struct bench *usual_open(void)
+{
+	struct jobs_config config = config_usual();
+
+	return bench_open(&config);
+}
+
 /* Whatever a test left behind, nothing of it stays. */
 static inline void bench_close(struct bench *b)
 {
@@ -383,6 +391,25 @@ static inline void job_running(struct bench *b, uint32_t first, const char *job,
 		say_kind(b, first + rank, CONTROL_READY);
 	for (uint32_t rank = 0; rank < world; rank++)
 		expect_line(b, first + rank, CONTROL_START);
+}
+
+/* The job of three is over: the others are told of rank 1, nothing is left. */
+static inline void expect_lost(struct bench *b, const char *code, const char *word)
+{
+	for (uint32_t i = 0; i < 3; i += 2) {
+		const struct control_message *m = expect_end(b, i, code, 1);
+
+		assert_non_null(strstr(m->text, "rank 1"));
+		assert_non_null(strstr(m->text, "host1"));
+		assert_non_null(strstr(m->text, word));
+	}
+	assert_true(b->workers[1].closed);
+	assert_int_equal(b->attached_count, 0);
+	assert_int_equal(totals_of(b).jobs, 0);
+	assert_int_equal(totals_of(b).peers, 0);
+	assert_int_equal(totals_of(b).bytes, 0);
+	assert_int_equal(totals_of(b).jobs_failed, 1);
+	bench_close(b);
 }
 
 #endif /* TESTS_UNIT_TEST_JOBS_H */

@@ -9,13 +9,6 @@
 #define OTHER 0x0a0000fe
 #define OUR_DSCP 8
 
-static struct bench *usual_open(void)
-{
-	struct jobs_config config = config_usual(); /* 6 connections, 3 jobs */
-
-	return bench_open(&config);
-}
-
 static void connect_idle(struct bench *b, uint32_t i, uint32_t ip)
 {
 	assert_true(connect_from(b, i, ip));

@@ -27,7 +27,7 @@ static void expect_waiting(struct bench *b, uint32_t i, uint32_t count)
 static void test_admit(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	knock(b, 5, "job");
@@ -68,7 +68,7 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 {
 	struct control_message back = join_of("job", one, 0);
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	connect_worker(b, 4);
 	say(b, 4, &back);
@@ -91,7 +91,7 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 /* A newcomer may found the job while no membership of it is here, not even one that ends. */
 static void test_first(void **state)
 {
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	join(b, 0, "job/first.1", 0, 1);
@@ -117,7 +117,7 @@ static void test_first(void **state)
 /* On an aggregator that has been restarted either the members continue, or the founder. */
 static void test_founded_anew(void **state)
 {
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	join(b, 0, "job/first.1", 0, 1);
@@ -149,7 +149,7 @@ static void test_door(void **state)
 	char name[CONTROL_NAME_BYTES] = "";
 	struct jobs_worker worker;
 	struct jobs_view view;
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 	struct control_message wrong = join_of("job/2", 0, 0),
 			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
 

@@ -39,7 +39,7 @@ static void shrink(struct bench *b, const char *job, char name[CONTROL_NAME_BYTE
 static void test_shrink(void **state)
 {
 	char name[CONTROL_NAME_BYTES], before[CONTROL_NAME_BYTES];
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	shrink(b, "job", before);
@@ -52,7 +52,7 @@ static void test_shrink(void **state)
 static void test_roll(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 	struct control_message lost = {.kind = CONTROL_ABORT, .code = "lost", .text = "rank 1"};
 
 	(void)state;
@@ -87,7 +87,7 @@ static void test_patience(void **state)
 
 	(void)state;
 	for (uint32_t wants = 0; wants < 2; wants++) {
-		struct bench *b = usual_open();
+		struct bench *b = members_open();
 
 		job_running(b, 0, "job", 3);
 		jobs_gone(b->jobs, b->workers[1].peer, "reset");
@@ -110,7 +110,7 @@ static void test_patience(void **state)
 static void test_gives_up(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 	struct control_message abort = {
 		.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
 
@@ -134,7 +134,7 @@ static void test_gives_up(void **state)
 static void test_no_successor(void **state)
 {
 	static const char *const codes[] = {"aborted", "stalled", "moved"};
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
@@ -181,7 +181,7 @@ static void test_majority(void **state)
 		char name[CONTROL_NAME_BYTES] = "";
 		struct control_message gone = {
 			.kind = CONTROL_ABORT, .code = "gone", .text = "it is gone"};
-		struct bench *b = usual_open();
+		struct bench *b = members_open();
 		uint32_t last = 0, count = 0;
 
 		members = cases[c].of;
@@ -218,7 +218,7 @@ static void test_majority(void **state)
 static void test_dies_meanwhile(void **state)
 {
 	char name[CONTROL_NAME_BYTES], next[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	shrink(b, "job", name);
@@ -250,7 +250,7 @@ static void test_one_successor(void **state)
 	static const char other[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 	uint64_t token;
 
 	(void)state;
@@ -299,7 +299,7 @@ static void test_restarted(void **state)
 {
 	static const char next[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	job_running(b, 0, again, 2);
@@ -336,7 +336,7 @@ static void stay_agreed(struct bench *b, uint32_t i, uint64_t agreed, bool fewer
 static void test_drains(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	job_running(b, 0, "job", 2);
@@ -379,7 +379,7 @@ static void test_agreed(void **state)
 	(void)state;
 	for (uint32_t way = 0; way < 4; way++) {
 		char name[CONTROL_NAME_BYTES] = "";
-		struct bench *b = usual_open();
+		struct bench *b = members_open();
 
 		job_running(b, 0, "job", 3);
 		stay_agreed(b, 0, 5, way == 1);

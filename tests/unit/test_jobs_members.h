@@ -5,12 +5,10 @@
 
 #include "tests/unit/test_jobs.h"
 
-static inline struct bench *usual_open(void)
+static inline struct bench *members_open(void)
 {
-	struct jobs_config config = config_usual();
-
 	join_features = CONTROL_FEATURES;
-	return bench_open(&config);
+	return usual_open();
 }
 
 static inline void tick(struct bench *b, uint64_t us)

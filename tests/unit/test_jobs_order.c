@@ -27,7 +27,7 @@ static void expect_paused(struct bench *b, uint32_t count, bool paused)
 static void test_pause(void **state)
 {
 	struct channel_stall stall = {.missing = 1, .rank = 1, .waited_us = 100000000};
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 	struct jobs_view view;
 
 	(void)state;
@@ -71,7 +71,7 @@ static void test_pause(void **state)
 /* A pause does not outlive its job for ever, and is no other job's. */
 static void test_pause_ends(void **state)
 {
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	job_running(b, 0, "job", 1);
@@ -99,7 +99,7 @@ static void test_pause_ends(void **state)
 static void test_expel(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
-	struct bench *b = usual_open();
+	struct bench *b = members_open();
 
 	(void)state;
 	job_running(b, 0, "job", 3);

@@ -3,13 +3,6 @@
 
 #include "tests/unit/test_jobs.h"
 
-static struct bench *usual_open(void)
-{
-	struct jobs_config config = config_usual();
-
-	return bench_open(&config);
-}
-
 /* A path that is shut ends the job at once where it stays so, and else after the silence time. */
 static void test_trouble(void **state)
 {

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_channel_lacks.c - what workers lack and ask for again, and what of it they get */
+
+#include "tests/unit/test_channel_slot.h"
+
+/* By sequence: sent to all before the latest that the worker has seen, or not. */
+static void test_lacks_sequence(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 3; frame++)
+		for (uint16_t rank = 0; rank < 2; rank++)
+			push_value(b, rank, frame, 1);
+	send_lacks(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
+	send_lacks(b, 1, 0, 7, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	for (uint32_t frame = 0; frame < 3; frame++)
+		expect_result(b, WIRE_EVERYONE, frame, 2);
+	expect_nothing(b);
+	send_lacks(b, 1, 0, 7, 0);
+	expect_nothing(b);
+	send_lacks(b, 1, 0, 7, 2);
+	expect_result(b, 1, 0, 2);
+	expect_result(b, 1, 1, 2);
+	expect_nothing(b);
+	send_lacks(b, 1, 1, 3, 0x8004); /* far behind, by serial numbers */
+	expect_nothing(b);
+	send_lacks(b, 1, 0, 4, 3);
+	expect_result(b, 1, 2, 2);
+	expect_nothing(b);
+	/* What all have is not sent again; what has not been sent is on its way in its slot, too. */
+	send_ack_all(b, 1);
+	send_lacks(b, 1, 0, 1, 3);
+	expect_nothing(b);
+	push_value(b, 0, 16, 3);
+	push_value(b, 1, 16, 4);
+	send_lacks(b, 1, 16, 1, 3);
+	expect_result(b, WIRE_EVERYONE, 16, 7);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* What all have acknowledged is over, even while it still lies in its slot. */
+static void test_lacks_before_base(void **state)
+{
+	struct bench *b = dense_open(1, 64, 0);
+
+	(void)state;
+	push_value(b, 0, 0, 1);
+	expect_result(b, WIRE_EVERYONE, 0, 1);
+	send_lacks(b, 0, 0, 1, 1);
+	expect_result(b, 0, 0, 1);
+	send_ack(b, 0, 1);
+	send_lacks(b, 0, 0, 1, 1);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* 70,000 results: sequences pass 65,535 and go on from 0. */
+static void test_sequence_wraps(void **state)
+{
+	struct bench *b = bench_open(1, 16, UINT32_MAX - 1000);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint32_t frame = UINT32_MAX - 1000;
+
+	(void)state;
+	for (uint32_t round = 1; round <= 70000 / FRAMES; round++) {
+		a.generation = round;
+		announce_all(b, &a);
+		expect_plan(b, WIRE_EVERYONE, frame);
+		for (uint32_t i = 0; i < FRAMES; i++, frame++) {
+			push_value(b, 0, frame, 1);
+			expect_result(b, WIRE_EVERYONE, frame, 1);
+			if (round > 1 && b->sequence == 1) { /* sent just after the wrap */
+				send_lacks(b, 0, frame - 1, 3, 0);
+				expect_result(b, 0, frame - 1, 1);
+				expect_nothing(b);
+				send_lacks(b, 0, frame - 1, 3, 0xffff);
+				expect_nothing(b);
+			}
+			if (i != FRAMES - 1 && b->sequence > 1)
+				send_ack(b, 0, frame);
+			pull_all(b);
+		}
+		send_ack(b, 0, frame);
+		pull_all(b);
+	}
+	assert_int_equal(b->sequence, (uint16_t)70000);
+	assert_int_equal(channel_stats(b->channel)->results, 70000);
+	assert_int_equal(channel_stats(b->channel)->passed_through, 70000);
+	expect_drop(b, WIRE_DROP_NONE);
+	bench_close(b);
+}
+
+/* STATUSes that list all 16 frames, `count` of them: how many RESULTs they draw. */
+static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
+{
+	uint32_t drawn = 0;
+
+	while (count-- > 0) {
+		send_lacks(b, rank, 0, 0xffff, b->sequence);
+		while (bench_pull(b)) {
+			assert_true(b->got.kind == WIRE_RESULT && b->dest == rank);
+			drawn++;
+		}
+	}
+	return drawn;
+}
+
+/*
+ * What is asked for again is sent again, but to each worker no more than a window a round; and as long
+ * as its ack stands still, rounds grow, from 2 ms to 400.
+ */
+static void test_lacks_flood(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	uint32_t length_us = 2000;
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 16; frame++)
+		for (uint16_t rank = 0; rank < 2; rank++)
+			push_value(b, rank, frame, 1);
+	pull_all(b);
+	assert_int_equal(flood(b, 0, 8000), 16);
+	assert_int_equal(flood(b, 1, 1), 16); /* each for itself */
+	for (uint32_t round = 0; round < 12; round++) {
+		b->now_us += length_us - 1;
+		assert_int_equal(flood(b, 0, 100), 0);
+		b->now_us++;
+		assert_int_equal(flood(b, 0, 100), 16);
+		length_us = length_us < 200000 ? 2 * length_us : 400000;
+	}
+	/* Ones that it acknowledges were not in vain. */
+	send_ack(b, 0, 3);
+	b->now_us += 400000;
+	assert_int_equal(flood(b, 0, 100), 16);
+	send_ack(b, 0, 4);
+	b->now_us += 2000;
+	assert_int_equal(flood(b, 0, 100), 16);
+	bench_close(b);
+}
+
+/* An announcement that comes again, and a plan that is lacking, draw answers from the same store. */
+static void test_plan_flood(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint32_t drawn = 0;
+
+	(void)state;
+	for (uint16_t rank = 0; rank < 2; rank++)
+		push_value(b, rank, 0, 1);
+	pull_all(b);
+	for (uint32_t i = 0; i < 100; i++) {
+		send_announce(b, 0, &a, NULL, 0);
+		send_lacks_plan(b, 0, 0);
+		push_value(b, 0, 0, 1); /* draws nothing */
+		while (bench_pull(b)) {
+			assert_true(b->dest == 0);
+			drawn++;
+		}
+	}
+	assert_int_equal(drawn, 16);
+	bench_close(b);
+}
+
+/* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
+static void test_wants(void **state)
+{
+	struct bench *b = dense_open(2, 16, UINT32_MAX - 1);
+	const uint32_t first = UINT32_MAX - 1;
+
+	(void)state;
+	push_value(b, 0, first + 1, 1);
+	push_value(b, 1, first + 2, 1);
+	send_ask(b, 0, 5, first + 4);
+	expect_wants(b, 0, 5, first, 0xd);
+	send_ask(b, 0, 6, first); /* what it has pushed does not become less */
+	expect_wants(b, 0, 6, first, 0xd);
+	send_ask(b, 1, 7, first + 1);
+	expect_wants(b, 1, 7, first, 1);
+	send_ask(b, 1, 8, first + 17); /* only 16 have a slot: that is no news */
+	expect_wants(b, 1, 8, first, 1);
+	send_ask(b, 1, 9, first + 16);
+	expect_wants(b, 1, 9, first, 0xfffb);
+	/* From its ack on. */
+	b->acks[1] = first + 4;
+	send_ask(b, 1, 10, 0);
+	expect_wants(b, 1, 10, first + 4, 0xfff);
+	assert_int_equal(channel_stats(b->channel)->wants, 6);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+static void send_late(struct bench *b, uint16_t rank, uint16_t late)
+{
+	send_status(b, rank, &(struct status){.stamp = 1, .late = late}, 0, 0);
+}
+
+static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame)
+{
+	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
+	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
+	struct packet_out out;
+
+	head.pushed = frame;
+	packet_begin(&out, &head);
+	packet_point(&out, data, sizeof(data));
+	bench_send(b, &out);
+}
+
+/*
+ * Without being asked: each once, when a packet comes what it has called late or more after one that said it was pushed.
+ */
+static void test_wants_unasked(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	send_late(b, 0, 400);
+	send_push_of(b, 0, 0);
+	send_push_of(b, 0, 2); /* 1 is lost, or late */
+	b->now_us += 400;
+	send_push_of(b, 0, 4); /* that it was is known from now on, and that 3 was */
+	b->now_us += 399;
+	send_push_of(b, 0, 5);
+	expect_nothing(b);
+	send_push_of(b, 0, 3); /* was late */
+	b->now_us += 1;
+	send_push_of(b, 1, 0); /* the other worker has nothing to do with it */
+	pull_all(b);
+	send_push_of(b, 0, 6);
+	expect_wants(b, 0, 0, 1, 1);
+	b->now_us += 5000;
+	send_push_of(b, 0, 7);
+	expect_nothing(b);
+	/* No sooner than 300 us, no later than 5 ms, whatever the worker says. */
+	send_late(b, 0, 0);
+	send_push_of(b, 0, 9);
+	b->now_us += 300;
+	send_push_of(b, 0, 10);
+	b->now_us += 299;
+	send_push_of(b, 0, 11);
+	expect_nothing(b);
+	b->now_us += 1;
+	send_push_of(b, 0, 12);
+	expect_wants(b, 0, 0, 8, 1);
+	send_late(b, 0, 65535);
+	b->now_us += 4999;
+	send_push_of(b, 0, 14);
+	expect_nothing(b);
+	b->now_us += 1;
+	send_push_of(b, 0, 15);
+	b->now_us += 5000;
+	send_push_of(b, 0, 15);
+	expect_wants(b, 0, 0, 13, 1);
+	bench_close(b);
+}
+
+/* What fits one STATUS; the rest when it is asked for again. */
+static void test_wants_many(void **state)
+{
+	struct bench *b = bench_open(1, 2048, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	struct status status;
+
+	(void)state;
+	a.count = UINT64_C(1100) * FRAME_BLOCKS * BLOCK_ELEMS;
+	announce_all(b, &a);
+	pull_all(b);
+	send_ask(b, 0, 3, 1000);
+	status = expect_status(b, 0, 3);
+	assert_int_equal(status.word_count, 16);
+	assert_true(status.first == 0 && status.words[0] == UINT64_MAX);
+	bench_close(b);
+}
+
+/* Nonsense about what has been pushed and acknowledged does not make it look for long. */
+static void test_wants_nonsense(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	for (uint32_t i = 0; i < 200; i++) {
+		b->now_us += 5000;
+		send_ask(b, (uint16_t)(i % 2), 1 + i, (uint32_t)random_bits());
+		while (bench_pull(b))
+			assert_int_equal(b->got.kind, WIRE_STATUS_BACK);
+	}
+	bench_close(b);
+}
+
+/* Of a frame's parts and owners: who has no block in it is not asked for one. */
+static void test_want_owners(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, 0);
+	const uint64_t words[2][2] = {{1, 0}, {0, 1}};
+	uint8_t body[20] = {0xff};
+	struct packet packet = {.kind = WIRE_STATUS, .token = b->tokens[0], .body = body};
+
+	(void)state;
+	a.count = 300 * 100;
+	a.block_elems = 300; /* 1200 bytes: three parts */
+	for (uint16_t rank = 0; rank < 2; rank++)
+		send_announce(b, rank, &a, words[rank], 16);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, 6);
+	send_ask(b, 0, 1, 6);
+	expect_wants(b, 0, 1, 0, 7);
+	send_ask(b, 1, 1, 6);
+	expect_wants(b, 1, 1, 3, 7);
+	packet.body_bytes = 20;
+	channel_receive(b->channel, &packet, b->now_us);
+	expect_drop(b, WIRE_DROP_LENGTH);
+	/* Each part has its own length. */
+	send_push(b, 0, 2, zeros, 552);
+	expect_drop(b, WIRE_DROP_LENGTH);
+	send_push(b, 0, 2, zeros, 1200 - 2 * 552);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 2);
+	assert_int_equal(b->got.body_bytes, 1200 - 2 * 552);
+	bench_close(b);
+}
+
+/* An answer says for how long its STATUS has been here, and how many of the worker's came marked. */
+static void test_answer_of_path(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	struct packet packet = {
+		.kind = WIRE_PUSH, .worker = 1, .token = b->tokens[1], .marked = true};
+	struct packet_head head = bench_head(b, 1, WIRE_STATUS, 0);
+	struct packet_out out;
+	struct status status;
+	uint8_t bytes[64];
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		channel_receive(b->channel, &packet, b->now_us);
+	packet_begin(&out, &head);
+	packet_put_status(&out, &(struct status){.stamp = 77, .asks = true});
+	packet_flatten(&out, bytes);
+	assert_int_equal(packet_parse(bytes, out.bytes, false, &packet), WIRE_DROP_NONE);
+	assert_true(packet.came_us == 0 && !packet.marked);
+	packet.came_us = b->now_us - 500;
+	packet.marked = true;
+	channel_receive(b->channel, &packet, b->now_us);
+	packet.came_us = 0; /* then since now */
+	packet.marked = false;
+	channel_receive(b->channel, &packet, b->now_us);
+	b->now_us += 40;
+	status = expect_status(b, 1, 77);
+	assert_int_equal(status.held, 540);
+	assert_int_equal(status.marked, 4);
+	status = expect_status(b, 1, 77);
+	assert_int_equal(status.held, 40);
+	assert_int_equal(status.marked, 4);
+	send_ask(b, 0, 5, 0);
+	assert_int_equal(expect_status(b, 0, 5).marked, 0);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lacks_flood),    cmocka_unit_test(test_plan_flood),
+		cmocka_unit_test(test_lacks_sequence), cmocka_unit_test(test_lacks_before_base),
+		cmocka_unit_test(test_sequence_wraps), cmocka_unit_test(test_wants),
+		cmocka_unit_test(test_wants_unasked),  cmocka_unit_test(test_wants_many),
+		cmocka_unit_test(test_wants_nonsense), cmocka_unit_test(test_want_owners),
+		cmocka_unit_test(test_answer_of_path),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

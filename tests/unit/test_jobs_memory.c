@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_jobs_memory.c - what memory jobs may have, and what of it is theirs */
+
+#include "tests/unit/test_jobs.h"
+
+static void test_job_memory(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct bench *b = bench_open(&config);
+	size_t bytes;
+
+	(void)state;
+	job_probing(b, 0, "first", 2);
+	bytes = totals_of(b).bytes;
+	bench_close(b);
+
+	config.job_bytes_max = bytes - 1;
+	b = bench_open(&config);
+	join(b, 0, "first", 0, 2);
+	join(b, 1, "first", 1, 2);
+	expect_end(b, 0, "memory", 2);
+	expect_end(b, 1, "memory", 2);
+	assert_int_equal(totals_of(b).bytes, 0);
+	assert_int_equal(totals_of(b).jobs_failed, 1);
+	bench_close(b);
+
+	config.job_bytes_max = bytes;
+	config.bytes_max = 2 * bytes - 1;
+	b = bench_open(&config);
+	job_running(b, 0, "first", 2);
+	join(b, 2, "second", 0, 2);
+	join(b, 3, "second", 1, 2);
+	expect_end(b, 2, "memory", 2);
+	expect_end(b, 3, "memory", 2);
+	expect_silence(b, 0);
+	assert_int_equal(totals_of(b).bytes, bytes);
+	/* There is room again when the first has ended. */
+	say_kind(b, 0, CONTROL_LEAVE);
+	say_kind(b, 1, CONTROL_LEAVE);
+	assert_int_equal(totals_of(b).bytes, 0);
+	job_running(b, 2, "second", 2);
+	bench_close(b);
+}
+
+/* The largest datagram of a job is the smallest of the largest, the aggregator's among them. */
+static void test_payload(void **state)
+{
+	static const uint32_t payloads[][4] = {
+		/* the aggregator's, the workers', the job's */
+		{1472, 8972, 3470, 1472},
+		{8972, 3470, 8972, 3470},
+		{8972, 8972, 1372, 1372},
+	};
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct jobs_config config = config_usual();
+		struct control_message m;
+		struct bench *b;
+
+		config.payload_max = payloads[i][0];
+		b = bench_open(&config);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			m = join_of("job", rank, 2);
+			m.payload = payloads[i][1 + rank];
+			connect_worker(b, rank);
+			say(b, rank, &m);
+		}
+		for (uint32_t rank = 0; rank < 2; rank++)
+			assert_int_equal(expect_line(b, rank, CONTROL_WELCOME)->payload,
+			                 payloads[i][3]);
+		bench_close(b);
+	}
+}
+
+/*
+ * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
+ * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
+ */
+static void test_window_of_path(void **state)
+{
+	static const struct {
+		uint32_t payload, window;
+	} paths[] = {{8972, 128}, {3470, 512}, {1472, 1024}, {WIRE_PAYLOAD_MIN, 2048}};
+	size_t bytes[4];
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct control_message m = join_of("job", 0, 1);
+		struct jobs_config config = config_usual();
+		struct jobs_view view;
+		struct bench *b;
+
+		config.payload_max = m.payload = 8972;
+		config.window_bytes = 2 << 20;
+		config.rcvbuf_bytes = m.rcvbuf = 32 << 20;
+		b = bench_open(&config);
+		connect_worker(b, 0);
+		say(b, 0, &m);
+		expect_line(b, 0, CONTROL_WELCOME);
+		m = (struct control_message){.kind = CONTROL_READY, .payload = paths[i].payload};
+		say(b, 0, &m);
+		assert_int_equal(expect_line(b, 0, CONTROL_START)->window, paths[i].window);
+		assert_int_equal(b->start_window, paths[i].window);
+		assert_true(jobs_view(b->jobs, 0, &view) && view.window == paths[i].window);
+		bytes[i] = totals_of(b).bytes;
+		assert_int_equal(view.bytes, bytes[i]);
+		bench_close(b);
+	}
+	assert_true(bytes[0] != bytes[2]);
+}
+
+/* What the job turns out to need at START may be more than there is: it ends, and nothing stays. */
+static void test_start_memory(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct control_message m = join_of("job", 0, 2);
+	struct bench *b;
+	size_t bytes;
+
+	(void)state;
+	for (uint32_t round = 0; round < 2; round++) {
+		config.payload_max = 8972;
+		config.window_bytes = 1 << 20;
+		b = bench_open(&config);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			m.rank = rank;
+			m.payload = 8972;
+			m.rcvbuf = 32 << 20;
+			connect_worker(b, rank);
+			say(b, rank, &m);
+		}
+		for (uint32_t rank = 0; rank < 2; rank++)
+			expect_line(b, rank, CONTROL_WELCOME);
+		bytes = totals_of(b).bytes;
+		for (uint32_t rank = 0; rank < 2; rank++)
+			say_kind(b, rank, CONTROL_READY);
+		for (uint32_t rank = 0; rank < 2 && round == 0; rank++)
+			expect_line(b, rank, CONTROL_START);
+		for (uint32_t rank = 0; rank < 2 && round == 1; rank++)
+			expect_end(b, rank, "memory", 2);
+		assert_true(round == 1 || totals_of(b).bytes > bytes);
+		config.job_bytes_max = totals_of(b).bytes - 1;
+		assert_int_equal(totals_of(b).jobs, round == 0);
+		bench_close(b);
+	}
+}
+
+/* A job has no more frames under way than slots in the kernel, which were lent when it formed. */
+static void test_window_of_kernel(void **state)
+{
+	struct control_message m = join_of("job", 0, 1);
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.threads = 1;
+	config.payload_max = m.payload = FAST_PAYLOAD_MAX;
+	b = bench_open(&config);
+	b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
+	connect_worker(b, 0);
+	say(b, 0, &m);
+	expect_line(b, 0, CONTROL_WELCOME);
+	m = (struct control_message){.kind = CONTROL_READY, .payload = WIRE_PAYLOAD_MIN};
+	say(b, 0, &m);
+	m = *expect_line(b, 0, CONTROL_START);
+	assert_true(m.fast);
+	assert_int_equal(m.window, 8); /* 64 without */
+	bench_close(b);
+}
+
+/* The data plane has no room for the first, or the second, of two channels. */
+static void test_attach_fails(void **state)
+{
+	(void)state;
+	for (uint32_t good = 0; good < 2; good++) {
+		struct bench *b = usual_open();
+
+		b->attach_left = good;
+		join(b, 0, "job", 0, 2);
+		join(b, 1, "job", 1, 2);
+		expect_end(b, 0, "memory", 2);
+		expect_end(b, 1, "memory", 2);
+		assert_int_equal(b->attached_count, 0);
+		assert_int_equal(totals_of(b).bytes, 0);
+		b->attach_left = 2;
+		job_running(b, 0, "job", 2);
+		bench_close(b);
+	}
+}
+
+/* Slots of the fast path: kept by a job whose datagrams they hold, given back at START by another. */
+static void test_slots_given_back(void **state)
+{
+	static const uint32_t payloads[] = {FAST_PAYLOAD_MAX, FAST_PAYLOAD_MAX + 1};
+
+	(void)state;
+	for (uint32_t large = 0; large < 2; large++) {
+		struct control_message message = join_of("job", 0, 1);
+		struct jobs_config config = config_usual();
+		struct jobs_view view;
+		struct bench *b;
+
+		config.threads = 1;
+		config.payload_max = message.payload = 8972;
+		b = bench_open(&config);
+		b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
+		assert_non_null(b->slots);
+		connect_worker(b, 0);
+		say(b, 0, &message);
+		expect_line(b, 0, CONTROL_WELCOME);
+		assert_true(b->lent >= 0);
+		message =
+			(struct control_message){.kind = CONTROL_READY, .payload = payloads[large]};
+		say(b, 0, &message);
+		assert_int_equal(expect_line(b, 0, CONTROL_START)->fast, !large);
+		assert_int_equal(b->lent >= 0, !large);
+		assert_true(jobs_view(b->jobs, 0, &view));
+		assert_int_equal(view.fast, !large);
+		bench_close(b);
+	}
+}
+
+static void test_config(void **state)
+{
+	struct jobs *const untouched = (void *)&untouched;
+	struct jobs *jobs = untouched;
+	struct jobs_ports ports = {0};
+	struct jobs_config c;
+
+	(void)state;
+#define IMPOSSIBLE(field, value)                                                                   \
+	(c = config_usual(), c.field = (value),                                                    \
+	 assert_int_equal(jobs_open(&c, &ports, &jobs), -EINVAL),                                  \
+	 assert_ptr_equal(jobs, untouched))
+	IMPOSSIBLE(jobs_max, 0);
+	IMPOSSIBLE(jobs_max, JOBS_MAX + 1);
+	IMPOSSIBLE(threads, 0);
+	IMPOSSIBLE(threads, JOBS_THREADS_MAX + 1);
+	IMPOSSIBLE(peers_max, 0);
+	IMPOSSIBLE(workers_max, 0);
+	IMPOSSIBLE(workers_max, WIRE_WORKERS_MAX + 1);
+#undef IMPOSSIBLE
+	jobs_close(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_job_memory),       cmocka_unit_test(test_payload),
+		cmocka_unit_test(test_window_of_path),   cmocka_unit_test(test_window_of_kernel),
+		cmocka_unit_test(test_start_memory),     cmocka_unit_test(test_attach_fails),
+		cmocka_unit_test(test_slots_given_back), cmocka_unit_test(test_config),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

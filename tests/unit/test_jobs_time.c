@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_jobs_time.c - silence, lateness and time-outs of workers */
+
+#include "tests/unit/test_jobs.h"
+
+static void tick(struct bench *b, uint64_t us)
+{
+	b->now_us += us;
+	jobs_tick(b->jobs, b->now_us);
+}
+
+/* Silence is 4 s: a ping each second; the one that says nothing is lost. */
+static void test_silence(void **state)
+{
+	struct bench *b = usual_open();
+	const struct control_message *m;
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	for (unsigned second = 0; second < 3; second++) {
+		tick(b, 999999);
+		for (uint32_t i = 0; i < 3; i++)
+			expect_silence(b, i);
+		tick(b, 1);
+		for (uint32_t i = 0; i < 3; i++)
+			expect_line(b, i, CONTROL_PING);
+		say_kind(b, 0, CONTROL_PING);
+		say_kind(b, 2, CONTROL_PING);
+	}
+	tick(b, 999999);
+	expect_silence(b, 0);
+	tick(b, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		if (b->workers[i].read != b->workers[i].written &&
+		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
+			b->workers[i].read++;
+	/* The worker itself is told, too: its connection stands. */
+	m = expect_end(b, 1, "lost", 1);
+	assert_non_null(strstr(m->text, "silent for 4.0 s"));
+	expect_lost(b, "lost", "silent for 4.0 s");
+}
+
+/* Of those that wait the first is told for whom, after some seconds, and until it is over. */
+static void test_late(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = UINT64_C(1) << 63};
+	struct control_message out = {.kind = CONTROL_PING};
+	const char *said[4];
+
+	(void)state;
+	job_running(b, 0, "job", 4);
+	for (unsigned second = 1; second <= 12; second++) {
+		tick(b, 1000000);
+		for (uint32_t i = 0; i < 4; i++)
+			said[i] = expect_line(b, i, CONTROL_PING)->text;
+		assert_string_equal(said[0], "");
+		assert_string_equal(said[2], "");
+		assert_string_equal(said[3], "");
+		/* In the operation since second 1, told as of second 6; another one from second 8 on, which all are in. */
+		if (second < 6 || second > 8)
+			assert_string_equal(said[1], "");
+		else if (second == 6)
+			assert_string_equal(
+				said[1], "waiting in operation #1 for rank 0 (host0) and 1 more: "
+					 "in no operation for 6 s");
+		if (second == 8)
+			in.tag++;
+		say(b, 0, second < 8 ? &out : &in);
+		say(b, 1, &in);
+		say(b, 2, &in);
+		say(b, 3, second < 8 ? &out : &in);
+	}
+	bench_close(b);
+}
+
+/* Heartbeats are as rare as the silence time is long: between two of them nobody is late. */
+static void test_rare_heartbeats(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = 1};
+	struct control_message out = {.kind = CONTROL_PING};
+
+	(void)state;
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct control_message m = join_of("job", rank, 2);
+
+		m.silence_ms = 60000;
+		connect_worker(b, rank);
+		say(b, rank, &m);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++)
+		expect_line(b, rank, CONTROL_WELCOME);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		say_kind(b, rank, CONTROL_READY);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		expect_line(b, rank, CONTROL_START);
+	/* Both are in one long operation; rank 0 says so in the middle between two of our pings. */
+	for (uint32_t i = 0; i < 4; i++) {
+		tick(b, 7000000);
+		say(b, 0, &in);
+		tick(b, 7000000);
+		say(b, 1, &in);
+		tick(b, 1000000);
+		for (uint32_t rank = 0; rank < 2; rank++)
+			assert_string_equal(expect_line(b, rank, CONTROL_PING)->text, "");
+	}
+	/* Now rank 0 is in none. */
+	for (uint32_t i = 0; i < 3; i++) {
+		say(b, 0, &out);
+		say(b, 1, &in);
+		tick(b, 15000000);
+		expect_line(b, 0, CONTROL_PING);
+		if (i < 2)
+			expect_line(b, 1, CONTROL_PING);
+	}
+	assert_non_null(strstr(expect_line(b, 1, CONTROL_PING)->text, "for rank 0 (host0)"));
+	bench_close(b);
+}
+
+/* The shortest silence and stall that any worker asks for are the job's. */
+static void test_shortest(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message m = join_of("job", 1, 2);
+
+	(void)state;
+	join(b, 0, "job", 0, 2);
+	m.silence_ms = 400;
+	m.stall_ms = 5000;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
+
+		assert_int_equal(welcome->silence_ms, 400);
+		assert_int_equal(welcome->stall_ms, 5000);
+	}
+	tick(b, 100000);
+	expect_line(b, 0, CONTROL_PING);
+	tick(b, 299999);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).jobs, 0);
+	bench_close(b);
+}
+
+/*
+ * Until all have joined nobody knows of the others' times: each is held to its own, and has all of the
+ * job's from WELCOME on. What a worker that has gone again asked for does not count.
+ */
+static void test_own_silence(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message m = join_of("job", 1, 3);
+
+	(void)state;
+	join(b, 0, "job", 0, 3);
+	m.silence_ms = 100;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	tick(b, 99999);
+	expect_silence(b, 0);
+	assert_int_equal(totals_of(b).peers, 2);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).peers, 1);
+	m.silence_ms = 400;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	tick(b, 300000);
+	expect_silence(b, 0);
+	expect_line(b, 1, CONTROL_PING);
+	join(b, 2, "job", 2, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(expect_line(b, i, CONTROL_WELCOME)->silence_ms, 400);
+	tick(b, 399999);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).jobs, 0);
+	bench_close(b);
+}
+
+static void test_no_join(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	connect_worker(b, 0);
+	tick(b, 1999999);
+	expect_silence(b, 0);
+	tick(b, 1);
+	expect_end(b, 0, "timeout", 0);
+	bench_close(b);
+}
+
+static void keep_alive(struct bench *b, uint32_t i)
+{
+	say_kind(b, i, CONTROL_PING);
+	while (b->workers[i].read != b->workers[i].written &&
+	       b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
+		b->workers[i].read++;
+}
+
+/* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
+static void test_join_timeouts(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "job", 2, 4);
+	for (unsigned i = 0; i < 9; i++) {
+		tick(b, 1000000);
+		keep_alive(b, 0);
+	}
+	tick(b, 999999);
+	keep_alive(b, 0);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	keep_alive(b, 0);
+	assert_non_null(strstr(expect_end(b, 0, "join_timeout", 4)->text, "rank 0, 1, 3 of 4"));
+
+	join(b, 0, "job", 0, 3);
+	join(b, 1, "job", 1, 3);
+	tick(b, 3000000); /* which count no more once the last is here */
+	keep_alive(b, 0);
+	keep_alive(b, 1);
+	join(b, 2, "job", 2, 3);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		expect_line(b, rank, CONTROL_WELCOME);
+	say_kind(b, 1, CONTROL_READY);
+	for (unsigned i = 0; i < 10; i++) {
+		tick(b, 999999);
+		for (uint32_t rank = 0; rank < 3; rank++)
+			keep_alive(b, rank);
+	}
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 10);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		assert_non_null(strstr(expect_end(b, rank, "udp_timeout", 3)->text, "rank 0, 2 "));
+	/* A job that runs has all the time. */
+	job_running(b, 0, "job", 1);
+	for (unsigned i = 0; i < 100; i++) {
+		tick(b, 1000000);
+		keep_alive(b, 0);
+	}
+	assert_int_equal(totals_of(b).jobs, 1);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_silence),         cmocka_unit_test(test_late),
+		cmocka_unit_test(test_rare_heartbeats), cmocka_unit_test(test_shortest),
+		cmocka_unit_test(test_own_silence),     cmocka_unit_test(test_no_join),
+		cmocka_unit_test(test_join_timeouts),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
