@@ -188,12 +188,9 @@ static void test_crash(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open_errors),
-		in_world(test_slot_ranges),
-		in_world(test_leave),
-		in_world(test_many_channels),
-		cmocka_unit_test(test_modes),
-		cmocka_unit_test(test_busy_device),
+		cmocka_unit_test(test_open_errors), in_world_alone(test_slot_ranges),
+		in_world_alone(test_leave),         in_world_alone(test_many_channels),
+		cmocka_unit_test(test_modes),       cmocka_unit_test(test_busy_device),
 		cmocka_unit_test(test_crash),
 	};
 

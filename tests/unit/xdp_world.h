@@ -155,4 +155,9 @@ int tear_down(void **state);
 
 #define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+/* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
+int tear_all_down(void **state);
+
+#define in_world_alone(test) cmocka_unit_test_setup_teardown(test, set_up, tear_all_down)
+
 #endif /* TESTS_UNIT_XDP_WORLD_H */
