@@ -20,7 +20,7 @@
 #define CROWD 100000
 #define WRITERS 3
 #define READERS 2
-#define TURNS 200000
+#define TURNS 50000
 #define RIVALS 16 /* twice as many as there is room for */
 
 static bool six; /* which family is tested */
