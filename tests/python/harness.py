@@ -4,6 +4,7 @@
 WINNOW_AGGREGATORS names the aggregator; WINNOW_LIBRARY the library under test.
 """
 
+import atexit
 import itertools
 import multiprocessing
 import os
@@ -224,6 +225,22 @@ def spawned(function, world, *arguments):
             if process.is_alive():
                 process.kill()
     return results
+
+
+def program(code, *arguments):
+    """A process that runs a script as `python -c` does, forked like a Team's; a multiprocessing.Process."""
+    call = (dict(os.environ), _script, code, arguments)
+    process = multiprocessing.get_context(start_method).Process(target=_here, args=call, daemon=True)
+    process.start()
+    return process
+
+
+def _script(code, arguments):
+    sys.argv = ["-c", *arguments]
+    try:
+        exec(code, {"__name__": "__main__"})
+    finally:
+        atexit._run_exitfuncs()  # a forked process leaves these out
 
 
 def _sent(pipe):

@@ -163,14 +163,11 @@ class Elastic(unittest.TestCase):
         """Its workers' last words, by name."""
         with tempfile.TemporaryDirectory() as folder:
             job = harness.fresh_job()
-            command = lambda name: [sys.executable, "-c", COMPRESSED, job, str(name), compress, way, gpu, folder]
-            workers = [subprocess.Popen(command(name)) for name in range(5)]
-            try:
-                ends = [worker.wait(timeout=120) for worker in workers]
-            finally:
-                for worker in workers:
-                    worker.kill()
-            self.assertEqual(ends, [0, 0, -9, -9, 0])
+            workers = [harness.program(COMPRESSED, job, str(name), compress, way, gpu, folder) for name in range(5)]
+            for worker in workers:
+                worker.join(120)
+                worker.kill()
+            self.assertEqual([worker.exitcode for worker in workers], [0, 0, -9, -9, 0])
             said = []
             for name in range(5):
                 with open(f"{folder}/{name}", "rb") as file:
