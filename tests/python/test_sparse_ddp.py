@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 
-STEPS = 50
+STEPS = 20
 ROWS, WIDTH = 3000, 16
-HALF_BOUND = STEPS * 0.05 * 16 * 2**-11
+HALF_BOUND = 0.02
 
 
 class Net(nn.Module):
