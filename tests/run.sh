@@ -15,7 +15,8 @@
 #   never two of them at a time; then it helps the first lane;
 #   one lane runs scripts with a line "# waits", which mostly wait and disturb others little;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
-#   so that they use only idle CPU time; in the end on all CPUs.
+#   so that they use only idle CPU time; in the end on all CPUs. It begins when those with "# long" have ended, which
+#   leave none.
 # Scripts with a line "# late", and those of images, come last, one after the other.
 #
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
@@ -80,11 +81,22 @@ work() { # FIRST END nice..
 		mv "$state/$i/new" "$state/$i/end"
 	done
 }
-lane() { # priority FIRST:END..
+lane() { # priority FIRST:END.. or after:FIRST:END
 	local range
 	trap 'kill "$child" 2>/dev/null; sleep 1; pkill -KILL -s "$child"; exit 1' TERM
-	# shellcheck disable=SC2086 # words
-	for range in "${@:2}"; do work ${range/:/ } nice -n "$1"; done
+	for range in "${@:2}"; do
+		# shellcheck disable=SC2086 # words
+		case $range in
+		after:*) until_ended ${range//:/ } ;;
+		*) work ${range/:/ } nice -n "$1" ;;
+		esac
+	done
+}
+until_ended() { # "after" FIRST END
+	local i
+	for ((i = $2; i < $3; i++)); do
+		until [ -e "$state/$i/end" ]; do sleep 0.5; done
+	done
 }
 stop_lanes() {
 	[ ${#lanes[@]} = 0 ] || kill "${lanes[@]}" 2>/dev/null
@@ -169,6 +181,7 @@ hosts=${#names[@]}
 for test in "${scripts[@]}"; do
 	! marked long "$test" || add_script "$test"
 done
+long=${#names[@]}
 for test in "${scripts[@]}"; do
 	elsewhere "$test" || ! between_hosts "$test" || add_script "$test"
 done
@@ -222,7 +235,7 @@ start_lane() { # priority FIRST:END..
 start_lane 0 "0:$hosts"
 start_lane 0 "$hosts:$turn" "0:$hosts"
 start_lane 0 "$turn:$waiting"
-start_lane 19 "$waiting:$late"
+start_lane 19 "after:$hosts:$long" "$waiting:$late"
 aside=${lanes[3]}
 await 0 "$turn" "${lanes[@]:0:2}"
 await "$turn" "$waiting" "${lanes[2]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # PROTOCOL.md, by a worker in Python that was written from it and shares no code with ours: against winnowd, and beside
 # real workers. tests/protocol has both. With sanitizers in winnowd, Python's own process cannot have libwinnow.
-# long: a hundred operations in Python
+# waits: a hundred operations, most of them packet by packet
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch
