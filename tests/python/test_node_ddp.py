@@ -172,6 +172,39 @@ def compare(rank, world, job, sparse):
     assert 0.4 < stats.blocks / (2 * STEPS * ROWS) < 0.6, stats
 
 
+def chosen(rank, world, job, block):
+    """Of each GPU's gradient, before the node adds up: averages and memory. All numbers are integers, so sums are exact."""
+    gpu, model, steps = torchrun(rank, world, job), nn.Linear(100, 50), 5
+    draw, memories = torch.Generator().manual_seed(1), [torch.zeros(5000) for _ in range(world)]
+    with passing_for(gpu), winnow.torch.make_node() as node:
+        state = winnow.torch.HookState(node, compress=winnow.torch.TopK(0.02, block=block, warm_up=1))
+        state.name(model)
+        for step in range(steps):
+            gradients = [torch.randint(-999, 1000, (5050,), generator=draw).float() for _ in range(world)]
+            before = state.stats()
+            mine = gradients[rank].clone()
+            future = state.reduce(mine, state.segments(list(model.parameters()), mine), 0, list(model.parameters()))
+            result, now = future.wait(), state.stats()
+            for gradient, memory in zip(gradients, memories):
+                if step > 0:
+                    winnow.topk(gradient[:5000], memory, -(-4096 // block // 50), chunk=4096, block=block)
+            assert torch.equal(result, sum(gradients) / world), step
+            sent = (now.blocks_union - before.blocks_union) / (now.blocks - before.blocks)
+            assert sent == 1 if step == 0 else sent < 0.15, (step, sent)
+        assert torch.equal(state.compress.state_dict()["memory"]["weight"], memories[rank])
+        state.close()
+
+
+def chosen_in_training(rank, world, job):
+    gpu = torchrun(rank, world, job)
+    with passing_for(gpu):
+        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress="threshold:0.01"))
+        stats = state.stats()
+        state.close()
+    assert stats.union < 0.6, stats
+    return [float(parameter.double().sum()) for parameter in parameters]
+
+
 def by_other_ways(rank, world, job):
     """A node of the caller's own, and a pickled state, which joins when it is first used."""
     gpu = torchrun(rank, world, job)
@@ -208,6 +241,7 @@ def refused(rank, world, job):
     attach("parameter weight is on cpu: with nodes, the whole model is on the process's GPU", node=True)
     with passing_for(gpu):
         node = winnow.torch.make_node()
+        attach("largest sums are not with nodes", node, compress="sums:0.01")
         attach("node=True makes a winnow.Node, and there is one, or a communicator, already", node, node=True)
         state = winnow.torch.HookState(node)
         reduce("its average needs a floating point type", torch.ones(4, dtype=torch.int64))
@@ -230,6 +264,13 @@ class Hook(unittest.TestCase):
 
     def test_sparse(self):
         team.run(compare, harness.fresh_job(), True)
+
+    def test_chosen(self):
+        for block in (1, 4):
+            with self.subTest(block=block):
+                team.run(chosen, harness.fresh_job(), block)
+        sums = team.run(chosen_in_training, harness.fresh_job())
+        self.assertEqual(sums, WORLD * sums[:1])
 
     def test_other_ways(self):
         team.run(by_other_ways, harness.fresh_job())

@@ -68,7 +68,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks, and not with nodes.
+    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
+    own gradient, before NCCL adds up; "sums" is not with nodes.
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
     bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets also try the ring of
     ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it where it is faster. With nodes, and with None,
@@ -95,8 +96,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress)
-    if compress is not None and (node or isinstance(comm, Node)):
-        raise ValueError("compress is not with nodes: leave one of the two out")
+    if compress is not None and compress.of_sums and (node or isinstance(comm, Node)):
+        raise ValueError("largest sums are not with nodes, where no GPU knows what of its own was sent: take another compress")
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
         _refuse_difference(ddp, compress, way)
     if node or isinstance(comm, Node):
@@ -282,7 +283,8 @@ class HookState:
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
         of_sums = compressed and self.compress.of_sums
-        staged = of_sums or device is not None and (tensor.is_sparse or compressed or _way.leaves(segments))
+        leaves = compressed and not self.node or _way.leaves(segments)
+        staged = of_sums or device is not None and (tensor.is_sparse or leaves)
         failed = self._failed
         if of_sums:
             start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
@@ -341,7 +343,7 @@ class HookState:
             def go():
                 nonlocal lost
                 home.leave()
-                if chose:
+                if chose and not self.node:
                     lost = options["lost"] = lost_of(home.there, self.comm, self.wire)
                 return begin(options)
 
@@ -405,12 +407,13 @@ class HookState:
 
     def _leaving(self, tensor, segments, parameters):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
-        host's memory, as tiles do; while nothing is, in the GPU's blocks."""
-        chose = self._chose(parameters)
-        home = Home(tensor, chose or _way.leaves(segments))
+        host's memory, as tiles do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL adds up first."""
+        chose, block = self._chose(parameters), self.block or 0
+        home = Home(tensor, not self.node and (chose or _way.leaves(segments)))
         if home.leaves and chose:
             segments = _way.segments(parameters, tensor, self.compress, self._seen)
-        block = self.block or 0
+        elif self.node and chose:
+            segments, block = None, self.compress.block
         return home, lambda options: self.comm.allreduce_async(home.there, block=block, segments=segments, **options)
 
     def _chose(self, parameters):
