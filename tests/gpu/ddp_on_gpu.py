@@ -32,8 +32,8 @@ DEVICE = os.environ.get("DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
 if ON_GPU:
     harness.start_method = "spawn"
-STEPS = 50 if ON_GPU else 12
-ROUNDS = 60 if ON_GPU else 12
+STEPS = 50 if ON_GPU else 6
+ROUNDS = 60 if ON_GPU else 6
 ROWS, WIDTH, DEPTH = 20_000, 64, 512
 # Of losses near 1: f32 sums of a few workers differ by rounding, and 50 steps do not make much of it.
 BOUND = 1e-4
