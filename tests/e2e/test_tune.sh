@@ -48,7 +48,7 @@ agrees --size 4M --local 3 --density 0.02 --unit 64 --blocks 16,64,256 --overlap
 agrees --size 20K --local 2 --density 0.5 --unit 32 --blocks 32,512 --iters 20
 agrees --size 4M --dtype i64 --local 2 --density 1 --blocks 64,1000
 
-# Dense and one narrow port: a ring; few rows: not. Within a tenth it is no better.
+# Dense and one narrow port: a ring; few rows: not. Within a twentieth it is no better.
 way() { "$w" tune --json --size 4M --rate 1G "$@" >"$tmp/way.json" && json "$tmp/way.json" way; }
 [ "$(way --density 1 --world 4)" = ring ] || fail "dense, 4 workers and one port: $(way --density 1 --world 4)"
 [ "$(way --density 1 --world 4 --aggregator-rate 4G)" = aggregators ] || fail "dense, a wide port: no ring"

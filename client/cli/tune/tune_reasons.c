@@ -6,7 +6,7 @@
 #include "client/cli/tune/tune.h"
 
 /* As attach(way="auto"), which measures both, wants it to be better (client/python/winnow/_ring.py). */
-#define RING_BETTER 0.9
+#define RING_BETTER 0.95
 
 /* The direction that decides: what workers send, or what they receive. */
 static const char *const limit_texts[LIMIT_COUNT] = {

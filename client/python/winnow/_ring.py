@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dense gradients through the aggregators, or around the ring of the framework's own process group: both are timed.
+"""Gradients through the aggregators, or around the ring of the framework's own process group: both are timed.
 
 Who is faster depends on links, processors and how many there are of each, so some steps at first take turns, and what
 they took is compared: of each way the best step of the slowest rank. The ranks' times travel as an operation beside a
@@ -15,9 +15,10 @@ from ._comm import Comm
 _FIRST = 4  # steps until buckets are as they will be, and links have been used
 _TURNS = 4  # steps of each way
 _EACH = 1024  # steps from one comparison to the next
-_BETTER = 0.9  # of what the aggregators take: then the ring is worth it
-# Around a ring each worker sends and receives 2 (N - 1) / N of a tensor. It is not tried where that is more than so many
-# times what the aggregators send: the blocks that any worker has.
+_BETTER = 0.95  # of what the aggregators take: then the ring is worth it
+# Around a ring each worker sends and receives 2 (N - 1) / N of a tensor; of a list of rows, as NCCL has no such thing and
+# Gloo gathers them, up to N - 1 times the union. It is not tried where that is more than so many times what the aggregators
+# send: the blocks that any worker has.
 _TIMES_UNION = 2
 
 
@@ -27,8 +28,8 @@ class Ring:
     def __init__(self, group, device=None):
         self._group, self._world, self._device = group, dist.get_world_size(group), device
         self._step = -1
-        self._on = False  # this step's dense buckets go around it
-        self._dense = set()  # numbers of buckets of which nearly all is there, on any worker
+        self._on = False  # this step's buckets go around it, if they are of
+        self._fit = set()  # numbers of buckets for which it may be the better way
         self._parameters = {}  # of each bucket
         self._begun, self._ended = None, []  # moments: of the step's first bucket, of each that is back
         self._took = ([], [])  # such steps: aggregators, ring
@@ -39,7 +40,7 @@ class Ring:
     def begin(self, comm, tags):
         """A step's first bucket is there. Of the step before, all have completed, but perhaps on the GPU."""
         turn = self._step % _EACH - _FIRST
-        if 0 <= turn < 2 * _TURNS and self._dense:
+        if 0 <= turn < 2 * _TURNS and self._fit:
             self._took[turn % 2].append((self._begun, self._ended))
         self._step += 1
         turn = self._step % _EACH - _FIRST
@@ -55,18 +56,20 @@ class Ring:
 
     def takes(self, number, tensor, parameters):
         self._parameters[number] = {id(parameter) for parameter in parameters}
-        return self._on and number in self._dense and tensor.dtype in (torch.float32, torch.float64)
+        return self._on and number in self._fit and tensor.dtype in (torch.float32, torch.float64)
 
     def has(self, parameter):
         """Whether its gradient goes around it now."""
-        return self._on and any(id(parameter) in self._parameters.get(number, ()) for number in self._dense)
+        return self._on and any(id(parameter) in self._parameters.get(number, ()) for number in self._fit)
 
-    def done(self, number, stats):
+    def done(self, number, stats, sparse=False):
         """A bucket is back from the aggregators, in the current stream."""
         self._ended.append(_cuda.moment(self._device))
-        ring = 2 * (self._world - 1) / self._world
-        dense = ring * stats.blocks <= _TIMES_UNION * stats.blocks_union
-        (self._dense.add if dense else self._dense.discard)(number)
+        if sparse:
+            fits = self._device is None and self._world - 1 <= _TIMES_UNION
+        else:
+            fits = 2 * (self._world - 1) / self._world * stats.blocks <= _TIMES_UNION * stats.blocks_union
+        (self._fit.add if fits else self._fit.discard)(number)
 
     def reduce(self, tensor, failed):
         """A torch Future of its average over all ranks, in place."""
@@ -74,6 +77,7 @@ class Ring:
         def end(future):
             try:
                 result = future.value()[0].div_(self._world)
+                result = result.coalesce() if tensor.is_sparse else result
             except Exception as error:
                 failed(error)
                 raise

@@ -71,8 +71,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
     own gradient, before NCCL adds up; "sums" is not with nodes.
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
-    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets also try the ring of
-    ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it where it is faster. With nodes, and with None,
+    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets, and with up to
+    three workers sparse ones, also try the ring of ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it
+    where it is faster. With nodes, and with None,
     by its shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
     process, `comm` any number; None: that of the environment. Without nodes, check_nan and the ring. See docs/RECIPES.md.
@@ -319,7 +320,7 @@ class HookState:
                 self._names.note(self.comm, options["tag"], parameters)
             result = finish(request)
             if self.ring is not None and number is not None:
-                self.ring.done(number, stats)
+                self.ring.done(number, stats, tensor.is_sparse)
             if self._seen is not None and not self.node and not tensor.is_sparse:
                 self._look(result, parameters)
             return result
