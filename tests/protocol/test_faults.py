@@ -375,7 +375,7 @@ class Ends(unittest.TestCase):
             silent, *others = team.workers
             began = time.monotonic()
             self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("lost", 0)] * 2)
-            self.assertGreater(time.monotonic() - began, 0.9)
+            self.assertGreater(time.monotonic() - began, 0.7)  # it was heard of somewhat before `began`
             silent.links[0].joining.heard_at = None  # it does not mind how long it slept
             code, rank, text = outcome([silent])[0]
             self.assertEqual((code, rank), ("lost", 0))
