@@ -21,7 +21,7 @@ TABLE_RATIO = 8
 _BLOCK = 256  # elements, the library's default
 _TILE_BYTES = 512  # of a column, or of a part of one
 _BLOCK_COSTS = 8  # bytes: what the CPUs spend on a block, on a link of 10 Gbit/s
-_AWAY_COSTS = 1  # byte, as above: for an element of a GPU to cross the bus twice and be looked at by the CPU
+_AWAY_COSTS = 1  # byte, as above, by estimate: for an element of a GPU to cross the bus twice and be looked at by the CPU
 _BETTER = 0.8  # of what it costs now: then another way is worth it
 _LOOK_EACH = 64  # steps; before the first of them 1, 2, 4, 8 ..
 
