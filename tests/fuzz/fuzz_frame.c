@@ -112,24 +112,28 @@ static struct net_ip address(struct script *script, bool six)
 	return ip;
 }
 
+/* Of IPv6: that which no station has. */
+static bool no_target(const struct net_ip *ip)
+{
+	return !net_ip_is_v4(ip) && (net_ip_multicast(ip) || net_ip_none(ip));
+}
+
 /* Questions, answers and reports are read as what they were written as. */
 static void check_small(const struct frame_route *route)
 {
 	const struct frame_station from = {route->from_mac, route->from_ip};
 	const struct frame_station to = {route->to_mac, route->to_ip};
-	bool six = !net_ip_is_v4(&to.ip);
-	bool odd = six && (net_ip_multicast(&from.ip) || net_ip_multicast(&to.ip));
 	uint8_t *out = malloc(FRAME_SMALL_BYTES_MAX);
 	struct frame frame;
 
 	assert(out != NULL);
 	frame_parse(out, frame_ask(out, &from, &to.ip), 0, &frame);
-	assert(odd || net_ip_none(&from.ip) || (six && net_ip_none(&to.ip)) ||
-	       frame.kind == FRAME_NEIGHBOUR);
+	assert(no_target(&to.ip) || net_ip_none(&from.ip) || frame.kind == FRAME_NEIGHBOUR);
 	assert(frame.kind != FRAME_NEIGHBOUR || (frame.asks && net_ip_same(&frame.to_ip, &to.ip) &&
 	                                         net_ip_same(&frame.from_ip, &from.ip)));
 	frame_parse(out, frame_answer(out, &from, &to), 0, &frame);
-	assert(odd || (six && net_ip_none(&from.ip)) || frame.kind == FRAME_NEIGHBOUR);
+	assert(no_target(&from.ip) || (no_target(&to.ip) && !net_ip_none(&to.ip)) ||
+	       frame.kind == FRAME_NEIGHBOUR); /* one without an address: to all */
 	assert(frame.kind != FRAME_NEIGHBOUR ||
 	       (!frame.asks && net_ip_same(&frame.from_ip, &from.ip) &&
 	        memcmp(frame.mac, from.mac, FRAME_MAC_BYTES) == 0));
