@@ -28,7 +28,7 @@ class Ring:
     def __init__(self, group, device=None):
         self._group, self._world, self._device = group, dist.get_world_size(group), device
         self._step = -1
-        self._on = False  # this step's buckets go around it, if they are of
+        self._on = False  # those of _fit go around it in this step
         self._fit = set()  # numbers of buckets for which it may be the better way
         self._parameters = {}  # of each bucket
         self._begun, self._ended = None, []  # moments: of the step's first bucket, of each that is back
