@@ -13,7 +13,7 @@
 #   one lane runs unit tests and scripts on loopback, in the order of their names;
 #   one lane runs scripts with a line "# long", then those with hosts in network namespaces, which depend on timing:
 #   never two of them at a time; then it helps the first lane;
-#   one lane runs scripts with a line "# waits", which mostly wait and disturb others little;
+#   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
 #   so that they use only idle CPU time; in the end on all CPUs. It begins when those with "# long" have ended, which
 #   leave none.
@@ -151,8 +151,8 @@ await() { # FIRST END LANE..: until these have ended, or nobody is there to run 
 
 # ---- what there is ----
 
-marked() { # mark script
-	grep -qE "^# ($1):" "$2"
+marked() { # mark, script or C file
+	grep -qE "^(#| \*) ($1):" "$2"
 }
 scripts=()
 for test in tests/e2e/test_*.sh; do
@@ -166,9 +166,13 @@ is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
 [ -n "$san" ] || add check mutants 60 tests/mutants.sh --look
-for test in tests/unit/test_*.c; do
-	name=$(basename "$test" .c)
+add_unit() { # file
+	local name
+	name=$(basename "$1" .c)
 	add unit "${name#test_}" 300 "$build/tests/unit/$name"
+}
+for test in tests/unit/test_*.c; do
+	marked waits "$test" || add_unit "$test"
 done
 for test in tests/gpu/test_*.c*; do
 	name=$(basename "${test%.c*}")
@@ -186,6 +190,9 @@ for test in "${scripts[@]}"; do
 	elsewhere "$test" || ! between_hosts "$test" || add_script "$test"
 done
 turn=${#names[@]}
+for test in tests/unit/test_*.c; do
+	! marked waits "$test" || add_unit "$test"
+done
 for test in "${scripts[@]}"; do
 	is_late "$test" || ! marked waits "$test" || add_script "$test"
 done

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_data_trouble.c - what data threads tell of paths that are wrong, and of what is none of it */
+/*
+ * test_data_trouble.c - what data threads tell of paths that are wrong, and of what is none of it
+ *
+ * waits: for looks at paths, a second apart
+ */
 
 #include "tests/unit/test_data.h"
 
