@@ -150,6 +150,15 @@ static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 	return silence_us < stall_us / 4 * 3 ? silence_us : stall_us / 4 * 3;
 }
 
+/*
+ * Who looks after `gap_us` for what others have said, where a quarter of the silence time is usual, stood still
+ * itself meanwhile: a paused virtual machine, no CPU. So much of that time is no silence of theirs.
+ */
+static inline uint64_t control_stood_still_us(uint64_t silence_us, uint64_t gap_us)
+{
+	return gap_us > silence_us / 2 ? gap_us - silence_us / 4 : 0;
+}
+
 /* What bit `index` of features means, below CONTROL_FEATURE_NAMES. */
 const char *message_feature(uint32_t index);
 

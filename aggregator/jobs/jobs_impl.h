@@ -128,6 +128,7 @@ struct jobs {
 	size_t bytes;
 	bool draining;
 	uint64_t now_us; /* when anything last came in, or the clock ticked */
+	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
 	uint32_t succession_at; /* where the next one is written */
 	struct jobs_pause pauses[JOBS_PAUSES];

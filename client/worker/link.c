@@ -41,6 +41,7 @@ struct link {
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
+	uint64_t ticked_us;
 	uint32_t open; /* operations under way, */
 	uint64_t tag;  /* and the oldest one's */
 	struct control_seen seen;
@@ -80,7 +81,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
-	link->opened_us = now_us;
+	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
 	link->left_rank = config->world;
@@ -666,8 +667,10 @@ uint64_t link_deadline(const struct link *link)
 		return NEVER;
 	if (link->send_ready || link->send_path || link->send_move || stays_now(link))
 		return 0; /* they may be due although nothing has arrived */
-	if (link->heard_us != NEVER)
+	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);
+		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
+	}
 	if (link->state == LINK_FAILED)
 		return due_us;
 	if (link->state < LINK_RUNNING)
@@ -694,8 +697,20 @@ static const char *link_awaits(const struct link *link)
 	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
 }
 
+/* While we stand still nobody is silent. */
+static void link_excuses(struct link *link, uint64_t now_us)
+{
+	if (link->heard_us != NEVER) {
+		link->heard_us +=
+			control_stood_still_us(link->silence_us, now_us - link->ticked_us);
+		sooner(&link->heard_us, now_us);
+	}
+	link->ticked_us = now_us;
+}
+
 void link_tick(struct link *link, uint64_t now_us)
 {
+	link_excuses(link, now_us);
 	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
 		link->closed = true;
 	if (link->state == LINK_FAILED)

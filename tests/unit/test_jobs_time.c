@@ -40,6 +40,25 @@ static void test_silence(void **state)
 	expect_lost(b, "lost", "silent for 4.0 s");
 }
 
+/* A virtual machine that was paused, say: workers have the time that they always have. */
+static void test_stood_still(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	tick(b, 1);
+	tick(b, 60000000);
+	assert_int_equal(totals_of(b).jobs, 1);
+	for (unsigned second = 0; second < 2; second++)
+		tick(b, 1000000);
+	tick(b, 999998);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).jobs, 0);
+	bench_close(b);
+}
+
 /* Of those that wait the first is told for whom, after some seconds, and until it is over. */
 static void test_late(void **state)
 {
@@ -138,7 +157,8 @@ static void test_shortest(void **state)
 	}
 	tick(b, 100000);
 	expect_line(b, 0, CONTROL_PING);
-	tick(b, 299999);
+	tick(b, 150000);
+	tick(b, 149999);
 	assert_int_equal(totals_of(b).jobs, 1);
 	tick(b, 1);
 	assert_int_equal(totals_of(b).jobs, 0);
@@ -159,7 +179,8 @@ static void test_own_silence(void **state)
 	m.silence_ms = 100;
 	connect_worker(b, 1);
 	say(b, 1, &m);
-	tick(b, 99999);
+	tick(b, 50000);
+	tick(b, 49999);
 	expect_silence(b, 0);
 	assert_int_equal(totals_of(b).peers, 2);
 	tick(b, 1);
@@ -173,7 +194,8 @@ static void test_own_silence(void **state)
 	join(b, 2, "job", 2, 3);
 	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(expect_line(b, i, CONTROL_WELCOME)->silence_ms, 400);
-	tick(b, 399999);
+	tick(b, 200000);
+	tick(b, 199999);
 	assert_int_equal(totals_of(b).jobs, 1);
 	tick(b, 1);
 	assert_int_equal(totals_of(b).jobs, 0);
@@ -250,10 +272,10 @@ static void test_join_timeouts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_silence),         cmocka_unit_test(test_late),
-		cmocka_unit_test(test_rare_heartbeats), cmocka_unit_test(test_shortest),
-		cmocka_unit_test(test_own_silence),     cmocka_unit_test(test_no_join),
-		cmocka_unit_test(test_join_timeouts),
+		cmocka_unit_test(test_silence),  cmocka_unit_test(test_stood_still),
+		cmocka_unit_test(test_late),     cmocka_unit_test(test_rare_heartbeats),
+		cmocka_unit_test(test_shortest), cmocka_unit_test(test_own_silence),
+		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
 	};
 
 	random_seed();

@@ -227,17 +227,16 @@ static void test_proven_lines(void **state)
 	assert_non_null(line);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
 	free(line);
-	now_us += SILENCE_US / 4;
+	pass(link, SILENCE_US / 4);
 	line = link_take_line(link, now_us);
 	assert_non_null(line);
 	assert_int_equal(strspn(line, "0123456789abcdef"), 48);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"ping\"", 15), 0);
 	free(line);
-	now_us += SILENCE_US / 2;
+	pass(link, SILENCE_US / 2);
 	say(link, &ends);
 	assert_int_equal(link_state(link), LINK_PROBING);
-	now_us += SILENCE_US / 4; /* it was no sign of life */
-	link_tick(link, now_us);
+	pass(link, SILENCE_US / 4); /* it was no sign of life */
 	assert_failed(link, "gone", "silent for 4.0 s: lines come, but with wrong proofs");
 	link_close(link);
 }

@@ -101,6 +101,15 @@ static inline void assert_failed(const struct link *link, const char *code, cons
 	assert_true(link_deadline(link) == UINT64_MAX);
 }
 
+/* Time passes while nothing comes. */
+static inline void pass(struct link *link, uint64_t us)
+{
+	for (uint64_t until_us = now_us + us; now_us < until_us;) {
+		now_us = now_us + 100000 < until_us ? now_us + 100000 : until_us;
+		link_tick(link, now_us);
+	}
+}
+
 /* ---- knocking ---- */
 
 static uint8_t scratch[WIRE_PAYLOAD_MAX];

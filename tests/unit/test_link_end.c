@@ -38,6 +38,7 @@ static void test_heartbeat(void **state)
 	assert_null(link_take_line(link, now_us));
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
+	link_tick(link, now_us);
 	for (int i = 0; i < 100; i++) {
 		assert_null(link_take_line(link, now_us));
 		assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
@@ -48,11 +49,10 @@ static void test_heartbeat(void **state)
 	}
 	assert_int_equal(link_state(link), LINK_JOINING);
 	for (int i = 0; i < 3; i++) {
-		now_us += SILENCE_US / 4;
+		pass(link, SILENCE_US / 4);
 		heard(link, CONTROL_PING);
 	}
-	now_us += SILENCE_US / 4 - 1;
-	link_tick(link, now_us);
+	pass(link, SILENCE_US / 4 - 1);
 	assert_int_equal(link_state(link), LINK_JOINING);
 	assert_true(link_deadline(link) == now_us + 1);
 	link_tick(link, ++now_us);
@@ -74,15 +74,15 @@ static void test_effective_times(void **state)
 	message.silence_ms = 400;
 	message.stall_ms = 2000;
 	say(link, &message);
-	now_us += 99999;
+	pass(link, 99999);
 	assert_null(link_take_line(link, now_us));
-	now_us++;
+	pass(link, 1);
 	heard(link, CONTROL_PING);
-	now_us += 100000;
+	pass(link, 100000);
 	heard(link, CONTROL_PING);
-	link_tick(link, now_us + 199999);
+	pass(link, 199999);
 	assert_int_equal(link_state(link), LINK_PROBING);
-	link_tick(link, now_us + 200000);
+	pass(link, 1);
 	assert_failed(link, "gone", "silent for 0.4 s");
 	link_close(link);
 }
@@ -116,6 +116,24 @@ static struct link *running(const struct link_config *config)
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
 	assert_int_equal(link_state(link), LINK_RUNNING);
 	return link;
+}
+
+/* A virtual machine that was paused, say: what has come is read first, and the others have the time that they always have. */
+static void test_stood_still(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+
+	(void)state;
+	pass(link, SILENCE_US / 2);
+	now_us += 10 * SILENCE_US;
+	link_tick(link, now_us);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	pass(link, SILENCE_US / 4 - 1);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	pass(link, 1);
+	assert_failed(link, "gone", "silent for 4.0 s");
+	link_close(link);
 }
 
 /* Until `until_us`, as a shell does it; channel 5 answers. How many KNOCKs of the job's size channel 9 was sent. */
@@ -224,10 +242,10 @@ static void test_path_dead_and_told(void **state)
 	assert_true(link_waits_for_us(link));
 	now_us = since_us + SILENCE_US + SILENCE_US / 2; /* when the verdict was due */
 	assert_true(link_deadline(link) <= now_us);
+	link_tick(link, now_us);
 	free(link_take_line(link, now_us));
 	assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
-	now_us += 2 * SILENCE_US;
-	link_tick(link, now_us);
+	pass(link, 2 * SILENCE_US);
 	assert_false(link_waits_for_us(link));
 	assert_true(link_deadline(link) == UINT64_MAX);
 	link_close(link);
@@ -415,8 +433,7 @@ static void test_no_room(void **state)
 	/* Nor does it come when the connection stays. */
 	link = opened(&config);
 	say(link, &full);
-	now_us += SILENCE_US;
-	link_tick(link, now_us);
+	pass(link, SILENCE_US);
 	assert_failed(link, "gone", "silent");
 	link_close(link);
 	/* Whoever is let in is not asked twice. */
@@ -435,19 +452,13 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_least),
-		cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays),
-		cmocka_unit_test(test_who_is_lost),
-		cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_path_dead_and_told),
-		cmocka_unit_test(test_path_time),
-		cmocka_unit_test(test_move),
-		cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_early),
+		cmocka_unit_test(test_least),        cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_stood_still),  cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays), cmocka_unit_test(test_who_is_lost),
+		cmocka_unit_test(test_path_dead),    cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_path_time),    cmocka_unit_test(test_move),
+		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_again),        cmocka_unit_test(test_early),
 		cmocka_unit_test(test_no_room),
 	};
 

@@ -119,8 +119,8 @@ static void test_next_of_the_second(void **state)
 	stay = told(session, 0, CONTROL_STAY);
 	assert_true(stay.without == 2 && stay.fewer);
 	/* Silence is a loss, too, after the end; meanwhile we ping. */
-	now_us += 1000000000;
-	session_tick(session, now_us);
+	for (uint64_t until_us = now_us + 1000000000; now_us < until_us; now_us += 100000)
+		session_tick(session, now_us);
 	assert_int_equal(stays(session, 0, &said), SESSION_NEXT);
 	session_close(session);
 }
