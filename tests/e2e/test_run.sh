@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # winnow run: what workers find, whose words and exit status come out, and that nothing stays behind.
+# waits: for processes to end
 # shellcheck disable=SC2016 # variables in single quotes are the workers' own
 . "$(dirname "$0")/lib.sh"
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS WINNOW_AGGREGATORS WINNOW_JOB

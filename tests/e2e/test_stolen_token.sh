@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Somebody who has read a worker's token, and sends from an address of his own: he gets nothing, changes nothing, and is counted.
+# waits: for datagrams that must not come
 . "$(dirname "$0")/lib.sh"
 metrics=$HOST:$(free_port)
 winnowd --insecure-no-key --threads 1 --metrics "$metrics"

@@ -559,7 +559,7 @@ class Ends(unittest.TestCase):
 
     def test_leaving(self):
         """The others are told; what is under way fails after the silence time, what comes later at once."""
-        with self.team(2) as team:
+        with Team(2, settings=lambda rank: {"silence_ms": 1000, "stall_ms": 60000}) as team:
             first, second = team.workers
             ops = [worker.submit(np.ones(9, dtype="<f4")) for worker in team.workers]
             team.until(lambda: all(op.done for op in ops) and all(w.worker.idle for w in team.workers), 20)

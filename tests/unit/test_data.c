@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_data.c - data threads: who is sent what, what a full network does, orders, reports, counters */
+/*
+ * test_data.c - data threads: who is sent what, what a full network does, orders, reports, counters
+ *
+ * waits: until they sleep
+ */
 
 #include "tests/unit/test_data.h"
 
