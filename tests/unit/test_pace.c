@@ -331,6 +331,9 @@ static void test_contended(void **state)
 	pace_lost(&pace, 1);
 	round_of(&pace, 30000);
 	assert_int_equal(pace.window, 48);
+	pace_lost(&pace, 1);
+	round_of(&pace, 100 + 200); /* nothing queues: it was chance */
+	assert_int_equal(pace.window, 48);
 	while (pace.contending > 0)
 		round_of(&pace, 20000);
 	assert_int_equal(pace.window, 200);
@@ -465,6 +468,12 @@ static void test_private(void **state)
 	}
 	pace_timeout(&pace, true);
 	assert_int_equal(pace.window, 47);
+	/* Nobody else fills a queue there. */
+	round_of(&pace, 10000);
+	for (int i = 0; i < 4; i++)
+		round_of(&pace, 10000 + 20000);
+	assert_in_range(pace.window, 2, 8);
+	assert_int_equal(pace.contending, 0);
 }
 
 /* Often while there is progress, else seldom. */
