@@ -226,13 +226,14 @@ static bool is_contended(struct pace *pace)
 }
 
 /* As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance. */
-static void contend(struct pace *pace, uint64_t excess_us, uint64_t round_us)
+static void contend(struct pace *pace, uint64_t round_us)
 {
+	uint64_t queued_us = pace->round_least_us - pace->best_us;
 	uint64_t step = PARTS * pace->weight;
 
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
-	if (pace->round_lost > 0 && excess_us > TARGET_US)
+	if (pace->round_lost > 0 && queued_us > TARGET_US)
 		window_shrink(pace, LOSS_PART, 10);
 	else if (pace->round_full)
 		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
@@ -259,7 +260,7 @@ static void end_round(struct pace *pace, uint64_t now_us)
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
 	else if (is_contended(pace))
-		contend(pace, excess_us, now_us - pace->round_start_us);
+		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
 	else if (has_overflowed(pace, excess_us))

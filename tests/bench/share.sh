@@ -71,10 +71,11 @@ share_watch() { # name
 	pids+=("$watch")
 }
 
-share_flows() { # name: until something waits in a queue
-	local i
+share_flows() { # name: until something waits in a queue, after all that is known now
+	local i from
+	from=$(wc -l <"$raw/share-$1.queues")
 	for ((i = 0; i < 300; i++)); do
-		tail -n 1 "$raw/share-$1.queues" | grep -q '[1-9][0-9]\{4\}' && return
+		tail -n +$((from + 3)) "$raw/share-$1.queues" | tail -n 1 | grep -q '[1-9][0-9]\{4\}' && return
 		sleep 0.1
 	done
 	echo "bench: $1: the dense job does not begin" >&2
