@@ -74,9 +74,8 @@ struct gpu_plan {
 	uint32_t frame_blocks;            /* at least 1 */
 	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
-	uint32_t
-		fixed; /* f32 goes out as int32, scaled by 2^shift, and comes back divided by divisor */
-	int32_t shift; /* -200 .. 200 */
+	uint32_t fixed; /* f32 goes out as int32, times 2^shift, and comes back over divisor */
+	int32_t shift;  /* -200 .. 200 */
 	float divisor;
 	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero past the last block */
 };
@@ -86,7 +85,6 @@ struct gpu_run {
 	const struct gpu_plan *plan;
 	uint32_t frame, count;
 	uint32_t before; /* total frames of the runs before it */
-	uint32_t reserved;
 };
 
 /*

@@ -151,10 +151,8 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 	struct why why;
 	int done, result = winnow_test(request, &done, NULL);
 
-	if (result != WINNOW_OK)
+	if (result != WINNOW_OK || request->task.count == 0)
 		return result;
-	if (request->task.count == 0)
-		return WINNOW_OK;
 	if (request->staged.staging == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
 	if (!done)

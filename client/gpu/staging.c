@@ -301,7 +301,7 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 {
 	struct staging_op *op = staging_op_of(task);
 	const struct geometry_segment segment = geometry_segment(&task->cut, number);
-	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
+	const uint64_t range = 2 * bitmap_word_count(op->piece_bits) + number - op->piece;
 	uint64_t first, words = bitmap_word_count(geometry_span(&task->cut, &segment, &first));
 
 	memset(scan->bits, 0, words * sizeof(*scan->bits));
@@ -309,8 +309,7 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 	if (op->staged->fine > 0)
 		view_segment(op, number);
 	if (task->form == WIRE_FIXED32 && words > 0)
-		*scan->range =
-			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
+		*scan->range = bitmap_range_of(op->found[range], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
 		staging_part_of(op, number, shard)->announced = true;
 	return bitmap_set_count(scan->bits, words);

@@ -89,8 +89,7 @@ enum {
 	STAGING_BUSY = 1, /* operations are under way */
 	/* staging_turn(), or a task's ready(), may find that the GPU has finished something, or failed */
 	STAGING_WAITS = 2,
-	STAGING_FULL =
-		4, /* no room for more sums: leave them in the sockets until the GPU has caught up */
+	STAGING_FULL = 4, /* no room for more sums: leave them in the sockets meanwhile */
 };
 
 /* Which of these are so, ORed together. */

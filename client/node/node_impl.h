@@ -26,8 +26,7 @@ struct node_op {
 	struct winnow_request *request;
 	struct node_task task;
 	struct winnow_options options;
-	struct winnow_segment
-		*segments; /* [segment_count], then as many of a share; owned; or NULL */
+	struct winnow_segment *segments; /* [segment_count], then a share's; owned; or NULL */
 	uint32_t segment_count;
 	STAILQ_ENTRY(node_op) next; /* in the queue */
 };

@@ -179,7 +179,7 @@ static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool f
 		if (count == 0 || used + uint64_t{count} * plan->frame_stride > most)
 			continue;
 		used += uint64_t{count} * plan->frame_stride;
-		runs[load->copy.run_count++] = gpu_run{plan, 0, count, load->copy.frame_count, 0};
+		runs[load->copy.run_count++] = gpu_run{plan, 0, count, load->copy.frame_count};
 		load->copy.frame_count += count;
 		load->set_bytes += uint64_t{set} * plan->block_bytes;
 	}

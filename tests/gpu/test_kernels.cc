@@ -394,7 +394,7 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 
 			run[copy.run_count++] =
 				gpu_run{c->plans[i].plan, c->plans[i].plan->frame_first + skip[i],
-			                frames, copy.frame_count, 0};
+			                frames, copy.frame_count};
 			copy.frame_count += frames;
 		}
 	copy.done = gpu_word{word, *word + 1};
