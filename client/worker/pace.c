@@ -204,7 +204,8 @@ static bool marks_look(struct pace *pace)
  */
 static bool is_contended(struct pace *pace)
 {
-	uint64_t queued_us = pace->round_least_us - pace->best_us;
+	/* Of a long way all may be a queue, which others filled before we came. */
+	uint64_t queued_us = pace->round_least_us - (pace->best_us < LONG_US ? pace->best_us : 0);
 
 	if (pace->contending > 0)
 		return --pace->contending > 0;
@@ -212,13 +213,16 @@ static bool is_contended(struct pace *pace)
 		pace->mark = 0;
 		return false;
 	}
-	if (pace->mark == 0) {
+	if (pace->mark < pace->parts) {
 		pace->mark = pace->parts;
 		pace->mark_us = queued_us;
 	}
-	if ((pace->parts > pace->mark / 4 && pace->window > pace->window_min) ||
-	    queued_us < pace->mark_us - pace->mark_us / 4)
+	if (pace->parts > pace->mark / 4 && pace->window > pace->window_min)
 		return false;
+	if (queued_us < pace->mark_us - pace->mark_us / 4) {
+		pace->mark_us = queued_us; /* that was ours; and the rest? */
+		return false;
+	}
 	window_set(pace, pace->mark);
 	pace->mark = 0;
 	pace->contending = CONTEND_ROUNDS;
