@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Workers and an aggregator that the network cuts off, and that come back: the others continue, those who were cut off find out and return, no result mixes two memberships.
+# no-sanitizers: Debian's python is not built with them
 # waits: for silence times
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
