@@ -72,8 +72,8 @@ struct lane {
 	struct spec spec;
 	struct winnow_request *request;
 	cudaStream_t streams[GPUS_MAX];
-	uint8_t *send[GPUS_MAX], *recv[GPUS_MAX];                  /* on the GPU */
-	uint8_t *given[GPUS_MAX], *got[GPUS_MAX], *kept[GPUS_MAX]; /* pinned; kept: of send */
+	uint8_t *send[GPUS_MAX], *recv[GPUS_MAX], *ballast[GPUS_MAX]; /* on the GPU */
+	uint8_t *given[GPUS_MAX], *got[GPUS_MAX], *kept[GPUS_MAX];    /* pinned; kept: of send */
 	bool busy;
 };
 
@@ -81,7 +81,6 @@ static struct winnow_comm *comm;
 static struct winnow_node *node;
 static struct lane lanes[LANES_MAX];
 static cudaStream_t others[GPUS_MAX];
-static uint8_t *ballast[GPUS_MAX];
 static uint32_t mine; /* GPUs of this process */
 static uint64_t early, blocks, nonzero, united;
 
@@ -308,7 +307,7 @@ static void prepare(struct lane *lane, uint32_t index)
 		put(given + tensor_at(spec) + i * elem_bytes(spec->dtype), spec->dtype,
 		    element(spec, gpu_of(index), i));
 	for (int i = 0; i < LOAD_ROUNDS && args.load > 0; i++)
-		CUDA(cudaMemsetAsync, (ballast[index], i, args.load, stream));
+		CUDA(cudaMemsetAsync, (lane->ballast[index], i, args.load, stream));
 	if (spec->pause_us > 0)
 		CUDA(cudaLaunchHostFunc, (stream, pause_stream, spec));
 	CUDA(cudaMemsetAsync, (lane->recv[index], POISON, region_bytes(spec), stream));
@@ -502,14 +501,14 @@ static void open_lanes(void)
 	for (uint32_t i = 0; i < mine; i++) {
 		use(i);
 		CUDA(cudaStreamCreateWithFlags, (&others[i], cudaStreamNonBlocking));
-		if (args.load > 0)
-			CUDA(cudaMalloc, ((void **)&ballast[i], args.load));
 		for (uint64_t l = 0; l < args.lanes; l++) {
 			struct lane *lane = &lanes[l];
 
 			CUDA(cudaStreamCreateWithFlags, (&lane->streams[i], cudaStreamNonBlocking));
 			CUDA(cudaMalloc, ((void **)&lane->send[i], bytes));
 			CUDA(cudaMalloc, ((void **)&lane->recv[i], bytes));
+			if (args.load > 0)
+				CUDA(cudaMalloc, ((void **)&lane->ballast[i], args.load));
 			CUDA(cudaHostAlloc, ((void **)&lane->given[i], bytes, 0));
 			CUDA(cudaHostAlloc, ((void **)&lane->got[i], bytes, 0));
 			CUDA(cudaHostAlloc, ((void **)&lane->kept[i], bytes, 0));
