@@ -202,14 +202,16 @@ static bool marks_look(struct pace *pace)
  * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
  * it was, and answers loss for some rounds, as TCP does.
  */
-static bool is_contended(struct pace *pace)
+static bool is_contended(struct pace *pace, uint64_t excess_us)
 {
-	/* Of a long way all may be a queue, which others filled before we came. */
-	uint64_t queued_us = pace->round_least_us - (pace->best_us < LONG_US ? pace->best_us : 0);
+	/* All of a long way may be a queue, which others filled before we came. */
+	bool far = pace->best_us >= LONG_US;
+	uint64_t queued_us = pace->round_least_us - (far ? 0 : pace->best_us);
 
 	if (pace->contending > 0)
 		return --pace->contending > 0;
-	if (queued_us < LONG_US || pace->private_network) {
+	if (queued_us < LONG_US || pace->private_network ||
+	    (far && excess_us < allowed_us(pace) / 2)) {
 		pace->mark = 0;
 		return false;
 	}
@@ -263,7 +265,7 @@ static void end_round(struct pace *pace, uint64_t now_us)
 
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
-	else if (is_contended(pace))
+	else if (is_contended(pace, excess_us))
 		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);

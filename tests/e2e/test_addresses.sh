@@ -67,7 +67,7 @@ for mode in native generic; do
 done
 ip -n "$net-sw" link set dev "$net-a0" xdp off
 
-if [ -e "$BUILD/winnow-dpdk.so" ]; then
+if has_dpdk; then
 	# The port has one address, and workers are told which; what they have connected to is the kernel's affair.
 	serve --datapath dpdk --device eth0
 	job dpdk w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101 --

@@ -87,7 +87,7 @@ done
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp off
 
 # DPDK's ports.
-if [ -e "$BUILD/winnow-dpdk.so" ]; then
+if has_dpdk; then
 	winnowd_inside 0 --insecure-no-key --threads 1 --datapath dpdk --device eth0 --dscp va
 	job 10.77.0.101:5555 --dscp le
 	passed 4 up 0x06

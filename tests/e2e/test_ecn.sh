@@ -78,7 +78,7 @@ ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
 marks up 0
 for listen in 10.77.0.101 '[fd77::101]'; do
 	ecn udp "$listen"
-	[ ! -e "$BUILD/winnow-dpdk.so" ] || ecn dpdk "$listen"
+	! has_dpdk || ecn dpdk "$listen"
 done
 
 # The kernel adds PUSHes that winnowd never sees; their marks count all the same, and the RESULTs made of them may be marked.

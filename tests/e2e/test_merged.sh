@@ -21,7 +21,7 @@ work() { # name option..: three workers that go on for long
 }
 segmentation on
 
-if [ -e "$BUILD/winnow-dpdk.so" ]; then
+if has_dpdk; then
 	for mtu in 1500 9000; do
 		for host in w0 w1 w2 a0; do
 			ip -n "$net-$host" link set eth0 mtu $mtu

@@ -73,7 +73,7 @@ waits=$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_ne
 inside a0 tc qdisc del dev eth0 root
 winnowd_stop
 
-if [ -e "$BUILD/winnow-dpdk.so" ]; then
+if has_dpdk; then
 	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --device eth0
 	# Five blocks make a frame of 1340 bytes with its headers. Those that come in must still pass, and a veth takes four bytes
 	# more than its MTU.

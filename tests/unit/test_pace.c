@@ -350,6 +350,20 @@ static void test_contended(void **state)
 	round_of(&pace, 7000);
 	assert_int_equal(pace.contending, 512);
 	assert_int_equal(pace.window, 64);
+	/* Nor is a long way a queue because the window was larger once. */
+	now_us = 1000;
+	pace_begin(&pace, 8, 64, 1);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 6000);
+	round_of(&pace, 12000);
+	round_of(&pace, 9000);
+	assert_int_equal(pace.window, 21);
+	round_of(&pace, 6099);
+	assert_int_equal(pace.window, 22);
+	round_of(&pace, 12000);
+	round_of(&pace, 12000);
+	assert_int_equal(pace.window, 5);
+	assert_int_equal(pace.contending, 0);
 	/* A queue of our own becomes shorter. */
 	grown_to_64(&pace, 64);
 	round_of(&pace, 6400);
