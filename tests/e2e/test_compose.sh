@@ -69,6 +69,7 @@ aggregator 1 status --alive --quiet || fail "the other aggregator is not well"
 python3 tests/e2e/dashboard.py "http://$address:9090" --alert WinnowAggregatorDown 'aggregator2:9555' || fail "no alert"
 # Started again by hand, workers begin anew; here with fewer aggregators, of which one alone has the job.
 compose down || fail "podman-compose down"
+pod rm -f -i -t 0 "${started[@]}" >/dev/null 2>&1 # podman-compose leaves one that is just ending
 WINNOW_AGGREGATORS=aggregator1:5555 compose up -d --no-build "${services[@]}" || fail "podman-compose up again: $(tail -n 5 "$tmp/compose.err")"
 said worker0 '^step 1: loss' 60
 [ "$(aggregator 1 status | grep -c 'skipgram  *running') $(aggregator 2 status | grep -c skipgram)" = "1 0" ] || fail "WINNOW_AGGREGATORS does not choose"
