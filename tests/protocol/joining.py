@@ -42,7 +42,7 @@ class Joining:
         self.hello = self.welcome = self.start = None
         self.probed = False
         self.left = None  # (rank, when) of the first
-        self.ping_at = self.heard_at = self.answered_at = None
+        self.ping_at = self.heard_at = self.answered_at = self.ticked_at = None
         self.paused = self.drains = False
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
@@ -125,7 +125,10 @@ class Joining:
     # ---- time ----
 
     def tick(self, now):
-        """Pings and silence (10.4); the KNOCKs that are due."""
+        """Pings and silence (10.4, 11.2); the KNOCKs that are due."""
+        gap, self.ticked_at = now - (now if self.ticked_at is None else self.ticked_at), now
+        if self.heard_at is not None and gap > self.silence_ms * 500:
+            self.heard_at = min(now, self.heard_at + gap - self.silence_ms * 250)
         if self.heard_at is not None and now - self.heard_at > self.silence_ms * 1000:
             raise Ended("lost", self.world, "the aggregator is silent")
         if self.ping_at is not None and now >= self.ping_at:
