@@ -151,12 +151,17 @@ static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 }
 
 /*
- * Who looks after `gap_us` for what others have said, where a quarter of the silence time is usual, stood still
- * itself meanwhile: a paused virtual machine, no CPU. So much of that time is no silence of theirs.
+ * When a peer was heard, as its silence counts. A side that looks at its peers later than usual, a quarter of the
+ * silence time after it last did, stood still itself: a paused virtual machine, no CPU. That is no silence of theirs.
  */
-static inline uint64_t control_stood_still_us(uint64_t silence_us, uint64_t gap_us)
+static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, uint64_t looked_us,
+                                        uint64_t now_us)
 {
-	return gap_us > silence_us / 2 ? gap_us - silence_us / 4 : 0;
+	uint64_t gap_us = now_us - looked_us;
+
+	if (gap_us > silence_us / 2)
+		heard_us += gap_us - silence_us / 4;
+	return heard_us < now_us ? heard_us : now_us;
 }
 
 /* What bit `index` of features means, below CONTROL_FEATURE_NAMES. */

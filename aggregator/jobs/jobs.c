@@ -289,39 +289,31 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 /* ---- time ---- */
 
-/* While we stand still nobody is silent. */
-static void peer_excuse(const struct jobs *jobs, struct jobs_peer *peer, uint64_t silence_us)
-{
-	peer->heard_us += control_stood_still_us(silence_us, jobs->now_us - jobs->ticked_us);
-	if (peer->heard_us > jobs->now_us)
-		peer->heard_us = jobs->now_us;
-}
-
 static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
 	char reason[64];
-	uint64_t silence_us;
+	uint64_t silence_us = peer->silence_us;
 
-	if (peer->door) {
-		peer_excuse(jobs, peer, peer->silence_us);
-		if (now_us - peer->heard_us >= peer->silence_us) {
-			peer_end(jobs, peer);
-		} else if (now_us - peer->pinged_us >= peer->silence_us / 4) {
-			peer->pinged_us = now_us;
-			peer_send(jobs, peer, &ping);
-		}
-		return;
-	}
-	if (peer->job == NULL) {
+	if (peer->job == NULL && !peer->door) {
 		if (now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
 	/* Before WELCOME it does not know what the others ask for. */
-	silence_us = peer->job->state == JOB_FORMING ? peer->silence_us : peer->job->silence_us;
-	peer_excuse(jobs, peer, silence_us);
+	if (!peer->door && peer->job->state != JOB_FORMING)
+		silence_us = peer->job->silence_us;
+	peer->heard_us = control_heard_us(peer->heard_us, silence_us, jobs->ticked_us, now_us);
+	if (peer->door) {
+		if (now_us - peer->heard_us >= silence_us) {
+			peer_end(jobs, peer);
+		} else if (now_us - peer->pinged_us >= silence_us / 4) {
+			peer->pinged_us = now_us;
+			peer_send(jobs, peer, &ping);
+		}
+		return;
+	}
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
 		late_text(jobs, peer, ping.text);
@@ -395,8 +387,6 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
 	assert(jobs->peer_count < jobs->places && jobs->bytes <= jobs->config.bytes_max);
-	if (jobs->ticked_us == 0)
-		jobs->ticked_us = now_us;
 	jobs->now_us = now_us;
 	pauses_tick(jobs);
 	for (uint32_t i = 0; i < jobs->places; i++)

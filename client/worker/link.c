@@ -40,8 +40,7 @@ struct link {
 	bool paused;
 	bool retried;
 	uint64_t silence_us; /* that holds */
-	uint64_t opened_us, heard_us, ping_due_us;
-	uint64_t ticked_us;
+	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
 	uint32_t open; /* operations under way, */
 	uint64_t tag;  /* and the oldest one's */
 	struct control_seen seen;
@@ -697,20 +696,12 @@ static const char *link_awaits(const struct link *link)
 	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
 }
 
-/* While we stand still nobody is silent. */
-static void link_excuses(struct link *link, uint64_t now_us)
-{
-	if (link->heard_us != NEVER) {
-		link->heard_us +=
-			control_stood_still_us(link->silence_us, now_us - link->ticked_us);
-		sooner(&link->heard_us, now_us);
-	}
-	link->ticked_us = now_us;
-}
-
 void link_tick(struct link *link, uint64_t now_us)
 {
-	link_excuses(link, now_us);
+	if (link->heard_us != NEVER)
+		link->heard_us =
+			control_heard_us(link->heard_us, link->silence_us, link->ticked_us, now_us);
+	link->ticked_us = now_us;
 	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
 		link->closed = true;
 	if (link->state == LINK_FAILED)

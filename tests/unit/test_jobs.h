@@ -232,6 +232,7 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 	b->attach_left = UINT32_MAX;
 	b->lent = -1;
 	assert_int_equal(jobs_open(config, &ports, &b->jobs), 0);
+	jobs_tick(b->jobs, b->now_us);
 	return b;
 }
 
