@@ -337,11 +337,31 @@ static void test_contended(void **state)
 	while (pace.contending > 0)
 		round_of(&pace, 20000);
 	assert_int_equal(pace.window, 200);
-	/* The way of a newcomer is a queue that others fill: what it can empty is its own. */
+	/* A queue of our own becomes shorter. */
+	grown_to_64(&pace, 64);
+	round_of(&pace, 6400);
+	for (int i = 0; i < 20; i++)
+		round_of(&pace, 100 * pace.window);
+	assert_int_equal(pace.contending, 0);
+	assert_in_range(pace.window, 2, 16);
+}
+
+/* A window of 64, where a round trip takes 6 ms from the beginning. */
+static void far_begin(struct pace *pace)
+{
 	now_us = 1000;
-	pace_begin(&pace, 8, 64, 1);
+	pace_begin(pace, 8, 64, 1);
 	for (int i = 0; i < 3; i++)
-		round_of(&pace, 6000);
+		round_of(pace, 6000);
+}
+
+/* All of a newcomer's way may be a queue that others fill: what it can empty is its own. */
+static void test_contended_before(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	far_begin(&pace);
 	for (int i = 0; i < 2; i++)
 		round_of(&pace, 12000);
 	assert_int_equal(pace.window, 16);
@@ -350,11 +370,8 @@ static void test_contended(void **state)
 	round_of(&pace, 7000);
 	assert_int_equal(pace.contending, 512);
 	assert_int_equal(pace.window, 64);
-	/* Nor is a long way a queue because the window was larger once. */
-	now_us = 1000;
-	pace_begin(&pace, 8, 64, 1);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 6000);
+	/* It is none because the window was larger once. */
+	far_begin(&pace);
 	round_of(&pace, 12000);
 	round_of(&pace, 9000);
 	assert_int_equal(pace.window, 21);
@@ -364,13 +381,6 @@ static void test_contended(void **state)
 	round_of(&pace, 12000);
 	assert_int_equal(pace.window, 5);
 	assert_int_equal(pace.contending, 0);
-	/* A queue of our own becomes shorter. */
-	grown_to_64(&pace, 64);
-	round_of(&pace, 6400);
-	for (int i = 0; i < 20; i++)
-		round_of(&pace, 100 * pace.window);
-	assert_int_equal(pace.contending, 0);
-	assert_in_range(pace.window, 2, 16);
 }
 
 /* Marks: by half of the share, of either direction. */
@@ -547,6 +557,7 @@ int main(void)
 		cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_doubling_ends),
 		cmocka_unit_test(test_contended),
+		cmocka_unit_test(test_contended_before),
 		cmocka_unit_test(test_weight),
 		cmocka_unit_test(test_private),
 		cmocka_unit_test(test_doubling_unsure),
