@@ -20,7 +20,9 @@
 # Scripts with a line "# late", and those of images, come last, one after the other.
 #
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
-# only fault. Both runs are shown; if the second passes, the test counts as passed and is listed as unsteady.
+# only fault. Both runs are shown; if the second passes, the test counts as passed and is listed as unsteady. If the
+# machine itself stood still while it ran alone, as virtual ones do whose host is busy, that run says nothing: it runs
+# again, up to five times in all.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1 san=$2 kind=$3 only=("${@:4}")
@@ -98,11 +100,25 @@ until_ended() { # "after" FIRST END
 		until [ -e "$state/$i/end" ]; do sleep 0.5; done
 	done
 }
+pulse() { # a line in $state/stalls for each time that nobody got a CPU for 0.3 s
+	local before=${EPOCHREALTIME/./} now never
+	mkfifo "$state/never"
+	exec {never}<>"$state/never"
+	while :; do
+		read -rt 0.05 -u "$never" _
+		now=${EPOCHREALTIME/./}
+		[ $((now - before)) -lt 350000 ] || echo "$((now - before))" >>"$state/stalls"
+		before=$now
+	done
+}
 stop_lanes() {
-	[ ${#lanes[@]} = 0 ] || kill "${lanes[@]}" 2>/dev/null
+	kill "${lanes[@]}" "$pulse" 2>/dev/null
 	wait
 	rm -rf "$state"
 }
+: >"$state/stalls"
+pulse &
+pulse=$!
 trap stop_lanes EXIT
 trap 'exit 1' INT TERM
 
@@ -126,14 +142,22 @@ collect() { # reports what has ended
 	done
 }
 run_again() { # those that failed beside others
-	local i
+	local i try status stalls
 	for i in "${again[@]}"; do
-		rm -rf "${state:?}/$i"
+		for try in 1 2 3 4 5; do
+			rm -rf "${state:?}/$i"
+			stalls=$(wc -l <"$state/stalls")
+			lane 0 "$i:$((i + 1))" &
+			lanes=($!)
+			wait "${lanes[0]}"
+			status=$(cut -d ' ' -f 1 "$state/$i/end" 2>/dev/null)
+			[[ $status != 0 && $status != 77 && $(wc -l <"$state/stalls") -gt $stalls && $try -lt 5 ]] || break
+			echo "again ${names[i]} (exit status $status), since the machine stood still meanwhile for" \
+				"$(tail -n "+$((stalls + 1))" "$state/stalls" | awk '{ sum += $1 } END { printf "%.1f s", sum / 1e6 }')"
+		done
 		reported[i]=
-		lane 0 "$i:$((i + 1))" &
-		lanes=($!)
-		await "$i" "$((i + 1))" "${lanes[@]}"
-		[ "$(cut -d ' ' -f 1 "$state/$i/end" 2>/dev/null)" != 0 ] || unsteady+=("${names[i]}")
+		collect
+		[ "$status" != 0 ] || unsteady+=("${names[i]}")
 	done
 }
 await() { # FIRST END LANE..: until these have ended, or nobody is there to run them
