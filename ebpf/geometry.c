@@ -23,14 +23,13 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 
 /* ---- cutting ---- */
 
-/* Section 4.4: a small operation is one segment on one channel and needs no frames. */
-static bool is_eager(const struct geometry *g, const struct geometry_part *part)
+uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t payload)
 {
-	uint64_t room = g->payload_bytes - WIRE_ANNOUNCE_BYTES - WIRE_SET_BYTES;
-	uint64_t bitmap_bytes = divide_up(part->block_count, 64) * 8;
+	uint32_t room = payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES - WIRE_SET_BYTES;
+	uint32_t word = 64 * block_bytes + 8, rest = room % word;
+	uint32_t blocks = room / word * 64 + (rest > 8 ? (rest - 8) / block_bytes : 0);
 
-	return part->block_count <= WIRE_SEGMENT_BLOCKS_MAX &&
-	       part->block_count * part->frames.block_bytes + bitmap_bytes <= room;
+	return min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
 }
 
 struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload)
@@ -98,15 +97,23 @@ uint32_t geometry_segment_max(uint32_t payload)
 	return min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
 }
 
-/* Sections 4.2 and 4.3. */
+static uint32_t eager_blocks(const struct geometry *g, const struct geometry_part *part)
+{
+	return geometry_eager_blocks(part->frames.block_bytes,
+	                             g->payload_bytes + WIRE_HEADER_BYTES);
+}
+
+/* Sections 4.2 to 4.4. */
 static void cut_segments(const struct geometry *g, struct geometry_part *part)
 {
 	uint32_t blocks = WIRE_SEGMENT_BYTES / part->frames.block_bytes & ~63u;
 
 	if (blocks < 64)
 		blocks = 64;
-	part->segment_blocks =
-		min_u32(blocks, geometry_segment_max(g->payload_bytes + WIRE_HEADER_BYTES));
+	blocks = min_u32(blocks, geometry_segment_max(g->payload_bytes + WIRE_HEADER_BYTES));
+	if (g->eager && part->block_count > 0)
+		blocks = eager_blocks(g, part);
+	part->segment_blocks = blocks;
 	part->shard_blocks = divide_up(part->block_count, g->shard_count);
 	part->segment_count = (uint32_t)divide_up(part->shard_blocks, part->segment_blocks);
 	if (part->segment_count == 0)
@@ -192,7 +199,8 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	                               .copies = 1};
 	if (!cut_blocks(&g, &g.one))
 		return false;
-	g.eager = !input->converted && is_eager(&g, &g.one);
+	g.eager = !input->converted &&
+	          g.one.block_count <= (uint64_t)WIRE_EAGER_SEGMENTS * eager_blocks(&g, &g.one);
 	if (!g.eager)
 		g.shard_count = input->shard_count;
 	/* Section 4.5. What is eager, or has no elements, is not worth parts or shares. */

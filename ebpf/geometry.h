@@ -55,7 +55,7 @@ struct geometry {
 	uint32_t shard_count;
 	uint32_t segment_count;
 	uint64_t layout; /* of the parts: see geometry_layout() */
-	bool eager;      /* travels inside its announcement, on one channel: one flat part */
+	bool eager;      /* travels inside its announcements, on one channel: one flat part */
 	bool scatter;    /* worker r receives copy r of the one part */
 	uint32_t part_count;
 	const struct geometry_part *parts; /* the caller's; NULL: `one` is all */
@@ -158,6 +158,9 @@ struct geometry_tile {
 };
 
 struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint64_t block);
+
+/* So many blocks fit an announcement with their set: a segment of an eager operation. 0: not even one. */
+uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t payload);
 
 /* The channel, of `channel_count`, that carries an eager operation with this tag. */
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count);

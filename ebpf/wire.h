@@ -20,6 +20,7 @@
 #define WIRE_SHARDS_MAX 256   /* channels that share one tensor */
 #define WIRE_BLOCK_ELEMS_MAX 65536
 #define WIRE_SEGMENT_BLOCKS_MAX 16384
+#define WIRE_EAGER_SEGMENTS 4         /* of an operation whose announcements carry its blocks */
 #define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
 #define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
 #define WIRE_STATUS_WORDS_MAX 16      /* 1024 frames in one STATUS */

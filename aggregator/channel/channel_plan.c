@@ -77,11 +77,10 @@ static bool form_possible(const struct channel *channel, const struct announce *
 /* Section 4.4. */
 static bool eager_possible(const struct channel *channel, const struct announce *a)
 {
-	uint64_t bytes = (uint64_t)a->block_count * a->block_elems * dtype_bytes(a->dtype);
-	uint32_t room = channel->config.payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES;
+	const uint32_t block_bytes = a->block_elems * dtype_bytes(a->dtype);
 
-	return a->segment_count == 1 && a->form == WIRE_NATIVE &&
-	       bytes + (a->block_count + 63u) / 64 * 8 + WIRE_SET_BYTES <= room;
+	return a->segment_count <= WIRE_EAGER_SEGMENTS && a->form == WIRE_NATIVE &&
+	       a->block_count <= geometry_eager_blocks(block_bytes, channel->config.payload);
 }
 
 /* Workers for each of which there are equally many segments, one after the other; 1: all are for all. */
@@ -243,12 +242,11 @@ static void plan_failure(struct channel *channel, struct operation *op, uint64_t
 /* What is added up of an operation without frames. */
 static struct sum eager_sum(const struct channel *channel, struct segment *segment)
 {
-	struct operation *op = &channel->ops[segment->op];
 	struct sum sum = sum_of(channel, segment);
 
 	sum.unit_elems = segment->frames.block_bytes / dtype_bytes(sum.dtype);
 	sum.block_count = segment->block_count;
-	sum.sums = op->eager;
+	sum.sums = eager_sums(channel, segment);
 	return sum;
 }
 

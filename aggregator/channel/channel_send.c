@@ -104,7 +104,7 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 	if (op->failed)
 		return;
 	packet_point(out, segment->set, segment->set_bytes);
-	packet_point(out, op->eager, segment->eager_bytes);
+	packet_point(out, eager_sums(channel, segment), segment->eager_bytes);
 }
 
 /* False when the frame is over: nobody waits for its RESULT. To everyone it gets the next number. */

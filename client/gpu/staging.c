@@ -55,7 +55,7 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 		struct staging_ring *ring = &s->rings[i];
 
 		ring->cells = cells;
-		ring->frame_count = i < c->shard_count ? s->frame_count : 1;
+		ring->frame_count = i < c->shard_count ? s->frame_count : WIRE_EAGER_SEGMENTS;
 		cells += ring->frame_count;
 		ring->out = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
 		ring->in = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
@@ -106,7 +106,8 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 	s->ops = calloc(config->op_slots, sizeof(*s->ops));
 	s->parts = calloc((size_t)config->op_slots * s->part_count, sizeof(*s->parts));
 	s->rings = calloc(config->shard_count + config->op_slots, sizeof(*s->rings));
-	s->cells = calloc(WINDOWS_MAX * config->window * config->shard_count + config->op_slots,
+	s->cells = calloc(WINDOWS_MAX * config->window * config->shard_count +
+	                          WIRE_EAGER_SEGMENTS * config->op_slots,
 	                  sizeof(*s->cells));
 	if (s->ops == NULL || s->parts == NULL || s->rings == NULL || s->cells == NULL) {
 		err = why_set(why, -ENOMEM, "out of memory");
@@ -196,13 +197,15 @@ void staging_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, 
                   uint64_t at)
 {
 	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	const bool whole = ratio == 1 && op->segment_bits % 64 == 0;
 	uint64_t first = (number - op->piece) * op->segment_bits, end = first + op->segment_bits;
 
 	end = end < op->piece_bits ? end : op->piece_bits;
-	if (ratio == 1 && first < end)
+	if (whole && first < end)
 		memcpy(out + at / 64, found + first / 64, bitmap_word_count(end - first) * 8);
-	for (uint64_t i = first / 64; ratio > 1 && i < bitmap_word_count(end); i++)
-		for (uint64_t left = found[i]; left != 0; left &= left - 1) {
+	for (uint64_t i = first / 64; !whole && i < bitmap_word_count(end); i++)
+		for (uint64_t left = bitmap_word_between(found, i, first, end); left != 0;
+		     left &= left - 1) {
 			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
 
 			bit_set(out, (at + bit - first) / ratio);
@@ -315,20 +318,10 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 	return bitmap_set_count(scan->bits, words);
 }
 
-/* They have been carried out before they were announced. */
-static void staged_eager(const struct allreduce *task, const uint64_t *own,
-                         const struct bitmap_engine *engine, struct packet_out *out)
-{
-	(void)own, (void)engine;
-	packet_point(out, staging_op_of(task)->eager->out,
-	             (uint32_t)task->blocks_nonzero * task->cut.one.frames.block_bytes);
-}
-
 const struct access staging_access = {
 	.begin = staged_begin,
 	.ready = staged_ready,
 	.scan = staged_scan,
-	.eager = staged_eager,
 	.plan = frames_plan,
 	.pushable = frames_pushable,
 	.push = frames_push,

@@ -23,7 +23,10 @@ static size_t place_of(const struct staging *s, const struct staging_ring *ring,
 
 /* ---- what is planned ---- */
 
-/* The part begins, with frames of the blocks in plan->united. What is eager has them all in one. */
+/*
+ * The part begins, with frames of the blocks in plan->united. What is eager has them all in one, which has
+ * the segment's number.
+ */
 static struct staging_part *part_begin(struct staging_op *op, const struct access_plan *plan)
 {
 	const struct staging *s = op->staged->staging;
@@ -32,7 +35,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	const struct geometry_frames *cut = &plan->cut->frames;
 	const uint64_t before = plan->cut->first * tensor->elem_bytes;
 	const size_t bitmap_bytes = bitmap_word_count(plan->cut->block_count) * sizeof(uint64_t);
-	const uint32_t blocks = plan->union_count, first = tensor->eager ? 0 : plan->first;
+	const uint32_t blocks = plan->union_count, first = plan->first;
 	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
 	struct staging_ring *ring = tensor->eager ? op->eager : &s->rings[plan->shard];
@@ -68,18 +71,20 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 }
 
 /* An eager operation announces its own blocks. Copy them out; true when they are here. */
-static bool eager_ready(struct staging_op *op)
+static bool eager_ready(struct staging_op *op, uint32_t number)
 {
-	const struct geometry_segment segment = geometry_segment(&op->task->cut, 0);
+	const struct geometry_segment segment = geometry_segment(&op->task->cut, number);
 	uint64_t found[GPU_PLAN_WORDS] = {0};
-	struct access_plan own = {.cut = &segment,
+	struct access_plan own = {.segment = number,
+	                          .first = number,
+	                          .cut = &segment,
 	                          .own = found,
 	                          .united = found,
 	                          .wire = (enum dtype)op->task->dtype};
-	const struct staging_part *part = staging_part_of(op, 0, 0);
+	const struct staging_part *part = staging_part_of(op, number, 0);
 
 	if (part->ring == NULL) {
-		staging_bits(op, 0, op->ratio, found, 0);
+		staging_bits(op, number, op->ratio, found, 0);
 		own.union_count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
 		(void)part_begin(op, &own);
 	}
@@ -90,7 +95,7 @@ static bool eager_ready(struct staging_op *op)
 bool frames_ready(struct staging_op *op, uint32_t segment)
 {
 	if (op->task->cut.eager)
-		return eager_ready(op);
+		return eager_ready(op, segment);
 	for (uint32_t shard = 0; shard < op->task->cut.shard_count; shard++) {
 		const struct staging_part *part = staging_part_of(op, segment, shard);
 
@@ -134,8 +139,9 @@ bool frames_pushable(const struct allreduce *task, const struct access_frame *fr
 void frames_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out)
 {
-	const struct staging *s = staging_op_of(task)->staged->staging;
-	const struct staging_ring *ring = &s->rings[frame->shard];
+	const struct staging_op *op = staging_op_of(task);
+	const struct staging_ring *ring = staging_part_of(op, frame->segment, frame->shard)->ring;
+	const struct staging *s = op->staged->staging;
 
 	packet_point(out, ring->out + place_of(s, ring, frame->number),
 	             frame->own_count * frame->unit_bytes);

@@ -40,7 +40,7 @@ struct access_plan {
 
 /*
  * A frame of a segment of one shard, by its number on the channel; frames before `edge` are over.
- * The sums of an operation without frames are handed over as those of one, with number 0.
+ * Each segment of an operation without frames is handed over as one, with the segment's number.
  */
 struct access_frame {
 	uint32_t segment, shard, number, edge;
@@ -70,13 +70,6 @@ struct access {
 
 	/* Returns how many of the segment's blocks are there. */
 	uint64_t (*scan)(struct allreduce *task, uint32_t number, const struct access_scan *scan);
-
-	/*
-	 * For an operation without frames: the blocks in `own`, whole, which travel with its
-	 * announcement. They may lie at the start of out->scratch.
-	 */
-	void (*eager)(const struct allreduce *task, const uint64_t *own,
-	              const struct bitmap_engine *engine, struct packet_out *out);
 
 	/*
 	 * The union of a segment of one shard is known. Blocks that no worker has are zero in the

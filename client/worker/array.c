@@ -417,9 +417,11 @@ static void clear_fine(const struct allreduce *task, const struct geometry_segme
 
 /* ---- what the machines ask for ---- */
 
+/* Of an eager reduce-scatter, blocks may lie across the share's borders, so all is cleared at once. */
 static int array_begin(struct allreduce *task)
 {
-	(void)task;
+	if (task->scatter && task->cut.eager && !in_place(task))
+		memset(task->recv, 0, task->share_count * elem_bytes(task));
 	return 0;
 }
 
@@ -452,24 +454,6 @@ static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct
 		bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
 	clear_fine(task, &segment, start, tensor.count);
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
-}
-
-/* Packed, and padded with zeros. */
-static void array_eager(const struct allreduce *task, const uint64_t *own,
-                        const struct bitmap_engine *engine, struct packet_out *out)
-{
-	struct bitmap_tensor tensor = {
-		.data = task->send,
-		.count = task->count,
-		.block_elems = task->cut.one.tile_columns,
-		.dtype = task->dtype,
-	};
-	uint32_t block_bytes = task->cut.one.frames.block_bytes, bytes, whole;
-
-	bytes = (uint32_t)engine->pack(&tensor, own, out->scratch) * elem_bytes(task);
-	whole = (bytes + block_bytes - 1) / block_bytes * block_bytes;
-	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
-	packet_point(out, out->scratch, whole);
 }
 
 /* A result of this many bytes or more does not stay in a cache until it is read. */
@@ -564,9 +548,7 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 	lost_note(task, plan);
 	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))
 		return 0;
-	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */
-		memset(task->recv, 0, task->share_count * elem_bytes(task));
-	else if (is_receiver(task, plan->cut->receiver))
+	if (!(task->scatter && task->cut.eager) && is_receiver(task, plan->cut->receiver))
 		clear_absent(task, plan);
 	return 0;
 }
@@ -625,7 +607,6 @@ const struct access array_access = {
 	.begin = array_begin,
 	.ready = array_ready,
 	.scan = array_scan,
-	.eager = array_eager,
 	.plan = array_plan,
 	.pushable = array_pushable,
 	.push = array_push,

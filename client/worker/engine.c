@@ -182,6 +182,12 @@ static struct allreduce *next_waiting(const struct engine *engine)
 	return task;
 }
 
+/* That of the one channel that an operation without frames uses. */
+static struct stream *eager_stream(const struct engine *engine, const struct allreduce *task)
+{
+	return engine->streams[geometry_eager_channel(task->tag, engine->stream_count)];
+}
+
 /* Gives slots to waiting operations while there are any. */
 static void start_waiting(struct engine *engine)
 {
@@ -198,10 +204,8 @@ static void start_waiting(struct engine *engine)
 		list_append(&engine->active, task);
 		task->slot = slot;
 		if (task->cut.eager) {
-			uint32_t only = geometry_eager_channel(task->tag, engine->stream_count);
-
 			task->shards_left = 1;
-			stream_begin(engine->streams[only], task);
+			stream_begin(eager_stream(engine, task), task);
 			continue;
 		}
 		task->shards_left = engine->stream_count;
@@ -307,12 +311,12 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	}
 	deal_bits(engine, cut, number);
 	for (uint32_t i = 0; i < cut->shard_count; i++) {
-		uint32_t stream = i;
+		struct stream *stream = engine->streams[i];
 
 		if (cut->eager)
-			stream = geometry_eager_channel(task->tag, engine->stream_count);
+			stream = eager_stream(engine, task);
 		scan.bits = engine->shard_bits + (size_t)i * SEGMENT_WORDS;
-		stream_announce(engine->streams[stream], task, number, &scan, now_us);
+		stream_announce(stream, task, number, &scan, now_us);
 	}
 }
 
@@ -324,7 +328,7 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 	if (number == task->cut.segment_count || !task->access->ready(task, number))
 		return false;
 	if (task->cut.eager)
-		return true;
+		return stream_ask_room(eager_stream(engine, task), task, number);
 	for (uint32_t i = 0; i < engine->stream_count; i++)
 		room = stream_ask_room(engine->streams[i], task, number) && room;
 	return room;

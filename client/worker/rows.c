@@ -237,21 +237,6 @@ static const uint8_t *list_from(const struct allreduce *task, const struct acces
 	return rows->values + place_of(rows->blocks, rows->count, block) * rows->block_bytes;
 }
 
-/* They follow each other. */
-static void list_eager(const struct allreduce *task, const uint64_t *own,
-                       const struct bitmap_engine *engine, struct packet_out *out)
-{
-	const struct winnow_rows *rows = task->access_state;
-	uint64_t first = 0;
-	uint32_t bytes;
-
-	(void)engine;
-	while (!bit_test(own, first))
-		first++;
-	packet_point(out, list_from(task, NULL, first, &bytes),
-	             (uint32_t)task->blocks_nonzero * rows->block_bytes);
-}
-
 static void list_push(const struct allreduce *task, const struct access_frame *frame,
                       struct packet_out *out)
 {
@@ -312,7 +297,6 @@ const struct access *rows_access(const struct winnow_rows *rows)
 		.begin = list_begin,
 		.ready = array_ready,
 		.scan = list_scan,
-		.eager = list_eager,
 		.plan = array_plan,
 		.pushable = array_pushable,
 		.push = list_push,
@@ -322,7 +306,6 @@ const struct access *rows_access(const struct winnow_rows *rows)
 		.begin = list_begin,
 		.ready = array_ready,
 		.scan = list_scan,
-		.eager = list_eager,
 		.plan = gather_plan,
 		.pushable = array_pushable,
 		.push = list_push,

@@ -38,33 +38,54 @@ static void frame_find(const struct stream_segment *segment, uint32_t rank,
 	frame->own_count = bitmap_count_between(segment->own, frame->first, frame->end);
 }
 
-/* The frame with this number on the channel; of an operation without any, all of the segment. */
-static struct access_frame frame_of(const struct stream *s, const struct allreduce *task,
-                                    const struct stream_segment *segment, uint32_t number)
+static struct access_frame frame_begin(const struct stream *s, const struct allreduce *task,
+                                       const struct stream_segment *segment, uint32_t number)
 {
-	const struct geometry_frames *cut = &segment->cut.frames;
-	const bool eager = task->cut.eager;
-	uint32_t index = eager ? 0 : number - segment->first;
-	uint32_t rank = index / cut->block_parts * cut->frame_blocks;
-	struct access_frame frame = {.segment = segment->number,
+	return (struct access_frame){.segment = segment->number,
 	                             .shard = shard_of(s, task),
-	                             .number = eager ? 0 : number,
+	                             .number = number,
 	                             .edge = s->ack,
 	                             .cut = &segment->cut,
 	                             .united = segment->united,
 	                             .own = segment->own,
-	                             .count = segment->union_count - rank,
-	                             .part = index % cut->block_parts,
 	                             .wire = wire_dtype(task, segment),
 	                             .shift = segment->shift,
 	                             .nonfinite = segment->plan_flags & WIRE_NONFINITE,
 	                             .world = s->config.world,
 	                             .engine = s->config.engine};
+}
 
-	frame.unit_bytes = geometry_part_bytes(cut, frame.part);
-	if (frame.count > cut->frame_blocks && !eager)
+/* The frame with this number on the channel. */
+static struct access_frame frame_of(const struct stream *s, const struct allreduce *task,
+                                    const struct stream_segment *segment, uint32_t number)
+{
+	const struct geometry_frames *cut = &segment->cut.frames;
+	uint32_t index = number - segment->first;
+	uint32_t rank = index / cut->block_parts * cut->frame_blocks;
+	struct access_frame frame = frame_begin(s, task, segment, number);
+
+	frame.count = segment->union_count - rank;
+	if (frame.count > cut->frame_blocks)
 		frame.count = cut->frame_blocks;
+	frame.part = index % cut->block_parts;
+	frame.unit_bytes = geometry_part_bytes(cut, frame.part);
 	frame_find(segment, rank, &frame);
+	return frame;
+}
+
+/* All blocks of an operation without frames that are in `bits`, as if they were one. */
+static struct access_frame eager_frame(const struct stream *s, const struct allreduce *task,
+                                       const struct stream_segment *segment, const uint64_t *bits)
+{
+	const uint64_t words = bitmap_word_count(segment->cut.block_count);
+	struct access_frame frame = frame_begin(s, task, segment, segment->number);
+
+	frame.edge = 0;
+	frame.end = segment->cut.block_count;
+	frame.united = bits;
+	frame.count = (uint32_t)bitmap_set_count(bits, words);
+	frame.own_count = (uint32_t)bitmap_set_count(segment->own, words);
+	frame.unit_bytes = segment->cut.frames.block_bytes;
 	return frame;
 }
 
@@ -306,13 +327,19 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	return stream_segment_done(s, segment);
 }
 
+void eager_push(const struct stream *s, const struct allreduce *task,
+                const struct stream_segment *segment, struct packet_out *out)
+{
+	struct access_frame frame = eager_frame(s, task, segment, segment->own);
+
+	task->access->push(task, &frame, out);
+}
+
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums)
 {
-	struct access_frame frame;
+	struct access_frame frame = eager_frame(s, task, segment, segment->united);
 
-	if (segment->union_count == 0)
-		return;
-	frame = frame_of(s, task, segment, 0);
-	(void)task->access->store(task, &frame, sums);
+	if (frame.count > 0)
+		(void)task->access->store(task, &frame, sums);
 }

@@ -207,7 +207,9 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 void resend_take(struct stream *s, const struct status *status, uint64_t now_us);
-/* The sums of an operation without frames, which came with its plan. */
+/* What travels with announcements and plans of an operation without frames: our blocks, and the sums. */
+void eager_push(const struct stream *s, const struct allreduce *task,
+                const struct stream_segment *segment, struct packet_out *out);
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums);
 

@@ -63,11 +63,27 @@ static bool has_room(const struct stream *stream, const struct stream_segment *s
 	       !frame_before(stream->base, segment->first + segment->frame_count);
 }
 
+/* What travels with announcements is held back like PUSHes; but what had no answer in time waits for others. */
+static bool eager_may(const struct stream *s, const struct allreduce *task)
+{
+	uint32_t under_way = 0;
+
+	for (uint32_t i = 0; i < s->announced_count; i++) {
+		const struct stream_segment *segment = &s->segments[s->announced[i]];
+
+		under_way += segment->tries <= 1 &&
+		             (s->ops[segment->slot].asked.flags & WIRE_EAGER) != 0;
+	}
+	return under_way < s->pace.window || task->cut.block_count == 0;
+}
+
 bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32_t number)
 {
 	const struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
 	bool room = has_room(stream, segment);
 
+	if (task->cut.eager && !eager_may(stream, task))
+		return false;
 	if (!room && segment->state == SEGMENT_IDLE)
 		stream->wants_base = true;
 	if (stream_ack_urgent(stream))
@@ -165,7 +181,6 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 {
 	const struct stream_op *op = &s->ops[segment->slot];
 	struct announce a = op->asked;
-	uint8_t *set = out->scratch;
 
 	a.segment = segment->number;
 	a.block_count = (uint16_t)segment->cut.block_count;
@@ -174,15 +189,13 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
 	stream_head(s, out, WIRE_ANNOUNCE, 0);
-	if (!(a.flags & (WIRE_ALL | WIRE_NONE))) {
-		if (a.flags & WIRE_EAGER) /* its blocks come before it there */
-			set += segment->cut.block_count * segment->cut.frames.block_bytes;
-		a.set.bytes = (uint32_t)bits_write(segment->own, segment->cut.block_count, set);
-	}
+	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
+		a.set.bytes =
+			(uint32_t)bits_write(segment->own, segment->cut.block_count, out->scratch);
 	packet_put_announce(out, &a);
-	packet_point(out, set, a.set.bytes);
+	packet_point(out, out->scratch, a.set.bytes);
 	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
-		op->task->access->eager(op->task, segment->own, s->config.engine, out);
+		eager_push(s, op->task, segment, out);
 }
 
 /* Wait twice as long each time: a worker that is late by seconds is normal in training. */
@@ -360,8 +373,8 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 		.union_count = segment->union_count,
 		.united = segment->united,
 		.own = segment->own,
-		.first = first,
-		.edge = s->ack,
+		.first = task->cut.eager ? segment->number : first,
+		.edge = task->cut.eager ? 0 : s->ack,
 		.wire = wire_dtype(task, segment),
 		.shift = segment->shift,
 		.nonfinite = segment->plan_flags & WIRE_NONFINITE,

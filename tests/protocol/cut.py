@@ -82,14 +82,18 @@ class Cut:
         """workers: of a reduce-scatter; layout: [(count, columns, tile rows, tile columns)] of each part"""
         P = payload - HEADER_BYTES
         flat = Part(count, 0, 1, block_elems)
-        room = flat.R * flat.b * e + 8 * up(flat.R, 64) + 50
-        self.eager = native and flat.R <= 16384 and room <= P  # 4.4
+        E = min(16384, P // (flat.b * e))  # 4.4
+        while E > 0 and E * flat.b * e + 8 * up(E, 64) + 50 > P:
+            E -= 1
+        self.eager = native and flat.R <= 4 * E
         self.N = 1 if self.eager or count == 0 else workers  # 4.5
         self.S = 1 if self.eager else channels
         if self.N > 1:
             flat = Part(count // workers, 0, 1, block_elems, workers)
         whole = self.eager or count == 0 or self.N > 1 or not layout
         self.parts = [part.cut(e, self.S, P) for part in ([flat] if whole else [Part(*part) for part in layout])]
+        if self.eager and flat.R > 0:
+            flat.L, flat.M = E, up(flat.R, E)
         self.T = sum(part.N * part.R for part in self.parts)
         self.segments = sum(part.N * part.M for part in self.parts)
         self.numbers = [number for part in self.parts for number in part.numbers]

@@ -167,9 +167,16 @@ def all_kinds(team, rng, exact):
                                      dtype, reduction, block)  # fmt: skip
 
 
+def eager_blocks(room, w):
+    """4.4"""
+    return max(E for E in range(4097) if E * w + (E + 63) // 64 * 8 + 50 <= room)
+
+
 def scattered(team, rng):
-    """4.5: shares of no element, of one, of blocks and a rest, of several segments; eager, and in parts of blocks."""
-    for count, block, dtype in ((0, 8, "f32"), (1, 256, "i64"), (5, 3, "f16"), (100, 7, "bf16"), (999, 100, "f32"),
+    """4.5: shares of no element, of one, of blocks and a rest, of several segments; eager, in one and in four segments,
+    and in parts of blocks."""
+    most = 4 * eager_blocks(team.workers[0].worker.payload - 32, 4 * 25) * 25 // team.world
+    for count, block, dtype in ((most, 25, "f32"), (0, 8, "f32"), (1, 256, "i64"), (5, 3, "f16"), (100, 7, "bf16"), (999, 100, "f32"),
                                 (30011, 64, "i32"), (9000, 1, "f64"), (7001, 5000, "f32"), (70000, 65536, "i32")):  # fmt: skip
         for reduction in OPERATIONS.values():
             for density in (1.0, 0.3):
@@ -180,10 +187,7 @@ def scattered(team, rng):
 def sizes(team, rng):
     """Around every edge of section 4, that of 4.4 for this payload among them, and blocks larger than a datagram."""
     room = team.workers[0].worker.payload - 32
-    edges = [
-        (max(T for T in range(4097) if T * 4 * b + (T + 63) // 64 * 8 + 50 <= room) * b, b)
-        for b in (1, 5, 24)
-    ]
+    edges = [(eager_blocks(room, 4 * b) * b * times, b) for b in (1, 5, 24) for times in (1, 4)]
     cases = [(0, 1), (0, 256), (1, 1), (1, 65536), (255, 256), (256, 256), (257, 256), (4096, 1), (4097, 1)]
     cases += [(count + more, b) for count, b in edges for more in (-1, 0, 1)]
     cases += [(99999, 24), (65537, 65536), (200001, 65536), (20000, 3000)]

@@ -80,7 +80,7 @@ static void test_impossible(void **state)
 	a = good;
 	a.flags = WIRE_NONE | WIRE_EAGER;
 	a.block_count = 3;
-	a.segment_count = 2;
+	a.segment_count = WIRE_EAGER_SEGMENTS + 1;
 	refuse(b, &a, WIRE_DROP_OPERATION);
 	a.segment_count = 1;
 	a.form = WIRE_FIXED32;

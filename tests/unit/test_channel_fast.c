@@ -128,7 +128,7 @@ static void test_scatter(void **state)
 	assert_int_equal(slot_of(FIRST)->private, 0);
 	a.op_slot = 1;
 	a.dtype = DTYPE_I32;
-	a.count = UINT64_C(3) * FRAME_BLOCKS * BLOCK_ELEMS;
+	a.count = UINT64_C(3) * (FRAME_BLOCKS + 1) * BLOCK_ELEMS;
 	announce_all(b, &a);
 	expect_plan(b, WIRE_EVERYONE, frame);
 	for (uint32_t i = 0; i < FRAMES; i++)

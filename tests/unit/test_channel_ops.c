@@ -290,6 +290,43 @@ static void test_eager_narrow(void **state)
 	bench_close(b);
 }
 
+/* Three blocks fit an announcement: five make two segments, which end in any order, and keep their own sums. */
+static void test_eager_segments(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_EAGER | WIRE_ALL);
+	const uint32_t blocks[] = {3, 2}, order[] = {1, 0};
+	float data[3 * BLOCK_ELEMS], want[3 * BLOCK_ELEMS];
+
+	(void)state;
+	a.count = 5 * BLOCK_ELEMS;
+	for (uint32_t i = 0; i < 4; i++) {
+		const uint16_t rank = (uint16_t)(i / 2);
+
+		a.segment = rank == 0 ? i % 2 : order[i % 2];
+		for (uint32_t k = 0; k < 3 * BLOCK_ELEMS; k++)
+			data[k] = (float)(1000 * a.segment + k + rank);
+		send_announce(b, rank, &a, data, blocks[a.segment] * BLOCK_BYTES);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+	for (uint32_t times = 0; times < 2; times++) {
+		for (uint32_t frame = 0; frame < 2; frame++) {
+			struct plan plan = expect_plan(b, times == 0 ? WIRE_EVERYONE : 0, frame);
+
+			assert_int_equal(plan.segment, order[frame]);
+			assert_int_equal(plan.set.blocks_bytes, blocks[plan.segment] * BLOCK_BYTES);
+			for (uint32_t k = 0; k < 3 * BLOCK_ELEMS; k++)
+				want[k] = (float)(2000 * plan.segment + 2 * k + 1);
+			assert_memory_equal(plan.set.blocks, want, plan.set.blocks_bytes);
+		}
+		pull_all(b);
+		send_lacks_plan(b, 0, 0);
+		if (times == 0)
+			send_lacks_plan(b, 0, 1);
+	}
+	bench_close(b);
+}
+
 /* ---- fixed point ---- */
 
 /* The aggregator adds int32 and does not divide; f32, and does, when a NaN is about. */
@@ -481,12 +518,19 @@ static void test_window(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_mismatch_ranks),
-		cmocka_unit_test(test_eager),        cmocka_unit_test(test_eager_lengths),
-		cmocka_unit_test(test_eager_narrow), cmocka_unit_test(test_fixed),
-		cmocka_unit_test(test_stalls),       cmocka_unit_test(test_stall_later_segment),
-		cmocka_unit_test(test_stall_busy),   cmocka_unit_test(test_window),
-		cmocka_unit_test(test_look),         cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_mismatch),
+		cmocka_unit_test(test_mismatch_ranks),
+		cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_eager_lengths),
+		cmocka_unit_test(test_eager_narrow),
+		cmocka_unit_test(test_eager_segments),
+		cmocka_unit_test(test_fixed),
+		cmocka_unit_test(test_stalls),
+		cmocka_unit_test(test_stall_later_segment),
+		cmocka_unit_test(test_stall_busy),
+		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_scatter),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

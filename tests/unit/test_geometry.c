@@ -27,7 +27,7 @@ static wide ceiling(wide a, wide b)
 /* ---- the reference ---- */
 
 struct reference {
-	wide b, w, T, S, G, L, P, segments;
+	wide b, w, T, E, S, G, L, P, segments;
 	wide k, m, p;
 	bool eager;
 };
@@ -42,12 +42,17 @@ static struct reference reference_cut(const struct geometry_input *in)
 		r.b = count > 1 ? count : 1;
 	r.w = r.b * in->elem_bytes;
 	r.T = ceiling(count, r.b);
-	r.eager = !in->converted && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 50 <= r.P;
+	r.E = r.P / r.w < 16384 ? r.P / r.w : 16384;
+	while (r.E > 0 && r.E * r.w + 8 * ceiling(r.E, 64) + 50 > r.P)
+		r.E--;
+	r.eager = !in->converted && r.T <= 4 * r.E;
 	r.S = r.eager ? 1 : in->shard_count;
 	r.G = ceiling(r.T, r.S);
 	r.L = 4194304 / r.w / 64 * 64;
 	r.L = r.L < (r.P - 48) / 8 * 64 ? r.L : (r.P - 48) / 8 * 64;
 	r.L = r.L < 64 ? 64 : r.L > 16384 ? 16384 : r.L;
+	if (r.eager && r.T > 0)
+		r.L = r.E;
 	r.segments = ceiling(r.G, r.L);
 	if (r.segments == 0)
 		r.segments = 1;
@@ -122,7 +127,7 @@ static void check_frames(const struct geometry *g, const struct geometry_part *p
 	uint64_t bytes = 0;
 	uint32_t some = 1 + (uint32_t)random_below(part->segment_blocks);
 
-	assert_true(part->segment_blocks % 64 == 0 &&
+	assert_true((g->eager || part->segment_blocks % 64 == 0) &&
 	            part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
 	assert_true(f->frame_blocks >= 1 && part->segment_blocks / 8 + 48 <= g->payload_bytes);
 	for (uint32_t piece = 0; piece < f->block_parts; piece++) {
@@ -638,7 +643,7 @@ static void test_nothing(void **state)
 	}
 }
 
-/* The largest eager operation, and one more byte; 50 and 8 a word of the bitmap are the overhead. */
+/* The largest segment of an eager operation, and one more byte: 50 and 8 a word of the bitmap are the overhead. */
 static void test_eager_edge(void **state)
 {
 	struct geometry_input input = {
@@ -646,17 +651,16 @@ static void test_eager_edge(void **state)
 	struct geometry g;
 
 	(void)state;
-	input.count = 16384;
+	input.count = 4 * 16384;
 	assert_true(geometry_compute(&input, &g) && g.eager);
-	input.count = 16385;
+	assert_int_equal(g.segment_count, 4);
+	input.count = 4 * 16384 + 1;
 	assert_true(geometry_compute(&input, &g) && !g.eager);
-	input.count = 65;
-	for (uint32_t payload = 584; payload < 700; payload++) {
-		input.payload = payload;
-		input.elem_bytes = 8;
-		assert_true(geometry_compute(&input, &g));
-		assert_int_equal(g.eager, payload >= 32 + 50 + 16 + 65 * 8);
-	}
+	for (uint32_t payload = 32 + 50 + 8 + 64 * 8; payload < 32 + 50 + 16 + 66 * 8; payload++)
+		assert_int_equal(geometry_eager_blocks(8, payload),
+		                 payload < 32 + 50 + 16 + 65 * 8 ? 64 : 65);
+	assert_int_equal(geometry_eager_blocks(502 - 8, 584), 1);
+	assert_int_equal(geometry_eager_blocks(502 - 7, 584), 0);
 }
 
 static void check_refused(struct geometry_input input, bool good)

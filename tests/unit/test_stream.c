@@ -302,6 +302,94 @@ static void test_eager(void **state)
 	bench_close(b);
 }
 
+static void announce_segment(struct bench *b, struct allreduce *task, uint32_t number,
+                             const uint64_t *bits)
+{
+	const struct stream_scan scan = {.bits = bits, .exponent = WIRE_EXPONENT_NONE};
+	const float *send = task->send;
+	struct announce a;
+
+	stream_announce(b->stream, task, number, &scan, b->now_us);
+	expect_packet(b, WIRE_ANNOUNCE, 0);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_int_equal(a.segment, number);
+	assert_int_equal(a.block_count, number < 2 ? 3 : 1);
+	assert_int_equal(a.set.blocks_bytes, a.block_count * BLOCK_BYTES);
+	assert_memory_equal(a.set.blocks, send + 3 * BLOCK_ELEMS * number,
+	                    a.set.blocks_bytes - (number < 2 ? 0 : 20));
+}
+
+/* Three blocks fit an announcement: seven make three segments. Each has its place; two may be under way. */
+static void test_eager_segments(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)7 * BLOCK_ELEMS - 5);
+	const uint64_t all = 7, one = 1;
+	float sums[7 * BLOCK_ELEMS];
+	struct plan plan = plan_of(TAG, 1, WIRE_EAGER | WIRE_ALL);
+
+	(void)state;
+	assert_true(task->cut.eager && task->cut.segment_count == 3);
+	for (uint32_t i = 0; i < 7 * BLOCK_ELEMS; i++)
+		sums[i] = (float)(10 * i);
+	stream_begin(b->stream, task);
+	announce_segment(b, task, 0, &all);
+	assert_true(stream_ask_room(b->stream, task, 1));
+	announce_segment(b, task, 1, &all);
+	assert_false(stream_ask_room(b->stream, task, 2));
+	plan.segment = 1;
+	assert_null(send_plan(b, FIRST, &plan, sums + 3 * BLOCK_ELEMS, FRAME_BYTES - BLOCK_BYTES));
+	assert_true(is_poison(task->recv, 3 * BLOCK_BYTES));
+	plan.segment = 0;
+	assert_null(send_plan(b, FIRST + 1, &plan, sums, 3 * BLOCK_BYTES));
+	assert_memory_equal(task->recv, sums, 6 * BLOCK_BYTES);
+	assert_false(stream_ask_room(b->stream, task, 2));
+	b->base += 2;
+	b->planned += 2;
+	send_credit(b);
+	assert_true(stream_ask_room(b->stream, task, 2));
+	announce_segment(b, task, 2, &one);
+	plan.segment = 2;
+	assert_ptr_equal(send_plan(b, FIRST + 2, &plan, sums + 6 * BLOCK_ELEMS, BLOCK_BYTES), task);
+	assert_memory_equal(task->recv, sums, 7 * BLOCK_BYTES - 20);
+	task_close(task);
+	bench_close(b);
+}
+
+/* As many as may be pushed; what has no elements is not worth to wait, and what gets no answer waits for others. */
+static void test_eager_window(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task, *barrier;
+	const uint64_t all = 7;
+
+	(void)state;
+	stream_close(b->stream);
+	b->config.window_start = 2;
+	b->config.segments_ahead = 4;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	task = task_open(b, (uint64_t)12 * BLOCK_ELEMS);
+	barrier = task_open(b, 0);
+	barrier->slot = 1;
+	stream_begin(b->stream, task);
+	stream_begin(b->stream, barrier);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct stream_scan scan = {.bits = &all, .exponent = WIRE_EXPONENT_NONE};
+
+		assert_true(stream_ask_room(b->stream, task, i));
+		stream_announce(b->stream, task, i, &scan, b->now_us);
+	}
+	pull_all(b);
+	assert_false(stream_ask_room(b->stream, task, 2));
+	assert_true(stream_ask_room(b->stream, barrier, 0));
+	b->now_us += 40000;
+	pull_all(b);
+	assert_true(stream_ask_room(b->stream, task, 2));
+	task_close(barrier);
+	task_close(task);
+	bench_close(b);
+}
+
 /* ---- mismatch: section 11.1 ---- */
 
 static struct plan mismatch_of(uint64_t tag)
@@ -430,12 +518,13 @@ static void test_withdraw_after_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announce),    cmocka_unit_test(test_announce_again),
-		cmocka_unit_test(test_strangers),   cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_zero_blocks), cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_hollow),      cmocka_unit_test(test_eager),
-		cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_mismatch_after_plan),
-		cmocka_unit_test(test_withdraw),    cmocka_unit_test(test_withdraw_after_plan),
+		cmocka_unit_test(test_announce),       cmocka_unit_test(test_announce_again),
+		cmocka_unit_test(test_strangers),      cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_zero_blocks),    cmocka_unit_test(test_overlaps),
+		cmocka_unit_test(test_hollow),         cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_eager_segments), cmocka_unit_test(test_eager_window),
+		cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_mismatch_after_plan),
+		cmocka_unit_test(test_withdraw),       cmocka_unit_test(test_withdraw_after_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

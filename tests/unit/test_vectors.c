@@ -404,7 +404,7 @@ static void test_fixed(void **state)
 /* ---- operations: two engines and a channel, each fed with what the file says ---- */
 
 #define STEPS_MAX 32
-#define COUNT_MAX 256
+#define COUNT_MAX 640
 #define TURN_US 100 /* all times of the file are multiples; what is sent arrives one later */
 #define TURNS 30
 
