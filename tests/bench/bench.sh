@@ -201,7 +201,7 @@ part_latency() {
 	echo "## Small operations on loopback: 4 workers and the aggregator on this machine, time in us"
 	printf '%10s %10s %10s %10s\n' size winnow gloo 'x gloo'
 	local size f g i others
-	for size in 4096 65536 1048576; do
+	for size in 4096 16384 65536 1048576; do
 		f=$raw/latency-$size.json g=$raw/latency-gloo-$size.json
 		"$build/winnow" bench --local 4 --size $size --density 1 --iters 1000 --warmup 100 --check --json >"$f"
 		others=()
