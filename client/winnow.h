@@ -90,8 +90,8 @@ enum winnow_op {
 /* How f32 travels. */
 enum winnow_wire {
 	/*
-	 * FIXED32 where all aggregators add it in the kernel, but for tensors of about a
-	 * datagram or less; else NATIVE.
+	 * FIXED32 where all aggregators add it in the kernel, but for tensors of up to about
+	 * four datagrams; else NATIVE.
 	 */
 	WINNOW_WIRE_AUTO = 0,
 	WINNOW_WIRE_NATIVE = 1,
@@ -385,8 +385,8 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv,
  * + i], for i < recv_count: each worker gets its share of the result, and receives no more than that. `send`
  * has recv_count elements for each worker and is only read; recv is send + rank * recv_count (in place) or
  * apart from send. All workers pass the same recv_count, dtype and op; a worker that calls
- * winnow_allreduce() meanwhile is a MISMATCH. Small operations (up to about a datagram in all) come as a
- * whole to all. Blocks until the result is there. Errors as winnow_allreduce().
+ * winnow_allreduce() meanwhile is a MISMATCH. Small operations (up to about four datagrams in all)
+ * come as a whole to all. Blocks until the result is there. Errors as winnow_allreduce().
  */
 WINNOW_API WINNOW_CHECK int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
                                                   enum winnow_dtype dtype, enum winnow_op op,

@@ -23,11 +23,12 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 
 /* ---- cutting ---- */
 
-uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t payload)
+uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t elem_bytes, uint32_t payload)
 {
 	uint32_t room = payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES - WIRE_SET_BYTES;
-	uint32_t word = 64 * block_bytes + 8, rest = room % word;
-	uint32_t blocks = room / word * 64 + (rest > 8 ? (rest - 8) / block_bytes : 0);
+	uint32_t sum_bytes = elem_bytes == 2 ? 2 * block_bytes : block_bytes;
+	uint32_t word = 64 * sum_bytes + 8, rest = room % word;
+	uint32_t blocks = room / word * 64 + (rest > 8 ? (rest - 8) / sum_bytes : 0);
 
 	return min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
 }
@@ -99,7 +100,7 @@ uint32_t geometry_segment_max(uint32_t payload)
 
 static uint32_t eager_blocks(const struct geometry *g, const struct geometry_part *part)
 {
-	return geometry_eager_blocks(part->frames.block_bytes,
+	return geometry_eager_blocks(part->frames.block_bytes, g->elem_bytes,
 	                             g->payload_bytes + WIRE_HEADER_BYTES);
 }
 

@@ -159,8 +159,11 @@ struct geometry_tile {
 
 struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint64_t block);
 
-/* So many blocks fit an announcement with their set: a segment of an eager operation. 0: not even one. */
-uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t payload);
+/*
+ * So many blocks fit an announcement with their set, and their sums as they are added a payload: a segment of
+ * an eager operation. 0: not even one.
+ */
+uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t elem_bytes, uint32_t payload);
 
 /* The channel, of `channel_count`, that carries an eager operation with this tag. */
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count);

@@ -78,7 +78,7 @@ struct operation {
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */
 	uint64_t started_us; /* when its first announcement came, */
 	uint64_t bound_us;   /* and that of the last worker so far */
-	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][2 * payload] sums of an eager operation */
+	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][payload] sums of an eager operation */
 };
 
 enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
@@ -195,9 +195,9 @@ static inline bool op_is_eager(const struct operation *op)
 /* Of an operation that is. */
 static inline uint8_t *eager_sums(const struct channel *channel, const struct segment *segment)
 {
-	const size_t bytes = (size_t)2 * channel->config.payload;
+	const size_t at = (size_t)(segment->number % WIRE_EAGER_SEGMENTS) * channel->config.payload;
 
-	return channel->ops[segment->op].eager + segment->number % WIRE_EAGER_SEGMENTS * bytes;
+	return channel->ops[segment->op].eager + at;
 }
 
 /* Blocks that are being added up. */

@@ -77,10 +77,10 @@ static bool form_possible(const struct channel *channel, const struct announce *
 /* Section 4.4. */
 static bool eager_possible(const struct channel *channel, const struct announce *a)
 {
-	const uint32_t block_bytes = a->block_elems * dtype_bytes(a->dtype);
+	const uint32_t bytes = dtype_bytes(a->dtype), block_bytes = a->block_elems * bytes;
 
 	return a->segment_count <= WIRE_EAGER_SEGMENTS && a->form == WIRE_NATIVE &&
-	       a->block_count <= geometry_eager_blocks(block_bytes, channel->config.payload);
+	       a->block_count <= geometry_eager_blocks(block_bytes, bytes, channel->config.payload);
 }
 
 /* Workers for each of which there are equally many segments, one after the other; 1: all are for all. */

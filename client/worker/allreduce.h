@@ -112,7 +112,7 @@ struct allreduce {
 	struct geometry_part
 		*parts;  /* the tensor's layout; NULL: it is flat, in blocks of block_elems */
 	uint64_t agreed; /* what else must be the same for all workers */
-	bool form_auto;  /* tensors that fit their announcement natively travel so */
+	bool form_auto;  /* natively, where that is eager and takes no more datagrams */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
 

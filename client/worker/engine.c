@@ -214,12 +214,13 @@ static void start_waiting(struct engine *engine)
 	}
 }
 
-/* One round trip instead of two (PROTOCOL.md section 4.4). */
-static bool fits_announcement(const struct geometry_input *input)
+/* One round trip instead of two (PROTOCOL.md section 4.4), and no more datagrams than in the form asked for. */
+static bool better_eager(const struct geometry_input *input, enum dtype form)
 {
 	struct geometry cut;
 
-	return geometry_compute(input, &cut) && cut.eager;
+	return geometry_compute(input, &cut) && cut.eager &&
+	       (cut.segment_count == 1 || dtype_bytes(form) == input->elem_bytes);
 }
 
 int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
@@ -238,7 +239,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 
 	if (engine->failed != 0)
 		return engine->failed;
-	if (task->form_auto && fits_announcement(&input))
+	if (task->form_auto && better_eager(&input, (enum dtype)task->form))
 		task->form = WIRE_NATIVE;
 	if (task->form != WIRE_NATIVE) {
 		input.elem_bytes = dtype_bytes((enum dtype)task->form);

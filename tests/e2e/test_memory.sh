@@ -2,7 +2,7 @@
 # A container's memory limit: winnowd finds it, says so, and refuses the jobs that it has no memory for. It is not killed.
 # no-sanitizers: their memory is many times ours
 . "$(dirname "$0")/lib.sh"
-limit=$((24 << 20))
+limit=$((28 << 20))
 group=
 group_up() { # below the group that we are in, or below the top
 	local top path
@@ -58,7 +58,7 @@ done
 [ "$(grep -l 'the job needs .* are in use by other jobs (bytes_max)' "$tmp"/job?.err | wc -l)" = 5 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
 kill -0 "$pid" || fail "winnowd is gone"
 ! grep -hs 'oom_kill [1-9]' "$group/memory.oom_control" "$group/memory.events" || fail "something was killed"
-"$BUILD/winnow" status "$metrics" | seen -E '14\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
+"$BUILD/winnow" status "$metrics" | seen -E '15\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
 grep -q '"memory_limit_from": "memory"' "$tmp/status" || fail "status does not say where the limit is from"
 kill -KILL "$pid"
 

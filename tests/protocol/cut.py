@@ -82,8 +82,9 @@ class Cut:
         """workers: of a reduce-scatter; layout: [(count, columns, tile rows, tile columns)] of each part"""
         P = payload - HEADER_BYTES
         flat = Part(count, 0, 1, block_elems)
-        E = min(16384, P // (flat.b * e))  # 4.4
-        while E > 0 and E * flat.b * e + 8 * up(E, 64) + 50 > P:
+        s = flat.b * (4 if e == 2 else e)  # 4.4
+        E = min(16384, P // s)
+        while E > 0 and E * s + 8 * up(E, 64) + 50 > P:
             E -= 1
         self.eager = native and flat.R <= 4 * E
         self.N = 1 if self.eager or count == 0 else workers  # 4.5

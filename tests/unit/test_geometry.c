@@ -27,7 +27,7 @@ static wide ceiling(wide a, wide b)
 /* ---- the reference ---- */
 
 struct reference {
-	wide b, w, T, E, S, G, L, P, segments;
+	wide b, w, s, T, E, S, G, L, P, segments;
 	wide k, m, p;
 	bool eager;
 };
@@ -42,8 +42,9 @@ static struct reference reference_cut(const struct geometry_input *in)
 		r.b = count > 1 ? count : 1;
 	r.w = r.b * in->elem_bytes;
 	r.T = ceiling(count, r.b);
-	r.E = r.P / r.w < 16384 ? r.P / r.w : 16384;
-	while (r.E > 0 && r.E * r.w + 8 * ceiling(r.E, 64) + 50 > r.P)
+	r.s = in->elem_bytes == 2 ? r.b * 4 : r.w;
+	r.E = r.P / r.s < 16384 ? r.P / r.s : 16384;
+	while (r.E > 0 && r.E * r.s + 8 * ceiling(r.E, 64) + 50 > r.P)
 		r.E--;
 	r.eager = !in->converted && r.T <= 4 * r.E;
 	r.S = r.eager ? 1 : in->shard_count;
@@ -647,7 +648,7 @@ static void test_nothing(void **state)
 static void test_eager_edge(void **state)
 {
 	struct geometry_input input = {
-		.block_elems = 1, .elem_bytes = 2, .shard_count = 2, .payload = 65000};
+		.block_elems = 1, .elem_bytes = 1, .shard_count = 2, .payload = 65000};
 	struct geometry g;
 
 	(void)state;
@@ -657,10 +658,12 @@ static void test_eager_edge(void **state)
 	input.count = 4 * 16384 + 1;
 	assert_true(geometry_compute(&input, &g) && !g.eager);
 	for (uint32_t payload = 32 + 50 + 8 + 64 * 8; payload < 32 + 50 + 16 + 66 * 8; payload++)
-		assert_int_equal(geometry_eager_blocks(8, payload),
+		assert_int_equal(geometry_eager_blocks(8, 8, payload),
 		                 payload < 32 + 50 + 16 + 65 * 8 ? 64 : 65);
-	assert_int_equal(geometry_eager_blocks(502 - 8, 584), 1);
-	assert_int_equal(geometry_eager_blocks(502 - 7, 584), 0);
+	assert_int_equal(geometry_eager_blocks(502 - 8, 1, 584), 1);
+	assert_int_equal(geometry_eager_blocks(502 - 7, 1, 584), 0);
+	assert_int_equal(geometry_eager_blocks((502 - 8) / 2, 2, 584), 1); /* summed as f32 */
+	assert_int_equal(geometry_eager_blocks((502 - 8) / 2 + 1, 2, 584), 0);
 }
 
 static void check_refused(struct geometry_input input, bool good)

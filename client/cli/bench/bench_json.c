@@ -28,7 +28,7 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 
 	if (settings->comm.wire == WINNOW_WIRE_FIXED32 || (settings->auto_fixed32 && !eager))
 		return "fixed32";
-	if (settings->comm.wire > WINNOW_WIRE_FIXED32 && !eager)
+	if (settings->comm.wire > WINNOW_WIRE_FIXED32 && !(eager && cut.segment_count == 1))
 		return bench_wires[settings->comm.wire];
 	return dtype_name((enum dtype)settings->dtype);
 }

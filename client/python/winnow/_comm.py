@@ -195,8 +195,8 @@ class Comm(Member):
         data: numpy array or torch tensor on the CPU, contiguous, with as many elements for each worker as
             `out` has: share 0, share 1 and so on. The same size and type everywhere. It is only read.
         out: this worker's share: data's own part number `rank` (in place), or apart from data.
-        The rest as in allreduce(). No worker receives more than its share; small operations, up to about a
-        datagram in all, come as a whole.
+        The rest as in allreduce(). No worker receives more than its share; small operations, up to about
+        four datagrams in all, come as a whole.
         """
         return self.reduce_scatter_async(data, out, op, tag, block, wire, priority, lost).wait()
 
