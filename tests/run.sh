@@ -30,6 +30,7 @@ logs=$build/tests/log
 mkdir -p "$logs"
 rm -f "$logs"/*
 export BUILD=$build SAN=$san
+[ ${#only[@]} = 0 ] || unset TESTS MAKEFLAGS # those that call make mean other tests
 # torch and others are not built with the sanitizer; leaks of a killed process do not count.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/thread.supp}

@@ -110,7 +110,7 @@ static void lay_out_buffers(struct channel *ch, struct arena *arena, const struc
 	bool real = arena->start != NULL;
 
 	for (uint32_t i = 0; i < c->op_slots; i++) {
-		void *eager = arena_take(arena, WIRE_EAGER_SEGMENTS, c->payload);
+		void *eager = arena_take(arena, WIRE_EAGER_SEGMENTS, eager_bytes(c->payload));
 
 		if (real)
 			ch->ops[i].eager = eager;

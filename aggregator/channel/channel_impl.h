@@ -78,7 +78,7 @@ struct operation {
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */
 	uint64_t started_us; /* when its first announcement came, */
 	uint64_t bound_us;   /* and that of the last worker so far */
-	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][payload] sums of an eager operation */
+	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][eager_bytes()] sums of an eager operation */
 };
 
 enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
@@ -192,12 +192,18 @@ static inline bool op_is_eager(const struct operation *op)
 	return (op->asked.flags & WIRE_EAGER) != 0;
 }
 
+/* Of the sums of a segment, in which elements of 8 bytes are where they may be. */
+static inline size_t eager_bytes(uint32_t payload)
+{
+	return (payload + 7) / 8 * 8;
+}
+
 /* Of an operation that is. */
 static inline uint8_t *eager_sums(const struct channel *channel, const struct segment *segment)
 {
-	const size_t at = (size_t)(segment->number % WIRE_EAGER_SEGMENTS) * channel->config.payload;
+	const uint32_t place = segment->number % WIRE_EAGER_SEGMENTS;
 
-	return channel->ops[segment->op].eager + at;
+	return channel->ops[segment->op].eager + place * eager_bytes(channel->config.payload);
 }
 
 /* Blocks that are being added up. */
