@@ -2,6 +2,7 @@
 /* job.c - winnow job: an operator's order to a job that runs, given to each of its aggregators; PROTOCOL.md section 5.11 */
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
 #include "aggregator/control/proof.h"
+#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "aggregator/net/sockaddr.h"
 #include "client/cli/cli.h"
@@ -62,23 +64,58 @@ static const struct options options = {
 
 /* ---- one aggregator ---- */
 
-/* False: none has come in time, or it is of no use: `why`. */
-static bool answer_read(FILE *aggregator, struct control_message *answer, struct why *why)
-{
-	char line[LINES_BYTES_MAX];
+/* An aggregator that has been connected to, until when it is to have answered, and what has come so far. */
+struct talk {
+	int fd;
+	uint64_t end_us;
+	char said[LINES_BYTES_MAX];
+	size_t bytes;
+};
 
-	errno = 0;
-	if (fgets(line, sizeof(line), aggregator) != NULL && strchr(line, '\n') != NULL)
-		return message_parse(line, answer, why) == 0;
-	why_set(why, 0, "%s",
-	        feof(aggregator)                ? "connection closed"
-	        : errno == 0 || errno == EAGAIN ? "it has not answered"
-	                                        : strerror(errno));
-	return false;
+/* Waits for it. 0: a line has ended; or -errno: -ECONNRESET where it has gone. */
+static int talk_hear(struct talk *talk)
+{
+	while (memchr(talk->said, '\n', talk->bytes) == NULL) {
+		struct pollfd fd = {.fd = talk->fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		ssize_t bytes;
+
+		if (now_us >= talk->end_us || talk->bytes + 1 == sizeof(talk->said))
+			return now_us >= talk->end_us ? -ETIMEDOUT : -EPROTO;
+		poll(&fd, 1, (int)((talk->end_us - now_us) / 1000 + 1));
+		bytes = recv(talk->fd, talk->said + talk->bytes,
+		             sizeof(talk->said) - 1 - talk->bytes, MSG_DONTWAIT);
+		if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
+			return bytes == 0 ? -ECONNRESET : -errno;
+		talk->bytes += bytes > 0 ? (size_t)bytes : 0;
+	}
+	return 0;
 }
 
-/* NULL: errno. */
-static FILE *connect_to(const struct net_addr *to)
+/* False: none has come in time, or it is of no use: `why`. */
+static bool answer_read(struct talk *talk, struct control_message *answer, struct why *why)
+{
+	int err = talk_hear(talk);
+	char *end;
+	bool good;
+
+	if (err != 0) {
+		why_set(why, err, "%s",
+		        err == -ECONNRESET  ? "connection closed"
+		        : err == -ETIMEDOUT ? "it has not answered"
+		                            : strerror(-err));
+		return false;
+	}
+	end = memchr(talk->said, '\n', talk->bytes);
+	*end++ = '\0';
+	good = message_parse(talk->said, answer, why) == 0;
+	talk->bytes -= (size_t)(end - talk->said);
+	memmove(talk->said, end, talk->bytes);
+	return good;
+}
+
+/* -1: errno. */
+static int connect_to(const struct net_addr *to)
 {
 	const struct timeval limit = {.tv_sec = (time_t)(settings.timeout_us / 1000000),
 	                              .tv_usec = (suseconds_t)(settings.timeout_us % 1000000)};
@@ -87,26 +124,25 @@ static FILE *connect_to(const struct net_addr *to)
 	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
 
 	if (fd < 0)
-		return NULL;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
 	if (connect(fd, &address.any, size) == 0)
-		return fdopen(fd, "r");
+		return fd;
 	err = errno == EINPROGRESS ? ETIMEDOUT : errno;
 	close(fd);
 	errno = err;
-	return NULL;
+	return -1;
 }
 
 /* To an aggregator that has been connected to. 0 and its answer, or `why` it has not done so. */
-static int order_say(FILE *aggregator, struct control_message *order, const struct proof_key *key,
+static int order_say(struct talk *talk, struct control_message *order, const struct proof_key *key,
                      struct control_message *answer, struct why *why)
 {
 	char *line;
 	size_t bytes;
 	bool sent;
 
-	if (!answer_read(aggregator, answer, why))
+	if (!answer_read(talk, answer, why))
 		return -EIO;
 	if (answer->kind != CONTROL_HELLO)
 		return why_set(why, -EPROTO, "it is no winnowd");
@@ -121,11 +157,11 @@ static int order_say(FILE *aggregator, struct control_message *order, const stru
 	if (line == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	bytes = strlen(line);
-	sent = send(fileno(aggregator), line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+	sent = send(talk->fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);
 	if (!sent)
 		return why_set(why, -errno, "%s", strerror(errno));
-	if (!answer_read(aggregator, answer, why))
+	if (!answer_read(talk, answer, why))
 		return -EIO;
 	if (answer->kind != CONTROL_DONE)
 		return why_set(why, -EPROTO, "%s", answer->text);
@@ -138,16 +174,16 @@ static int order_give(const char *name, struct control_message *order, const str
 	struct control_message answer;
 	struct net_addr to;
 	struct why why;
-	FILE *aggregator;
+	struct talk talk = {.end_us = clock_us() + settings.timeout_us};
 	int err;
 
 	if (net_resolve(name, &to, &why) != 0)
 		return cli_error(1, "%s: %s", name, why.text);
-	aggregator = connect_to(&to);
-	if (aggregator == NULL)
+	talk.fd = connect_to(&to);
+	if (talk.fd < 0)
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
-	err = order_say(aggregator, order, key, &answer, &why);
-	fclose(aggregator);
+	err = order_say(&talk, order, key, &answer, &why);
+	close(talk.fd);
 	if (err != 0)
 		return cli_error(1, "%s: %s", name, why.text);
 	printf("%s: %s\n", name, answer.text);

@@ -28,6 +28,22 @@ wrong 2 'no job key' "$BUILD/winnow" job pause paused
 wrong 1 "it wants the job's key" "$BUILD/winnow" job pause paused --insecure-no-key --aggregator "$both"
 wrong 1 'is winnowd there' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$(free_port)"
 wrong 1 "wrong key for job 'paused'" env WINNOW_KEY=not-that-key "$BUILD/winnow" job pause paused --aggregator "$first"
+# Somebody who says a byte now and then, and never a line, has as long as one who says nothing.
+slow=$(free_port)
+python3 - "$slow" <<'END' &
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    connection, _ = server.accept()
+    for _ in range(30):
+        connection.send(b" ")
+        time.sleep(0.3)
+END
+pids+=($!)
+for _ in $(seq 100); do
+	ss -Hltn "sport = :$slow" | grep -q . && break
+	sleep 0.05
+done
+wrong 1 'it has not answered' timeout 5 "$BUILD/winnow" job pause paused --timeout 1s --key-file "$tmp/keys" --aggregator "127.0.0.1:$slow"
 
 steady paused "WINNOW_AGGREGATORS=$both" "WINNOW_KEY_FILE=$tmp/keys" WINNOW_TIMEOUT=1s WINNOW_SILENCE=1s
 for _ in $(seq 100); do
