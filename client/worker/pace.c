@@ -320,12 +320,17 @@ void pace_progress(struct pace *pace)
 	pace->backoff = 0;
 }
 
+void pace_eager(struct pace *pace, uint32_t under_way)
+{
+	pace->round_full = pace->round_full || under_way >= pace->window;
+	pace->round_sent.packets++;
+}
+
 void pace_sent(struct pace *pace, uint32_t under_way)
 {
 	uint32_t ratio;
 
-	pace->round_full = pace->round_full || under_way >= pace->window;
-	pace->round_sent.packets++;
+	pace_eager(pace, under_way);
 	if (++pace->loss_sent < LOSS_ROUND_PACKETS)
 		return;
 	ratio = (uint32_t)((uint64_t)pace->loss_lost * 1024 / pace->loss_sent);

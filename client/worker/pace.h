@@ -96,8 +96,9 @@ uint64_t pace_late_us(const struct pace *pace);
 void pace_timeout(struct pace *pace, bool lost);
 void pace_progress(struct pace *pace);
 
-/* A packet was sent, of which `under_way` are now; some were lost. */
+/* A packet was sent, of which `under_way` are now; if eager, nobody says whether it is lost. Some were lost. */
 void pace_sent(struct pace *pace, uint32_t under_way);
+void pace_eager(struct pace *pace, uint32_t under_way);
 bool pace_result(struct pace *pace); /* a RESULT came; it shows that the window is used */
 void pace_received(struct pace *pace, bool marked);
 void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */

@@ -314,9 +314,15 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return status.word_count > 0;
 }
 
+/* There is something under way to measure, or a good time for it. */
+static bool measures(const struct stream *s)
+{
+	return s->next != s->ack || s->calm || (s->pace.round_full && eager_under_way(s) > 0);
+}
+
 static bool is_to_measure(const struct stream *s, uint64_t now_us)
 {
-	return now_us >= s->ping_due_us && (s->next != s->ack || s->calm);
+	return now_us >= s->ping_due_us && measures(s);
 }
 
 /*
@@ -365,7 +371,7 @@ uint64_t stream_deadline(const struct stream *s)
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
 	sooner(&due_us, s->gap_due_us);
-	if (s->next != s->ack || s->calm)
+	if (measures(s))
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

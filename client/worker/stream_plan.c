@@ -63,18 +63,21 @@ static bool has_room(const struct stream *stream, const struct stream_segment *s
 	       !frame_before(stream->base, segment->first + segment->frame_count);
 }
 
-/* What travels with announcements is held back like PUSHes; but what had no answer in time waits for others. */
-static bool eager_may(const struct stream *s, const struct allreduce *task)
+static bool is_eager(const struct stream *s, const struct stream_segment *segment)
 {
-	uint32_t under_way = 0;
+	return (s->ops[segment->slot].asked.flags & WIRE_EAGER) != 0;
+}
+
+uint32_t eager_under_way(const struct stream *s)
+{
+	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < s->announced_count; i++) {
 		const struct stream_segment *segment = &s->segments[s->announced[i]];
 
-		under_way += segment->tries <= 1 &&
-		             (s->ops[segment->slot].asked.flags & WIRE_EAGER) != 0;
+		count += segment->tries <= 1 && is_eager(s, segment);
 	}
-	return under_way < s->pace.window || task->cut.block_count == 0;
+	return count;
 }
 
 bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32_t number)
@@ -82,7 +85,9 @@ bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32
 	const struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
 	bool room = has_room(stream, segment);
 
-	if (task->cut.eager && !eager_may(stream, task))
+	/* They are held back like PUSHes; but not what has no elements, as a barrier. */
+	if (task->cut.eager && task->cut.block_count > 0 &&
+	    eager_under_way(stream) >= stream->pace.window)
 		return false;
 	if (!room && segment->state == SEGMENT_IDLE)
 		stream->wants_base = true;
@@ -230,6 +235,8 @@ bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 			due->tries++;
 		s->stats.announces_again += due->sent;
 		due->sent = true;
+		if (is_eager(s, due))
+			pace_eager(&s->pace, eager_under_way(s));
 		announce_build(s, due, out);
 		sooner(&next_us, due->announce_due_us);
 	}
@@ -446,7 +453,9 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	if (!segment->hollow)
 		return NULL;
 	segment->received = 1;
-	if (task->cut.eager)
+	if (task->cut.eager) {
+		(void)pace_result(&s->pace);
 		eager_store(s, task, segment, plan.set.blocks);
+	}
 	return stream_segment_done(s, segment);
 }

@@ -356,12 +356,27 @@ static void test_eager_segments(void **state)
 	bench_close(b);
 }
 
-/* As many as may be pushed; what has no elements is not worth to wait, and what gets no answer waits for others. */
+static void announce_all(struct bench *b, struct allreduce *task, uint32_t number)
+{
+	const uint64_t all = 7;
+	const struct stream_scan scan = {.bits = &all, .exponent = WIRE_EXPONENT_NONE};
+
+	assert_true(stream_ask_room(b->stream, task, number));
+	stream_announce(b->stream, task, number, &scan, b->now_us);
+	expect_packet(b, WIRE_ANNOUNCE, 0);
+}
+
+/*
+ * As many as may be pushed; what has no elements does not wait for them. When the window is used the way is
+ * measured, and the window grows.
+ */
 static void test_eager_window(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task, *barrier;
-	const uint64_t all = 7;
+	struct plan plan = plan_of(TAG, 1, WIRE_EAGER | WIRE_ALL);
+	struct stream_seen seen;
+	uint32_t stamp;
 
 	(void)state;
 	stream_close(b->stream);
@@ -373,19 +388,47 @@ static void test_eager_window(void **state)
 	barrier->slot = 1;
 	stream_begin(b->stream, task);
 	stream_begin(b->stream, barrier);
-	for (uint32_t i = 0; i < 2; i++) {
-		const struct stream_scan scan = {.bits = &all, .exponent = WIRE_EXPONENT_NONE};
-
-		assert_true(stream_ask_room(b->stream, task, i));
-		stream_announce(b->stream, task, i, &scan, b->now_us);
-	}
-	pull_all(b);
+	announce_all(b, task, 0);
+	expect_nothing(b);
+	announce_all(b, task, 1);
+	expect_status(b, true);
+	stamp = got_status(b).stamp;
+	expect_nothing(b);
 	assert_false(stream_ask_room(b->stream, task, 2));
 	assert_true(stream_ask_room(b->stream, barrier, 0));
+	b->now_us += 300;
+	assert_null(send_plan(b, FIRST, &plan, task->send, 3 * BLOCK_BYTES));
+	send_status(b, RANK, stamp, 0, 0);
+	stream_look(b->stream, &seen);
+	assert_int_equal(seen.window, 4);
+	announce_all(b, task, 2);
+	announce_all(b, task, 3);
+	task_close(barrier);
+	task_close(task);
+	bench_close(b);
+}
+
+/* They have been repeated, so they do not hold back others. */
+static void test_eager_unanswered(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+
+	(void)state;
+	stream_close(b->stream);
+	b->config.window_start = 2;
+	b->config.segments_ahead = 4;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	task = task_open(b, (uint64_t)12 * BLOCK_ELEMS);
+	stream_begin(b->stream, task);
+	announce_all(b, task, 0);
+	announce_all(b, task, 1);
+	b->now_us += 1000;
+	pull_all(b);
+	assert_false(stream_ask_room(b->stream, task, 2));
 	b->now_us += 40000;
 	pull_all(b);
-	assert_true(stream_ask_room(b->stream, task, 2));
-	task_close(barrier);
+	announce_all(b, task, 2);
 	task_close(task);
 	bench_close(b);
 }
@@ -518,13 +561,21 @@ static void test_withdraw_after_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announce),       cmocka_unit_test(test_announce_again),
-		cmocka_unit_test(test_strangers),      cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_zero_blocks),    cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_hollow),         cmocka_unit_test(test_eager),
-		cmocka_unit_test(test_eager_segments), cmocka_unit_test(test_eager_window),
-		cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_mismatch_after_plan),
-		cmocka_unit_test(test_withdraw),       cmocka_unit_test(test_withdraw_after_plan),
+		cmocka_unit_test(test_announce),
+		cmocka_unit_test(test_announce_again),
+		cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_zero_blocks),
+		cmocka_unit_test(test_overlaps),
+		cmocka_unit_test(test_hollow),
+		cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_eager_segments),
+		cmocka_unit_test(test_eager_window),
+		cmocka_unit_test(test_eager_unanswered),
+		cmocka_unit_test(test_mismatch),
+		cmocka_unit_test(test_mismatch_after_plan),
+		cmocka_unit_test(test_withdraw),
+		cmocka_unit_test(test_withdraw_after_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
