@@ -172,10 +172,11 @@ struct winnow_comm {
 	uint64_t agreed;      /* and the aggregators to be left out if all members say so */
 	uint64_t stays_by_us; /* when it says so although some have not acknowledged all */
 	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
+	_Atomic bool goes_on;     /* likewise; its membership has ended, and others may have it */
 	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
 	_Atomic bool deserted;    /* likewise; a worker has left: */
 	char deserter[CONTROL_TEXT_BYTES];
-	_Atomic uint64_t back;    /* and of those that are left out, and are there again */
+	_Atomic uint64_t back;      /* and of those that are left out, and are there again */
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
 		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */

@@ -238,6 +238,7 @@ static void publish_if_changed(struct winnow_comm *comm)
 		comm_wake(comm); /* those that waited */
 	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
+	atomic_store_explicit(&comm->goes_on, session_goes_on(comm->session), memory_order_relaxed);
 	if (!comm->deserted && *session_who_left(comm->session) != '\0') {
 		snprintf(comm->deserter, sizeof(comm->deserter), "%s while an operation needed it",
 		         session_who_left(comm->session));

@@ -266,7 +266,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		result = go(comm, next.next, &membership, next.without);
 		/* Others may die before the next membership has begun: then there is one after that. */
 	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
-	         session_goes_on(comm->session));
+	         atomic_load_explicit(&comm->goes_on, memory_order_relaxed));
 	if (result != WINNOW_ERR_LOST || ended.text[0] == '\0')
 		return result;
 	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */
