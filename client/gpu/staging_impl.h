@@ -8,9 +8,13 @@
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
 
+#include <assert.h>
+
 #include "client/gpu/staging.h"
 
 #define STAGING_AHEAD 8 /* segments of an operation that may be announced and not unpacked */
+static_assert(STAGING_AHEAD >= WIRE_EAGER_SEGMENTS,
+              "those of an eager one have parts of their own");
 
 /* A place in a channel's ring of sums. */
 struct staging_cell {

@@ -213,7 +213,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		task = result_take(s, packet, now_us);
 		break;
 	case WIRE_PLAN:
-		task = plan_take(s, packet);
+		task = plan_take(s, packet, now_us);
 		break;
 	case WIRE_STATUS_BACK:
 		status_take(s, packet, now_us);

@@ -200,7 +200,7 @@ static inline void sooner(uint64_t *due_us, uint64_t when_us)
 
 /* stream_plan.c */
 bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
-struct allreduce *plan_take(struct stream *s, const struct packet *packet);
+struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 /* Announcements that carry blocks, and may yet be answered: what had no answer in time waits for other workers. */
 uint32_t eager_under_way(const struct stream *s);
 

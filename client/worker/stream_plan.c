@@ -404,7 +404,22 @@ static int fixed_shift(const struct stream *s, uint8_t form, int16_t exponent)
 	return exponent == WIRE_EXPONENT_NONE ? 0 : bits - exponent;
 }
 
-struct allreduce *plan_take(struct stream *s, const struct packet *packet)
+/* Everybody has announced this segment, and those before it earlier: one of which there is no plan was lost, somewhere. */
+static void eager_overtaken(struct stream *s, const struct stream_segment *planned, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < s->announced_count; i++) {
+		struct stream_segment *segment = &s->segments[s->announced[i]];
+
+		if (segment->slot != planned->slot || segment->number > planned->number ||
+		    segment->tries != 1)
+			continue;
+		sooner(&segment->announce_due_us,
+		       now_us + stream_spread(s, pace_late_us(&s->pace)));
+		sooner(&s->announce_due_us, segment->announce_due_us);
+	}
+}
+
+struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_segment *segment;
 	struct allreduce *task;
@@ -455,6 +470,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	segment->received = 1;
 	if (task->cut.eager) {
 		(void)pace_result(&s->pace);
+		eager_overtaken(s, segment, now_us);
 		eager_store(s, task, segment, plan.set.blocks);
 	}
 	return stream_segment_done(s, segment);

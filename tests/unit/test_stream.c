@@ -408,6 +408,44 @@ static void test_eager_window(void **state)
 	bench_close(b);
 }
 
+/* A plan of a later one: what has none after `late` was lost; once. One of an earlier one says nothing. */
+static void test_eager_overtaken(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	struct plan plan = plan_of(TAG, 1, WIRE_EAGER | WIRE_ALL);
+	struct announce a;
+
+	(void)state;
+	stream_close(b->stream);
+	b->config.segments_ahead = 4;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	task = task_open(b, (uint64_t)12 * BLOCK_ELEMS);
+	stream_begin(b->stream, task);
+	for (uint32_t i = 0; i < 4; i++)
+		announce_all(b, task, i);
+	b->now_us += 100;
+	assert_null(send_plan(b, FIRST, &plan, task->send, 3 * BLOCK_BYTES));
+	expect_nothing(b);
+	b->now_us += 500;
+	expect_nothing(b);
+	plan.segment = 2;
+	assert_null(send_plan(b, FIRST + 1, &plan, task->send, 3 * BLOCK_BYTES));
+	b->now_us += 299;
+	expect_nothing(b);
+	b->now_us += 1 + 299 / 2; /* waits are spread */
+	expect_packet(b, WIRE_ANNOUNCE, 0);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_int_equal(a.segment, 1);
+	plan.segment = 3;
+	assert_null(send_plan(b, FIRST + 2, &plan, task->send, 3 * BLOCK_BYTES));
+	b->now_us += 900;
+	while (bench_pull(b))
+		assert_int_equal(b->got.kind, WIRE_STATUS);
+	task_close(task);
+	bench_close(b);
+}
+
 /* They have been repeated, so they do not hold back others. */
 static void test_eager_unanswered(void **state)
 {
@@ -561,21 +599,14 @@ static void test_withdraw_after_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_announce_again),
-		cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_zero_blocks),
-		cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_hollow),
-		cmocka_unit_test(test_eager),
-		cmocka_unit_test(test_eager_segments),
-		cmocka_unit_test(test_eager_window),
-		cmocka_unit_test(test_eager_unanswered),
-		cmocka_unit_test(test_mismatch),
-		cmocka_unit_test(test_mismatch_after_plan),
-		cmocka_unit_test(test_withdraw),
-		cmocka_unit_test(test_withdraw_after_plan),
+		cmocka_unit_test(test_announce),         cmocka_unit_test(test_announce_again),
+		cmocka_unit_test(test_strangers),        cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_zero_blocks),      cmocka_unit_test(test_overlaps),
+		cmocka_unit_test(test_hollow),           cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_eager_segments),   cmocka_unit_test(test_eager_window),
+		cmocka_unit_test(test_eager_unanswered), cmocka_unit_test(test_eager_overtaken),
+		cmocka_unit_test(test_mismatch),         cmocka_unit_test(test_mismatch_after_plan),
+		cmocka_unit_test(test_withdraw),         cmocka_unit_test(test_withdraw_after_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
