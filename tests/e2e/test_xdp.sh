@@ -57,14 +57,16 @@ for mode in native generic; do
 	[ $(($(results) - sent)) -lt 2300 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
 	# The kernel also adds frames of a reduce-scatter. Of two tensors of 3.2 MB, one of them sparse, a worker receives its shares: an allreduce would be 5.6 MB.
 	before=$(added)
-	for rank in 0 1 2 3; do
-		start s$rank inside w$rank env PYTHONPATH=client/python WINNOW_AGGREGATORS=$one WINNOW_INSECURE_NO_KEY=1 "$PYTHON" tests/e2e/scatter.py $rank 4 2
-	done
-	for rank in 0 1 2 3; do
-		expect s$rank 60 0
-		[ "$(tail -n 1 "$tmp/s$rank.out")" -lt 4000000 ] || fail "$mode: rank $rank has received $(tail -n 1 "$tmp/s$rank.out") bytes"
-	done
-	[ $(($(added) - before)) -gt 8000 ] || fail "$mode: of a reduce-scatter the kernel has added $(($(added) - before)) PUSHes"
+	if [[ ${SAN:-} != *thread* ]]; then # whose library no Python can load
+		for rank in 0 1 2 3; do
+			start s$rank inside w$rank env PYTHONPATH=client/python WINNOW_AGGREGATORS=$one WINNOW_INSECURE_NO_KEY=1 "$PYTHON" tests/e2e/scatter.py $rank 4 2
+		done
+		for rank in 0 1 2 3; do
+			expect s$rank 60 0
+			[ "$(tail -n 1 "$tmp/s$rank.out")" -lt 4000000 ] || fail "$mode: rank $rank has received $(tail -n 1 "$tmp/s$rank.out") bytes"
+		done
+		[ $(($(added) - before)) -gt 8000 ] || fail "$mode: of a reduce-scatter the kernel has added $(($(added) - before)) PUSHes"
+	fi
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --op avg
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --wire f32 --density 0.3
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 32 --density 0.2 --in-place
