@@ -189,6 +189,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 {
 	struct geometry g = {.elem_bytes = input->elem_bytes, .shard_count = 1, .part_count = 1};
 	struct geometry_part *parts = &g.one;
+	uint32_t eager_segments;
 
 	if (!is_possible(input))
 		return false;
@@ -200,8 +201,10 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	                               .copies = 1};
 	if (!cut_blocks(&g, &g.one))
 		return false;
+	/* A layout saves more than a round trip, where what it leaves out is not sent. */
+	eager_segments = input->parts == NULL ? WIRE_EAGER_SEGMENTS : 1;
 	g.eager = !input->converted &&
-	          g.one.block_count <= (uint64_t)WIRE_EAGER_SEGMENTS * eager_blocks(&g, &g.one);
+	          g.one.block_count <= (uint64_t)eager_segments * eager_blocks(&g, &g.one);
 	if (!g.eager)
 		g.shard_count = input->shard_count;
 	/* Section 4.5. What is eager, or has no elements, is not worth parts or shares. */

@@ -86,7 +86,7 @@ class Cut:
         E = min(16384, P // s)
         while E > 0 and E * s + 8 * up(E, 64) + 50 > P:
             E -= 1
-        self.eager = native and flat.R <= 4 * E
+        self.eager = native and flat.R <= (E if layout else 4 * E)
         self.N = 1 if self.eager or count == 0 else workers  # 4.5
         self.S = 1 if self.eager else channels
         if self.N > 1:
