@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -158,8 +159,12 @@ static int keys_load(void)
 	struct why why;
 
 	if (settings.insecure_no_key && (settings.key_file != NULL || settings.key != NULL))
-		return give_up(2, "--insecure-no-key contradicts %s: give one of them",
-		               settings.key_file != NULL ? "--key-file" : "WINNOW_KEY");
+		return give_up(
+			2,
+			"--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts %s: give one of "
+			"them",
+			settings.key_file != NULL ? "--key-file (WINNOW_KEY_FILE)"
+						  : "--key (WINNOW_KEY)");
 	if (settings.insecure_no_key)
 		return 0;
 	if (settings.key_file == NULL && settings.key == NULL)
@@ -478,6 +483,8 @@ int main(int argc, char **argv)
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	log_set(settings.log_level, settings.log_format);
+	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
 	if (proof_init() != 0)
 		return give_up(1, "libsodium cannot start: no source of randomness?");

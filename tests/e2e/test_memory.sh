@@ -69,4 +69,19 @@ INSIDE=$tmp/inside winnowd --insecure-no-key --metrics "$metrics" --bytes-max 7M
 for line in '"memory_limit_from": "option"' '"memory_limit_bytes": 7340032'; do
 	grep -q "$line" "$tmp/status" || fail "--bytes-max does not count: no $line"
 done
+
+# What jobs had goes back to the system when they end, in whatever order: 7 MB are left, and 34 to 38 were before.
+winnowd --insecure-no-key --metrics no
+for round in 1 2 3; do
+	for job in 1 2 3 4 5 6; do
+		start "r$round-$job" bench --insecure-no-key --job "r$round-$job" --size 256K --iters $((job * 60)) --payload $((job % 2 ? 8972 : 1472))
+	done
+	for job in 1 2 3 4 5 6; do expect "r$round-$job" 60 0; done
+done
+for _ in $(seq 50); do
+	resident=$(awk '/^VmRSS/ { print $2 }' "/proc/$DAEMON/status")
+	[ "$resident" -gt 15000 ] || break
+	sleep 0.1
+done
+[ "$resident" -le 15000 ] || fail "without a job winnowd holds $resident kB"
 echo "within the limit"
