@@ -373,6 +373,11 @@ int options_read(const struct options *options, int argc, char **argv)
 	if (status == 0 && reading.dump) {
 		options_dump(options, reading.origins);
 		status = 1;
+		if (fflush(stdout) != 0 || ferror(stdout)) {
+			fprintf(stderr, "%s: cannot write: %s\n", options->program,
+			        strerror(errno));
+			status = 2;
+		}
 	}
 	origins_free(&reading);
 	return status;

@@ -123,6 +123,7 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 	               : -ENOMEM;
 }
 
+/* -EEXIST: the job has one. */
 static int key_add(struct proof_keys *keys, const char *job, const char *text,
                    const struct proof_share *share)
 {
@@ -130,6 +131,11 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text,
 
 	if (keys->count == KEYS_MAX)
 		return -E2BIG;
+	if (strcmp(job, "*") != 0 && (!message_name_valid(job) || strchr(job, '/') != NULL))
+		return -EINVAL;
+	for (uint32_t i = 0; i < keys->count; i++)
+		if (strcmp(keys->keys[i].job, job) == 0)
+			return -EEXIST;
 	grown = realloc(keys->keys, (keys->count + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return -ENOMEM;
@@ -203,7 +209,10 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
 		number++;
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
-		if (err != 0)
+		if (err == -EEXIST)
+			why_set(why, err, "key file %s, line %u: that job has a key above", path,
+			        number);
+		else if (err != 0)
 			why_set(why, err,
 			        "key file %s, line %u: want \"JOB KEY\", \"JOB KEY weight=N "
 			        "dscp=CLASS\", or \"KEY\": the key at least %d characters, N from "
@@ -232,7 +241,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	} else {
 		err = key_add(keys, "*", text, &share_usual);
 		if (err != 0)
-			why_set(why, err, "WINNOW_KEY: want at least %d characters",
+			why_set(why, err, "--key or WINNOW_KEY: want at least %d characters",
 			        PROOF_KEY_TEXT_MIN);
 	}
 	if (err != 0) {

@@ -24,5 +24,5 @@ int cli_key(int argc, char **argv)
 		return cli_error(1, "libsodium cannot start: no source of randomness?");
 	proof_random(bytes, sizeof(bytes));
 	printf("%s\n", sodium_bin2hex(text, sizeof(text), bytes, sizeof(bytes)));
-	return 0;
+	return cli_flush(1);
 }

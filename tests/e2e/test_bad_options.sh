@@ -20,6 +20,7 @@ refuses 2 'threads is 1000: want 0 to 64' "$d" --insecure-no-key --threads 1000
 refuses 2 'multicast.*want a multicast /16' "$d" --insecure-no-key --multicast 10.0.0.0
 refuses 2 'no datapath .warp. in this build' "$d" --insecure-no-key --datapath warp
 refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
+refuses 2 'contradicts --key .WINNOW_KEY.' "$d" --insecure-no-key --key not-a-secret
 refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
 refuses 2 'key file /dev/null holds no key' "$d" --key-file /dev/null
 echo 'short' >"$tmp/keys"
@@ -72,4 +73,14 @@ if "$BUILD/winnow" bench --local 1 --size 4K --iters 1 --warmup 0 --json >/dev/f
 	fail "bench on a full disk ends with status 0"
 fi
 grep -q 'cannot write' "$tmp/full.err" || fail "bench does not say that it cannot write: $(cat "$tmp/full.err")"
+printf '#!/bin/sh\nexec "$@" >/dev/full\n' >"$tmp/full"
+chmod +x "$tmp/full"
+refuses 1 'cannot write' "$tmp/full" "$BUILD/winnow" key
+refuses 2 'cannot write' "$tmp/full" "$BUILD/winnow" config dump run
+refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
+[ -n "${SAN:-}" ] || for command in status top; do # sanitizers need descriptors
+	printf '#!/bin/sh\nulimit -n 7\nexec "$@"\n' >"$tmp/few"
+	chmod +x "$tmp/few"
+	refuses "$([ "$command" = top ] && echo 1 || echo 2)" 'too many open files' "$tmp/few" "$BUILD/winnow" $command 127.0.0.1:1
+done
 echo "all refused"

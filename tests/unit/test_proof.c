@@ -134,6 +134,10 @@ static void test_key_file_refused(void **state)
 		snprintf(line, sizeof(line), "job key-of-job %s\n", one);
 		keys_of(line, -EINVAL, "from 1 to 16");
 	}
+	keys_of("bad/name key-of-job\n", -EINVAL, "line 1");
+	keys_of("\xef\xbb\xbfjob key-of-job\n", -EINVAL, "line 1"); /* a mark that editors leave */
+	keys_of("job key-of-job\n* others-key\njob another-key\n", -EEXIST, "line 3: that job has");
+	keys_of("* key-of-all\nonly-one-key\n", -EEXIST, "line 2");
 	keys_of("", -EINVAL, "no key");
 	keys_of("# nothing\n", -EINVAL, "no key");
 	memset(line, 'j', 65);

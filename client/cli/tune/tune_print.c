@@ -54,7 +54,8 @@ static void head(const struct tune *tune)
 	if (tune->note[0] != '\0')
 		printf("# note: %s\n", tune->note);
 	if (source->traces != NULL && source->traces[0]->cut)
-		printf("# note: the trace ends within a record: its process was killed\n");
+		printf("# note: the trace ends within a record: its process was killed, or its "
+		       "disk was full\n");
 }
 
 static void columns(struct table *table, bool measured)
