@@ -356,6 +356,7 @@ def refused(rank, world, job):
     note(winnow.torch.attach, other, comm, compress="topk:0.1" if rank == 0 else "topk:0.2")
     note(winnow.torch.attach, other, comm, compress="topk:0.1" if rank == 0 else None)
     note(winnow.torch.attach, other, comm, compress=state.compress)
+    note(winnow.torch.attach, DistributedDataParallel(model().double()), comm, compress="topk:0.1")
     saved = copy.deepcopy(state.compress.state_dict())
     name = next(iter(saved["memory"]))
     saved["memory"][name][0] = float("inf")
@@ -439,10 +440,11 @@ class Hook(harness.TeamCase):
             self.assertIn(f"TopK(0.{2 - rank}, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=0) on rank {1 - rank}", texts[0])
             self.assertIn("want the same on all", texts[1])
             self.assertIn("has a model already", texts[2])
-            self.assertIn("not finite", texts[3])
-            self.assertIn("nobody", texts[4])
-            self.assertIn("the saved memory of 0.weight has 7 elements, and the parameter 9216", texts[5])
-            self.assertIn("the memory of 0.weight is not finite, on rank 0", texts[6])
+            self.assertIn("parameter 0.weight is torch.float64: on the CPU compress takes float32", texts[3])
+            self.assertIn("not finite", texts[4])
+            self.assertIn("nobody", texts[5])
+            self.assertIn("the saved memory of 0.weight has 7 elements, and the parameter 9216", texts[6])
+            self.assertIn("the memory of 0.weight is not finite, on rank 0", texts[7])
 
 
 if __name__ == "__main__":

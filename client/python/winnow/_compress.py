@@ -9,6 +9,7 @@ import torch
 from . import _cuda, _topk_gpu
 from ._topk import CHUNK, topk
 
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 
 
@@ -93,8 +94,15 @@ class Compressor:
             raise ValueError(f"this {type(self).__name__} has a model already: make another one")
         for name, parameter in module.named_parameters():
             whole = parameter.dim() < 2 if self.exempt is None else self.exempt(name, parameter)
-            if not whole and parameter.requires_grad:
-                self._names[id(parameter)], self._counts[name] = name, parameter.numel()
+            if whole or not parameter.requires_grad:
+                continue
+            if _cuda.device_of(parameter) is None and parameter.dtype not in _DTYPES:
+                self._names, self._counts = {}, {}
+                raise ValueError(
+                    f"parameter {name} is {parameter.dtype}: on the CPU compress takes float32, float16 and bfloat16; "
+                    "exempt= leaves it out"
+                )
+            self._names[id(parameter)], self._counts[name] = name, parameter.numel()
         self._refuse({"memory": self._memory, "velocity": self._velocity})
 
     def takes(self, parameter):
