@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/worker/knock.h"
+#include "ebpf/wire.h"
 
 /*
  * In sixty-fourths of our patience: a quarter without news, then a check that takes three quarters.
@@ -59,14 +60,17 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 }
 
 /*
- * The smaller size of this round: one after the other down to the smallest, then again from the
- * top.
+ * The smaller size of this round: in turn the smallest, which tells a path that is narrow from one that is dead,
+ * and one after the other down to it, then again from the top. 0: there is none.
  */
 static uint32_t smaller_of_round(const struct path *path)
 {
+	const uint32_t number = path->round - QUARTER_ROUNDS;
 	uint32_t bytes = path->payload;
 
-	for (uint32_t i = QUARTER_ROUNDS; i <= path->round; i++) {
+	if (number % 2 == 1)
+		return bytes > WIRE_PAYLOAD_MIN ? WIRE_PAYLOAD_MIN : 0;
+	for (uint32_t i = 0; i <= number / 2; i++) {
 		bytes = knock_smaller(bytes);
 		if (bytes == 0)
 			bytes = knock_smaller(path->payload);

@@ -23,7 +23,8 @@ class Way:
         self.checking, self.round, self.round_at = True, 0, now
         self.answered, self.passing = set(), 0
         self.lost_round = LOST
-        self.smaller = itertools.cycle([size for size in SIZES if size < self.payload] or [0])
+        smaller = [size for size in SIZES if size < self.payload] or [0]
+        self.smaller = itertools.cycle([size for one in smaller for size in (one, smaller[-1])])
 
     def knocks(self, silent, now):
         """silent: how long operations have waited here without news."""
