@@ -23,10 +23,7 @@ static size_t place_of(const struct staging *s, const struct staging_ring *ring,
 
 /* ---- what is planned ---- */
 
-/*
- * The part begins, with frames of the blocks in plan->united. What is eager has them all in one, which has
- * the segment's number.
- */
+/* The part begins, with frames of the blocks in plan->united. What is eager has one, with the segment's number. */
 static struct staging_part *part_begin(struct staging_op *op, const struct access_plan *plan)
 {
 	const struct staging *s = op->staged->staging;
