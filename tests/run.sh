@@ -22,7 +22,7 @@
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
 # only fault. Both runs are shown; if the second passes, the test counts as passed and is listed as unsteady. If the
 # machine itself stood still while it ran alone, as virtual ones do whose host is busy, that run says nothing: it runs
-# again, up to five times in all.
+# again, up to five times in all, as long as this does not take more than five minutes for all of them.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1 san=$2 kind=$3 only=("${@:4}")
@@ -143,7 +143,7 @@ collect() { # reports what has ended
 	done
 }
 run_again() { # those that failed beside others
-	local i try status stalls
+	local i try status stalls until=$((SECONDS + 300))
 	for i in "${again[@]}"; do
 		for try in 1 2 3 4 5; do
 			rm -rf "${state:?}/$i"
@@ -152,7 +152,7 @@ run_again() { # those that failed beside others
 			lanes=($!)
 			wait "${lanes[0]}"
 			status=$(cut -d ' ' -f 1 "$state/$i/end" 2>/dev/null)
-			[[ $status != 0 && $status != 77 && $(wc -l <"$state/stalls") -gt $stalls && $try -lt 5 ]] || break
+			[[ $status != 0 && $status != 77 && $(wc -l <"$state/stalls") -gt $stalls && $try -lt 5 && $SECONDS -lt $until ]] || break
 			echo "again ${names[i]} (exit status $status), since the machine stood still meanwhile for" \
 				"$(tail -n "+$((stalls + 1))" "$state/stalls" | awk '{ sum += $1 } END { printf "%.1f s", sum / 1e6 }')"
 		done
