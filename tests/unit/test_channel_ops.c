@@ -435,6 +435,38 @@ static void test_stall_later_segment(void **state)
 }
 
 /* An operation that he has no part in at all is one, however busy he is. */
+/* He pushes frames of another operation, which goes on. */
+static void test_stall_pushing(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE), other = announce_of(TAG + 1, WIRE_ALL);
+	const uint64_t stall_us = b->config.stall_us;
+	struct channel_stall stall;
+	uint8_t data[512] = {0};
+
+	(void)state;
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 2;
+	announce_all(b, &a);
+	send_ack_all(b, 1);
+	other.op_slot = 1;
+	announce_all(b, &other);
+	a.segment = 1;
+	send_announce(b, 1, &a, NULL, 0);
+	for (uint16_t rank = 0; rank < 2; rank++)
+		send_push(b, rank, 1, data, sizeof(data));
+	pull_all(b);
+	send_ack(b, 0, 2);
+	b->now_us += stall_us * 6 / 10;
+	send_ack(b, 1, 2);
+	b->now_us += stall_us / 10;
+	send_push(b, 0, 2, data, sizeof(data));
+	b->now_us += stall_us * 4 / 10;
+	assert_false(channel_stalled(b->channel, b->now_us, &stall));
+	b->now_us += stall_us * 6 / 10;
+	assert_true(channel_stalled(b->channel, b->now_us, &stall));
+	bench_close(b);
+}
+
 static void test_stall_busy(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
@@ -527,6 +559,7 @@ int main(void)
 		cmocka_unit_test(test_fixed),
 		cmocka_unit_test(test_stalls),
 		cmocka_unit_test(test_stall_later_segment),
+		cmocka_unit_test(test_stall_pushing),
 		cmocka_unit_test(test_stall_busy),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_look),
