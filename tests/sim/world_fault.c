@@ -410,16 +410,18 @@ static bool must_end(const struct sim_job *job, const struct sim_fault *fault)
 static void fault_check_prompt(struct world *world, const struct sim_job *job,
                                const struct sim_fault *fault)
 {
-	uint64_t now_us = simnet_now(world->net);
+	uint64_t now_us = simnet_now(world->net), struck_us = fault->struck_us;
 
-	if (!must_end(job, fault) || now_us <= fault->struck_us + patience_us(job))
+	if (fault->spec->kind == FAULT_GPU) /* who has only zeros left needs it no more */
+		struck_us = job->workers[fault->spec->who].gpu_refused_us;
+	if (struck_us == 0 || !must_end(job, fault) || now_us <= struck_us + patience_us(job))
 		return;
 	for (uint32_t rank = 0; rank < job->spec->world; rank++) {
 		const struct sim_worker *w = &job->workers[rank];
 
 		if (!w->dead && w->finished < w->submitted)
 			world_fail(world, "job %u rank %u: still waiting %.1f s after the %s",
-			           w->job, w->rank, (double)(now_us - fault->struck_us) / 1e6,
+			           w->job, w->rank, (double)(now_us - struck_us) / 1e6,
 			           fault_name(fault->spec->kind));
 	}
 }

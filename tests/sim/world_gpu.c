@@ -72,9 +72,14 @@ static uint64_t now_us(void)
 
 static bool dead(const struct gpu *gpu, struct why *why)
 {
-	if (gpu->worker->gpu_dead)
-		why_set(why, -EIO, "its GPU has failed");
-	return gpu->worker->gpu_dead;
+	struct sim_worker *w = gpu->worker;
+
+	if (!w->gpu_dead)
+		return false;
+	if (w->gpu_refused_us == 0)
+		w->gpu_refused_us = now_us();
+	why_set(why, -EIO, "its GPU has failed");
+	return true;
 }
 
 static int put(struct gpu *gpu, struct work *work, uint32_t stream)

@@ -118,6 +118,7 @@ struct sim_worker {
 	struct staging *staging; /* NULL: no operation has been on its GPU yet */
 	struct gpu *gpu;
 	bool gpu_dead;
+	uint64_t gpu_refused_us; /* when it was first asked for something since; 0: not yet */
 	uint64_t gpu_check_us;
 	uint32_t order[WORLD_OPS_MAX];
 	uint32_t submitted, finished;
