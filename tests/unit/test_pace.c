@@ -467,6 +467,43 @@ static void test_silence(void **state)
 	assert_int_equal(pace.window, 32);
 }
 
+/* The least way of a round says what queues: others of it may have waited for a CPU. */
+static void test_least_of_round(void **state)
+{
+	struct pace pace;
+	uint32_t window;
+
+	(void)state;
+	grown_to_64(&pace, 200);
+	round_of(&pace, 100 + 250); /* it doubles no more, so rounds have three ways */
+	assert_false(pace.doubling);
+	window = pace.window;
+	for (uint64_t path_us = 100; path_us <= 6100; path_us += 3000) {
+		now_us += 20000;
+		pace_rtt(&pace, path_us, path_us, now_us);
+	}
+	assert_int_equal(pace.window, window); /* not full: it need not grow */
+}
+
+/* Where others fill a queue, it grows only if it is used. */
+static void test_contended_unused(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 200);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 20000);
+	assert_int_equal(pace.contending, 512);
+	assert_int_equal(pace.window, 66);
+	for (int i = 0; i < 3; i++) {
+		now_us += 40000;
+		pace_rtt(&pace, 20000, 20000, now_us);
+	}
+	assert_int_equal(pace.contending, 511);
+	assert_int_equal(pace.window, 66);
+}
+
 /* A round trip in whose round a window's packets were sent, and one of them was lost. */
 static void lossy_round_of(struct pace *pace, uint64_t rtt_us)
 {
@@ -560,6 +597,8 @@ int main(void)
 		cmocka_unit_test(test_contended),
 		cmocka_unit_test(test_contended_before),
 		cmocka_unit_test(test_weight),
+		cmocka_unit_test(test_least_of_round),
+		cmocka_unit_test(test_contended_unused),
 		cmocka_unit_test(test_private),
 		cmocka_unit_test(test_doubling_unsure),
 	};
