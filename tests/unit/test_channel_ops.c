@@ -434,7 +434,6 @@ static void test_stall_later_segment(void **state)
 	bench_close(b);
 }
 
-/* An operation that he has no part in at all is one, however busy he is. */
 /* He pushes frames of another operation, which goes on. */
 static void test_stall_pushing(void **state)
 {
@@ -467,6 +466,7 @@ static void test_stall_pushing(void **state)
 	bench_close(b);
 }
 
+/* An operation that he has no part in at all is one, however busy he is. */
 static void test_stall_busy(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
