@@ -580,6 +580,30 @@ static bool tcp_shallow(void)
 	return tcp_beside("tcp-shallow", 1, 100000, 6, 12);
 }
 
+/* A TCP flow beside two dense jobs ends, and so does its queue: neither job takes the other one for it. */
+static bool tcp_ends(void)
+{
+	struct share *s = make("tcp-ends", 2, 2, 25);
+	uint64_t both_us[2], from, to;
+	double waiting;
+
+	hosts(s, 300 * MBIT, MB, 0);
+	dense(s, 0, 48 * MB, 3);
+	dense(s, 1, 48 * MB, 3);
+	cross(s, 1);
+	s->spec.crosses[0].until_us = 4000000;
+	run(s);
+	together(s, both_us);
+	from = (s->spec.crosses[0].until_us + 1000000) / SAMPLE_US;
+	to = both_us[1] / SAMPLE_US;
+	waiting = s->measures.samples[to].waiting[0] - s->measures.samples[from].waiting[0];
+	goal(s, waiting / (double)(both_us[1] - from * SAMPLE_US) * 8e3 / (300 * MBIT), 0, 1,
+	     "ms waiting, mean, from a second after it on");
+	row(s, used(s, 1, both_us), "use of the queue");
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
 /* Two flows of TCP's kind, and hardly anything else: is the measure itself right? */
 static bool tcp_two(void)
 {
@@ -869,6 +893,7 @@ static const struct {
 	{"tcp-up-long", "as tcp-up, and operations are eight times as long", tcp_up_long},
 	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down},
 	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow},
+	{"tcp-ends", "a TCP flow beside two dense jobs ends", tcp_ends},
 	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two},
 	{"join", "a second dense job joins", join},
 	{"weights-join", "one of three times the weight joins", weights_join},

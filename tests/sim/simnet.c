@@ -296,8 +296,8 @@ void simnet_queue_stats(const struct simnet *net, uint32_t queue, struct simnet_
 	const struct queue *q = &net->queues[queue - 1];
 	uint64_t us = q->last_us > q->first_us ? q->last_us - q->first_us : 1;
 
-	*out = (struct simnet_queue_stats){.bytes_max = q->bytes_max,
-	                                   .bytes_mean = q->area / (double)us};
+	*out = (struct simnet_queue_stats){
+		.bytes_max = q->bytes_max, .bytes_mean = q->area / (double)us, .bytes_us = q->area};
 }
 
 /* Since the last datagram the queue has drained to `bytes`, at its rate. */

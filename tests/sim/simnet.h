@@ -77,6 +77,7 @@ struct simnet_meter {
 struct simnet_queue_stats {
 	uint64_t bytes_max;
 	double bytes_mean; /* over time, from the first datagram to the last */
+	double bytes_us;   /* the same, not divided by that time */
 };
 
 struct simnet *simnet_open(uint64_t seed, uint32_t nodes);

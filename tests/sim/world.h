@@ -117,7 +117,7 @@ struct worker_spec {
 struct cross_spec {
 	struct simnet_path out, in;           /* of its sender, */
 	struct simnet_path sink_out, sink_in; /* and of its receiver */
-	uint64_t start_us;
+	uint64_t start_us, until_us;          /* 0: it does not end */
 };
 
 /*
@@ -206,6 +206,7 @@ struct world_outcome {
 struct world_sample {
 	uint64_t at_us;
 	uint64_t bytes[WORLD_QUEUES_MAX][WORLD_FLOWS_MAX];
+	double waiting[WORLD_QUEUES_MAX]; /* simnet_queue_stats.bytes_us */
 };
 
 struct job_measures {

@@ -27,6 +27,8 @@ static void send(struct sim_cross *c)
 	uint8_t bytes[CROSS_BYTES] = {0};
 	uint32_t to = c->node + 1;
 
+	if (c->until_us > 0 && simnet_now(net) >= c->until_us)
+		return;
 	while (!c->world->over && c->under_way < c->window && c->next - c->oldest < CROSS_RING) {
 		struct cross_packet packet = {c->next, simnet_now(net)};
 
@@ -121,6 +123,7 @@ void cross_open(struct world *world, uint32_t index)
 	c->window = WINDOW_START;
 	c->threshold = CROSS_RING / 2;
 	c->heard_us = spec->start_us;
+	c->until_us = spec->until_us;
 	*simnet_out(world->net, c->node) = spec->out;
 	*simnet_in(world->net, c->node) = spec->in;
 	*simnet_out(world->net, c->node + 1) = spec->sink_out;

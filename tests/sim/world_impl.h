@@ -153,7 +153,7 @@ struct sim_cross {
 		highest;  /* datagrams: to send, neither answered nor lost, answered */
 	uint32_t recover; /* until this one is, another loss counts as the same */
 	uint32_t under_way;
-	uint64_t srtt_us, heard_us, lost;
+	uint64_t srtt_us, heard_us, lost, until_us;
 	bool answered[CROSS_RING];
 };
 

@@ -52,9 +52,14 @@ void measure_sample(struct world *world)
 	m->samples = grown(m->samples, m->sample_count, &m->sample_room, sizeof(*m->samples));
 	sample = &m->samples[m->sample_count++];
 	sample->at_us = simnet_now(world->net);
-	for (uint32_t queue = 0; queue < world->spec->queue_count; queue++)
+	for (uint32_t queue = 0; queue < world->spec->queue_count; queue++) {
+		struct simnet_queue_stats stats;
+
+		simnet_queue_stats(world->net, queue + 1, &stats);
+		sample->waiting[queue] = stats.bytes_us;
 		for (uint32_t flow = 0; flow < flows; flow++)
 			sample->bytes[queue][flow] = queue_bytes(world, queue + 1, flow);
+	}
 	if (!world->over)
 		simnet_timer(world->net, world->nobody, TIMER_TICK, sample->at_us + m->sample_us);
 }
