@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_stream_frame.c - pushes, results, credit and timers of a worker that is not told the truth */
 
+#include "client/worker/stream_impl.h"
 #include "tests/unit/test_stream.h"
 
 #define FIRST (UINT32_MAX - 9) /* frame numbers wrap in every test */
@@ -239,6 +240,7 @@ static void test_want(void **state)
 	}
 	assert_true(asked == 0xf7fa);
 	assert_int_equal(stream_stats(b->stream)->retransmits, 13);
+	assert_int_equal(b->stream->pace.loss_lost, 13);
 	/* Of itself it lists each once: these have been pushed again since. */
 	send_want(b, FIRST + 9, 1);
 	expect_nothing(b);
