@@ -143,6 +143,9 @@ struct net_backend {
 	/* ready - tries to send what is kept; true when nothing is left. */
 	bool (*ready)(struct net *net);
 
+	/* limit - room for about so many bytes that have not left the host; NULL: not known here. */
+	void (*limit)(struct net *net, uint32_t bytes);
+
 	/*
 	 * rest - recv() returned nothing, and the caller wants to sleep: for how many microseconds
 	 * may it, before it must look again? 0: not at all. NET_REST_FD: until fd() is readable.

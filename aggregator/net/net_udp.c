@@ -401,6 +401,11 @@ static bool udp_ready(struct net *net)
 	return true;
 }
 
+static void udp_limit(struct net *net, uint32_t bytes)
+{
+	udp_socket_limit(net->fd, bytes);
+}
+
 /* Callers' first piece holds the header; one that is shorter is steered like a datagram of zeros. */
 static uint8_t steering_of(const struct net_out *out)
 {
@@ -534,6 +539,7 @@ const struct net_backend net_udp = {
 	.recv = udp_recv,
 	.send = udp_send,
 	.ready = udp_ready,
+	.limit = udp_limit,
 	.rest = udp_rest,
 	.fd = udp_fd,
 	.troubles = udp_troubles,

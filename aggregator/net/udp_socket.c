@@ -90,6 +90,12 @@ static void set_family(int fd, int family, const struct net_config *config)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on));
 }
 
+/* The system doubles what it is told, and counts what a datagram takes of its memory. */
+void udp_socket_limit(int fd, uint32_t bytes)
+{
+	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, bytes / 2);
+}
+
 static void set_options(int fd, const struct net_config *config, uint32_t *buffer_bytes)
 {
 	int on = 1;
@@ -106,7 +112,7 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 	setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
 	*buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
-	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
+	udp_socket_limit(fd, 2 * config->buffer_bytes);
 }
 
 static int bind_to(int fd, const struct net_config *config, const struct net_addr *at,

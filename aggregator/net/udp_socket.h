@@ -12,4 +12,7 @@
 int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
                     uint32_t *buffer_bytes, struct why *why);
 
+/* udp_socket_limit - what is sent finds no room while so many bytes have not left the host. */
+void udp_socket_limit(int fd, uint32_t bytes);
+
 #endif /* AGGREGATOR_NET_UDP_SOCKET_H */

@@ -119,6 +119,8 @@ struct winnow_comm {
 	const struct net_backend *backend;
 	struct net_port port;
 	struct net *net;
+	uint64_t limit_due_us; /* when to look at */
+	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
 	bool leaving, left;
 	bool moves;  /* to another membership: written while there is no thread, or before `stop` */
 	bool full;   /* the net had no room when it was last asked to send */
@@ -275,6 +277,8 @@ bool comm_ask_wanted(void); /* the socket of comm_ask.c */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
 int comm_open_session(struct winnow_comm *comm, struct why *why);
+
+void comm_net_turn(struct winnow_comm *comm, uint64_t now_us); /* in each turn of the thread */
 
 /* Only with the aggregators at those places of the list that are not in `without`, bits; the one at `first` is the first. */
 void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first);

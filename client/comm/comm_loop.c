@@ -386,6 +386,7 @@ static void turn(struct winnow_comm *comm)
 		session_tick(comm->session, now_us);
 		groups_open(comm);
 	}
+	comm_net_turn(comm, now_us);
 	if (transmit(comm, now_us))
 		active = true;
 	if (comm_gpu_turn(comm, now_us))

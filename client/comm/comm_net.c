@@ -15,6 +15,7 @@
 #define PAYLOAD_DEFAULT_MAX 8972
 #define BUFFER_BYTES (16u << 20)
 #define IDLE_US 50 /* the longest sleep where a queue must be polled */
+#define LIMIT_US 1000
 
 /* What the ways to this aggregator carry at least: by which address it will be reached shows later. */
 static int probe_route(const struct comm_peer *peer, uint32_t *bytes, struct why *why)
@@ -116,4 +117,23 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 		               payload, WIRE_PAYLOAD_MIN);
 	comm->config.payload = payload;
 	return scratch_new(comm, why);
+}
+
+/*
+ * TCP has a millisecond's, or two super-packets, before its own host's link. Somebody with more there has more
+ * of the link, whatever the windows: so where others may use the network we have as much as TCP.
+ */
+void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)
+{
+	uint32_t limit;
+
+	if (now_us < comm->limit_due_us || comm->backend->limit == NULL)
+		return;
+	comm->limit_due_us = now_us + LIMIT_US;
+	limit = session_own_queue(comm->session);
+	if (limit == UINT32_MAX ||
+	    (limit - limit / 4 < comm->limit && limit + limit / 4 > comm->limit))
+		return;
+	comm->limit = limit;
+	comm->backend->limit(comm->net, limit);
 }

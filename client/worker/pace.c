@@ -117,6 +117,11 @@ uint64_t pace_late_us(const struct pace *pace)
 	return late < WIRE_LATE_US_MAX ? late : WIRE_LATE_US_MAX;
 }
 
+uint32_t pace_in_us(const struct pace *pace, uint64_t us)
+{
+	return us < pace->srtt_us ? (uint32_t)(pace->window * us / pace->srtt_us) : pace->window;
+}
+
 uint64_t pace_measure_us(const struct pace *pace)
 {
 	uint64_t us = pace->srtt_us / ROUND_SAMPLES_MIN;

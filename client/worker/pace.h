@@ -85,6 +85,9 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 /* How long to wait before measuring again, while packets are under way. */
 uint64_t pace_measure_us(const struct pace *pace);
 
+/* How many packets leave in so many microseconds, as far as the window lets them: it lasts for a round trip. */
+uint32_t pace_in_us(const struct pace *pace, uint64_t us);
+
 /* How long to wait now before asking again: with back-off, and without. */
 uint64_t pace_rto_us(const struct pace *pace);
 uint64_t pace_base_us(const struct pace *pace);

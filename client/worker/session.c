@@ -13,6 +13,8 @@
 #include "client/worker/explain.h"
 
 #define NEVER UINT64_MAX
+#define OWN_QUEUE_MIN (2u << 16)
+#define OWN_QUEUE_MAX (1u << 30)
 
 struct session {
 	enum session_state state;
@@ -912,6 +914,24 @@ static void stats_see(const struct session *session, struct winnow_stats *out)
 	}
 	if (out->rtt_us == 0)
 		out->rtt_least_us = 0;
+}
+
+uint32_t session_own_queue(const struct session *session)
+{
+	uint64_t frames = 0, bytes;
+
+	if (session->private_network || session->engine == NULL)
+		return UINT32_MAX;
+	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++) {
+		struct stream_seen seen;
+
+		engine_stream_look(session->engine, i, &seen);
+		frames += seen.window_ms;
+	}
+	bytes = frames * link_start(session->links[0])->payload;
+	if (bytes < OWN_QUEUE_MIN)
+		return OWN_QUEUE_MIN;
+	return bytes < OWN_QUEUE_MAX ? (uint32_t)bytes : OWN_QUEUE_MAX;
 }
 
 void session_stats(const struct session *session, struct winnow_stats *out)

@@ -158,6 +158,12 @@ uint32_t session_dscp(const struct session *session, uint32_t index);
 /* Operations under way at a time; when it runs. */
 uint32_t session_op_slots(const struct session *session);
 
+/*
+ * session_own_queue - how many bytes may wait in this host before they leave it, as far as windows would let them:
+ * a millisecond's, or two super-packets. UINT32_MAX: nobody else uses the network.
+ */
+uint32_t session_own_queue(const struct session *session);
+
 void session_stats(const struct session *session, struct winnow_stats *out);
 
 /* Which worker has left in good order, in a line; "": none has. */

@@ -413,6 +413,7 @@ void stream_look(const struct stream *stream, struct stream_seen *out)
 		.rtt_us = pace->srtt_us,
 		.rtt_least_us = pace->srtt_us > 0 ? pace->best_us : 0,
 		.window = pace->window,
+		.window_ms = pace_in_us(pace, 1000),
 		.sent_marked = pace->marked_total,
 		.received_marked = stream->marked,
 	};

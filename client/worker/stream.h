@@ -59,7 +59,8 @@ enum stream_held {
 /* What it has seen of its path. */
 struct stream_seen {
 	uint64_t rtt_us, rtt_least_us; /* smoothed, 0: not yet; the shortest in the network */
-	uint32_t window;               /* frames that may be under way now */
+	uint32_t window;               /* frames that may be under way now; */
+	uint32_t window_ms;            /* as many as leave in a millisecond */
 	uint64_t sent_marked, received_marked; /* datagrams that came with congestion marked */
 	uint64_t held_us[STREAM_HELD_COUNT];
 };

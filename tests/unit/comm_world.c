@@ -41,6 +41,12 @@ uint32_t session_window(const struct session *session)
 	return 128;
 }
 
+uint32_t session_own_queue(const struct session *session)
+{
+	(void)session;
+	return told(w.own_queue);
+}
+
 uint32_t session_dscp(const struct session *session, uint32_t index)
 {
 	(void)session;
@@ -359,6 +365,12 @@ static uint32_t fake_rest(struct net *net)
 	return NET_REST_FD;
 }
 
+static void fake_limit(struct net *net, uint32_t bytes)
+{
+	(void)net;
+	say(w.limits[w.limit_count++ % 4] = bytes);
+}
+
 static int fake_fd(const struct net *net)
 {
 	return net->fd;
@@ -381,6 +393,7 @@ static const struct net_backend fake = {
 	.recv = fake_recv,
 	.send = fake_send,
 	.ready = fake_ready,
+	.limit = fake_limit,
 	.rest = fake_rest,
 	.fd = fake_fd,
 	.buffer = fake_buffer,
@@ -414,6 +427,7 @@ int world_begin(void **state)
 	w.state = SESSION_RUNNING;
 	w.quiet = true;
 	w.deadline_us = UINT64_MAX;
+	w.own_queue = UINT32_MAX;
 	w.shared.fd = eventfd(0, EFD_NONBLOCK);
 	w.group.fd = eventfd(0, EFD_NONBLOCK);
 	w.shared.ready = w.group.ready = true;

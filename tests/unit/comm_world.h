@@ -41,13 +41,15 @@ extern struct world {
 	enum session_state state;
 	bool busy, quiet;
 	uint64_t deadline_us;
+	uint32_t own_queue;
 	uint32_t to_send[PEERS];
 	bool has_group, has_next, paused;
 	int line;      /* for the second aggregator: 1: does not fit its socket, -1: has gone out */
 	int submit[4]; /* results, in turn */
 	/* what it was told */
 	uint32_t turns, ticks, lines, opened, no_multicast, left, moved, submitted, completed,
-		traced;
+		traced, limit_count;
+	uint32_t limits[4];
 	uint32_t heard_count, batch_count;
 	struct {
 		uint32_t index;

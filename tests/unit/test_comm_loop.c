@@ -112,6 +112,34 @@ static void test_ready_meanwhile(void **state)
 	await(w.batch_count == 1);
 }
 
+/* What may wait in this host follows the session, but not every small change of it. */
+static void test_limit(void **state)
+{
+	struct winnow_comm *comm = *state;
+
+	world_start(comm);
+	await(w.turns >= 1);
+	assert_int_equal(told(w.limit_count), 0);
+	say(w.own_queue = 1000000);
+	do
+		world_wake(comm);
+	while (told(w.limit_count) == 0);
+	for (uint32_t bytes = 1000000; bytes <= 1240000; bytes += 80000) {
+		say(w.own_queue = bytes);
+		usleep(2000);
+		world_wake(comm);
+		await(!atomic_load(&comm->woken));
+	}
+	assert_int_equal(told(w.limit_count), 1);
+	say(w.own_queue = 131072);
+	do
+		world_wake(comm);
+	while (told(w.limit_count) == 1);
+	assert_int_equal(told(w.limit_count), 2);
+	assert_int_equal(w.limits[0], 1000000);
+	assert_int_equal(w.limits[1], 131072);
+}
+
 static void test_groups_open(void **state)
 {
 	struct winnow_comm *comm = *state;
@@ -272,6 +300,7 @@ int main(void)
 		test(test_batches_of_datagrams),
 		test(test_not_ready),
 		test(test_ready_meanwhile),
+		test(test_limit),
 		test(test_groups_open),
 		test(test_no_multicast),
 		test(test_sleeps),

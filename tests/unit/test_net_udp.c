@@ -386,14 +386,37 @@ static void test_marks(void **state)
 	(void)state;
 }
 
+/* The system counts in the limit what it doubles. */
+static void test_limit(void **state)
+{
+	struct net *net = opened_at(net_ipv4(LOOPBACK), 0, 0, 1);
+	int bytes;
+	socklen_t size = sizeof(bytes);
+
+	(void)state;
+	for (uint32_t limit = 40000; limit <= 160000; limit *= 2) {
+		net_udp.limit(net, limit);
+		assert_int_equal(getsockopt(net_udp.fd(net), SOL_SOCKET, SO_SNDBUF, &bytes, &size),
+		                 0);
+		assert_int_equal(bytes, limit);
+	}
+	net_udp.close(net);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_boundaries),       cmocka_unit_test(test_super_packets),
-		cmocka_unit_test(test_empty_datagram),   cmocka_unit_test(test_local_address),
-		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_families),
-		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
-		cmocka_unit_test(test_steered_apart),    cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_boundaries),
+		cmocka_unit_test(test_super_packets),
+		cmocka_unit_test(test_empty_datagram),
+		cmocka_unit_test(test_local_address),
+		cmocka_unit_test(test_port_unreachable),
+		cmocka_unit_test(test_families),
+		cmocka_unit_test(test_steering),
+		cmocka_unit_test(test_many_pieces),
+		cmocka_unit_test(test_steered_apart),
+		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

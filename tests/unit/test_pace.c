@@ -48,6 +48,22 @@ static void test_round_trip(void **state)
 	assert_in_range(pace.srtt_us, 1, 10);
 }
 
+/* A window leaves in a round trip. */
+static void test_in_us(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	pace_begin(&pace, 16, 64, 1);
+	assert_int_equal(pace_in_us(&pace, 1000), 16);
+	pace_rtt(&pace, 900, 900, 1);
+	assert_int_equal(pace_in_us(&pace, 1000), pace.window);
+	for (int i = 0; i < 200; i++)
+		pace_rtt(&pace, 8000, 8000, 1);
+	pace.window = 64;
+	assert_in_range(pace_in_us(&pace, 1000), 8, 8);
+}
+
 /* The first sample counts, even of nothing. */
 static void test_round_trip_zero(void **state)
 {
@@ -581,6 +597,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_round_trip_zero),
+		cmocka_unit_test(test_in_us),
 		cmocka_unit_test(test_timeouts),
 		cmocka_unit_test(test_window_start),
 		cmocka_unit_test(test_growth),
