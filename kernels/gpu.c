@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,8 @@ struct gpu {
 	int device, processors;
 	cudaStream_t stream[STREAMS];
 	struct gpu_memory memory;
+	struct why *why; /* of what there() does */
+	int err;
 };
 
 /* ---- errors ---- */
@@ -121,13 +124,30 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
 /* ---- opening ---- */
 
 /*
+ * Do this in a thread that lives on the GPU. The caller's may be on another one where it has no context: Python's
+ * new threads all are on the first GPU, and going back there would create one.
+ */
+static void there(struct gpu *gpu, void *(*work)(void *), struct why *why)
+{
+	pthread_t thread;
+
+	gpu->why = why;
+	if (pthread_create(&thread, NULL, work, gpu) == 0)
+		(void)pthread_join(thread, NULL);
+	else
+		(void)work(gpu);
+}
+
+/*
  * Frames come before other work, since workers wait for them; a scan is work like any other. A kernel,
  * or CUDA's own that fills memory, is loaded when it is first used, which may wait.
  */
-static int open_all(struct gpu *gpu, struct why *why)
+static void *open_all(void *context)
 {
+	struct gpu *gpu = context;
 	struct gpu_memory *memory = &gpu->memory;
-	int least = 0, greatest = 0, err = 0;
+	struct why *why = gpu->why;
+	int least = 0, greatest = 0, err = cuda_enter(gpu->device, NULL, why);
 
 	TRY_CUDA(err, gpu->device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
 	for (int i = 0; i < STREAMS; i++)
@@ -145,42 +165,44 @@ static int open_all(struct gpu *gpu, struct why *why)
 	TRY_CUDA(err, gpu->device, cudaMemsetAsync,
 	         (memory->device, 0, memory->device_bytes, gpu->stream[IN]));
 	TRY_CUDA(err, gpu->device, cudaStreamSynchronize, (gpu->stream[IN]));
-	return err;
+	gpu->err = err;
+	return NULL;
+}
+
+static void *close_all(void *context)
+{
+	struct gpu *gpu = context;
+
+	if (cuda_enter(gpu->device, NULL, gpu->why) != 0)
+		return NULL;
+	for (int i = 0; i < STREAMS; i++)
+		if (gpu->stream[i] != NULL && cudaStreamSynchronize(gpu->stream[i]) == cudaSuccess)
+			(void)cudaStreamDestroy(gpu->stream[i]);
+	(void)cudaFree(gpu->memory.device);
+	(void)cudaFreeHost(gpu->memory.pinned);
+	(void)cudaGetLastError();
+	return NULL;
 }
 
 static void gpu_close(struct gpu *gpu)
 {
 	struct why why;
-	struct cuda_visit before;
 
-	if (cuda_enter(gpu->device, &before, &why) == 0) {
-		for (int i = 0; i < STREAMS; i++)
-			if (gpu->stream[i] != NULL &&
-			    cudaStreamSynchronize(gpu->stream[i]) == cudaSuccess)
-				(void)cudaStreamDestroy(gpu->stream[i]);
-		(void)cudaFree(gpu->memory.device);
-		(void)cudaFreeHost(gpu->memory.pinned);
-		(void)cudaGetLastError();
-		cuda_leave(&before);
-	}
+	there(gpu, close_all, &why);
 	free(gpu);
 }
 
 static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, struct why *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
-	struct cuda_visit before;
 	int err;
 
 	if (gpu == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
 	gpu->memory = *memory;
-	err = cuda_enter(device, &before, why);
-	if (err == 0) {
-		err = open_all(gpu, why);
-		cuda_leave(&before);
-	}
+	there(gpu, open_all, why);
+	err = gpu->err;
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
@@ -233,6 +255,7 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 	if (err == 0)
 		err = cuda_enter(gpu->device, &before, why);
 	if (err == 0) {
+		err = refuse_capture(gpu->device, stream, why);
 		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
 		         (stream, (cudaEvent_t)(void *)point, 0));
 		cuda_leave(&before);

@@ -110,6 +110,10 @@ class Refusals(OneWorker):
         self.assertEqual(lib.winnow_wait(request, -1, None), _native.OK)
         self.assertEqual(wait()[0], _native.OK)
         self.expect(array, 2)
+        said_of = []
+        stream.captured(RELAXED, lambda: said_of.append(wait()[1]))
+        self.assertRegex(said_of[0], "being captured")
+        self.assertEqual(lib.winnow_comm_check(self.comm._handle), _native.OK)
         lib.winnow_request_free(request)
         self.assertEqual(begin(self.comm, host.ctypes.data, "host", None, request), _native.OK)
         self.assertRegex(wait()[1], "no GPU")
@@ -233,12 +237,14 @@ class Late(OneWorker):
 
 
 def on_the_second_gpu(rank, world):
-    """Which GPUs have a context of this process, after an operation on the second one."""
+    """Which GPUs have a context of this process, after operations on the second one, between which it moves."""
     emulated_gpu.load()
     emulated_gpu.cuda.cudaSetDevice(1)
     with comm_of_one() as comm:
-        array = comm.allreduce(Array(values_of(3)))
-        assert (array.read() == values_of(3)).all()
+        for membership in ("two", "three"):
+            array = comm.allreduce(Array(values_of(3)))
+            assert (array.read() == values_of(3)).all()
+            comm.reconfigure(membership, 0, 1)
     return [emulated_gpu.cuda.emulated_cuda_has_context(gpu) for gpu in range(2)]
 
 

@@ -52,6 +52,7 @@ def enter(rank, world, job, **settings):
     emulated_gpu.cuda.cudaSetDevice(local)
     _node = winnow.Node(gpus=local, id=ids[here * LOCAL], job=job, insecure_no_key=True, **settings)
     assert (_node.node, _node.nodes, _node.local_rank, _node.local_world) == (here, world // LOCAL, local, LOCAL)
+    assert emulated_gpu.cuda.emulated_cuda_has_context(1 - local) == 0, "a context on another process's GPU"
     assert repr(_node) == f"<winnow.Node rank {rank} of {world}>"
 
 

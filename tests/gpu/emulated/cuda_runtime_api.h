@@ -15,30 +15,25 @@
 #define CUDART_CB
 
 /* Names, numbers, and what cudaGetErrorString() says. */
-#define EMULATED_ERRORS(x)                                                                         \
-	x(cudaSuccess, 0, "no error") x(cudaErrorInvalidValue, 1, "invalid argument") x(           \
-		cudaErrorMemoryAllocation, 2, "out of memory") x(cudaErrorInvalidConfiguration, 9, \
-	                                                         "invalid configuration argument") \
-		x(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient") x(       \
-			cudaErrorNoDevice, 100,                                                    \
-			"no CUDA-capable device is detected") x(cudaErrorInvalidDevice, 101,       \
-	                                                        "invalid device ordinal")          \
-			x(cudaErrorInvalidResourceHandle, 400, "invalid resource handle") x(       \
-				cudaErrorIllegalState, 401,                                        \
-				"the operation cannot be performed in the present state")          \
-				x(cudaErrorNotReady, 600, "device not ready") x(                   \
-					cudaErrorIllegalAddress, 700,                              \
-					"an illegal memory access was encountered")                \
-					x(cudaErrorLaunchFailure, 719,                             \
-	                                  "unspecified launch failure")                            \
-						x(cudaErrorStreamCaptureUnsupported, 900,          \
-	                                          "not permitted when a stream is capturing")      \
-							x(cudaErrorStreamCaptureInvalidated, 901,  \
-	                                                  "failed due to an error during capture") \
-								x(cudaErrorStreamCaptureImplicit,  \
-	                                                          906,                             \
-	                                                          "the legacy stream would "       \
-	                                                          "depend on a capturing one")
+/* clang-format off */
+#define EMULATED_ERRORS(x) \
+	x(cudaSuccess, 0, "no error") \
+	x(cudaErrorInvalidValue, 1, "invalid argument") \
+	x(cudaErrorMemoryAllocation, 2, "out of memory") \
+	x(cudaErrorInvalidConfiguration, 9, "invalid configuration argument") \
+	x(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient") \
+	x(cudaErrorNoDevice, 100, "no CUDA-capable device is detected") \
+	x(cudaErrorInvalidDevice, 101, "invalid device ordinal") \
+	x(cudaErrorInvalidResourceHandle, 400, "invalid resource handle") \
+	x(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state") \
+	x(cudaErrorNotReady, 600, "device not ready") \
+	x(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered") \
+	x(cudaErrorLaunchFailure, 719, "unspecified launch failure") \
+	x(cudaErrorStreamCaptureUnsupported, 900, "not permitted when a stream is capturing") \
+	x(cudaErrorStreamCaptureInvalidated, 901, "failed due to an error during capture") \
+	x(cudaErrorStreamCaptureIsolation, 905, "dependency on uncaptured work in another stream") \
+	x(cudaErrorStreamCaptureImplicit, 906, "the legacy stream would depend on a capturing one")
+/* clang-format on */
 
 #define EMULATED_ERROR(name, number, text) name = number,
 typedef enum cudaError { EMULATED_ERRORS(EMULATED_ERROR) } cudaError_t;

@@ -325,6 +325,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 	if (!stream)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
+	if (stream->capturing && over) {
+		stream->spoilt = true;
+		return emulated_fail(cudaErrorStreamCaptureIsolation);
+	}
 	op.ready = [=] { return !over || *over; };
 	emulated_push(stream, op);
 	return cudaSuccess;
