@@ -342,8 +342,10 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 
 int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
 
-/* Why an operation with these arguments is impossible; NULL: it is not. */
+/* Why an operation with these arguments is impossible, or only on a GPU; NULL: it is not. */
 const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
+const char *comm_wrong_on_gpu(const struct winnow_comm *comm, const struct allreduce *task,
+                              const struct winnow_options *options);
 
 /* Waits in this library end at times of the monotonic clock. */
 void comm_cond_init(pthread_cond_t *cond);

@@ -36,6 +36,17 @@ static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t o
 	return WIRE_NATIVE;
 }
 
+const char *comm_wrong_on_gpu(const struct winnow_comm *comm, const struct allreduce *task,
+                              const struct winnow_options *options)
+{
+	bool is_auto;
+	uint8_t form = form_for(comm, task->dtype, task->reduction, options, &is_auto);
+
+	if (form == WIRE_NATIVE || form == WIRE_FIXED32)
+		return NULL;
+	return "wire fixed16, fixed8 and bf16 are for tensors in main memory";
+}
+
 static uint32_t block_of(const struct winnow_comm *comm, const struct winnow_options *options)
 {
 	return options != NULL && options->block != 0 ? options->block : comm->config.block;
@@ -64,10 +75,8 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 	         (what->access != &array_access || what->dtype != WINNOW_F32 ||
 	          comm_gpu_wanted(options)))
 		result = comm_fail(WINNOW_ERR_INVALID, "lost is of tensors of f32 in main memory");
-	else if (comm_gpu_wanted(options) && request->task.form != WIRE_NATIVE &&
-	         request->task.form != WIRE_FIXED32)
-		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed16, fixed8 and bf16 are for "
-		                                       "tensors in main memory");
+	else if (comm_gpu_wanted(options) && comm_wrong_on_gpu(comm, what, options) != NULL)
+		result = comm_fail(WINNOW_ERR_INVALID, comm_wrong_on_gpu(comm, what, options));
 	else if (comm_gpu_wanted(options) && what->count > 0) /* an empty tensor is nowhere */
 		result = comm_gpu_post(request, options);
 	if (result == WINNOW_OK)

@@ -220,6 +220,8 @@ static int prepare(struct winnow_node *node, struct node_op *op, void *const str
 		int found = wanted;
 
 		wrong = comm_wrong_argument(&each, &op->options);
+		if (wrong == NULL)
+			wrong = comm_wrong_on_gpu(node_share_comm(node, i), &each, &op->options);
 		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
 			wrong = "averages of integers are not supported: each node would truncate "
 				"its own";

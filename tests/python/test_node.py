@@ -164,6 +164,7 @@ def refusals(rank, world):
     refused("out differs from data in size or type", Array(ones), out=Array(ones[1:]))
     refused("stream is not a list of 1", Array(ones), stream=[0, 0])
     refused("want one of sum, avg, min, max, prod", Array(ones), op="mean")
+    refused("wire fixed16, fixed8 and bf16 are for tensors in main memory", Array(ones), wire="bf16")
     refused("averages of integers", Array(numpy.ones(16, numpy.int32)), op="avg")
     refused(f"send[0] and recv[0] are on GPU {1 - own}, not on GPU {own}", elsewhere)
     assert _node.allreduce(Array(ones)).read().tolist() == [4.0] * 16

@@ -21,6 +21,7 @@ from winnow import _cuda, _futures
 
 WORLD = 2
 GPU = "gpu0"
+NARROW = "fixed16", "fixed8", "bf16"  # not of a GPU's memory, says winnow.h
 
 
 class FakeGpu:
@@ -94,10 +95,22 @@ class Staged(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.comms = harness.join(WORLD)
+        for comm in self.comms:
+            self.refuse_narrow(comm)
         self.states = [winnow.torch.HookState(comm) for comm in self.comms]
         for rank, state in enumerate(self.states):
             state._completer._name = f"rank {rank}"  # of the stager's thread, which is not there yet
         self.addCleanup(self.end)
+
+    def refuse_narrow(self, comm):
+        """As the library does, which takes these tensors for what they are."""
+        begin = comm.allreduce_async
+
+        def allreduce_async(data, *arguments, wire=None, **options):
+            assert wire not in NARROW or _cuda.device_of(data) is None
+            return begin(data, *arguments, wire=wire, **options)
+
+        comm.allreduce_async = allreduce_async
 
     def end(self):
         self.gpu.open.set()
@@ -145,6 +158,7 @@ class Staged(unittest.TestCase):
         for kind, wire in (
             (winnow.torch.TopK(0.05, warm_up=1, momentum=0.5), None),
             (winnow.torch.TopK(0.05, block=2), "fixed8"),
+            (winnow.torch.TopK(0.05, warm_up=2), "bf16"),
             (winnow.torch.RandomK(0.02), "bf16"),
             (winnow.torch.Threshold(2.0, block=4), "native"),
             (winnow.torch.LargestSums(0.03, own=0.05, warm_up=1, momentum=0.5), None),
@@ -172,7 +186,7 @@ class Staged(unittest.TestCase):
             found = self.reduced(states, models, gradients)
             for mine, result, other, reference, was in zip(states, found, others, wanted, before):
                 self.assertTrue(torch.equal(result, reference), step)
-                stats, size = mine.stats(), 0 if step < kind.warm_up else 4 * 1230
+                stats, size = mine.stats(), 0 if step < kind.warm_up and wire not in NARROW else 4 * 1230
                 self.assertEqual(stats.staged_out_bytes - was.staged_out_bytes, size)
                 self.assertEqual(stats.staged_in_bytes - was.staged_in_bytes, size)
                 kept, theirs = mine.compress.state_dict(), other.compress.state_dict()

@@ -339,8 +339,14 @@ class Comm(Member):
 
     def rounds(self, wire=None):
         """Whether float32 is rounded before it is sent with this `wire`; None: the communicator's."""
-        number = choice("wire", wire or "auto", _native.WIRES) or self._wire or self.stats().wire
-        return number != _native.WIRES["native"]
+        return self._sent_as(wire) != _native.WIRES["native"]
+
+    def narrows(self, wire=None):
+        """Whether it is sent so in less than 32 bits, which tensors in a GPU's memory are not."""
+        return self._sent_as(wire) > _native.WIRES["fixed32"]
+
+    def _sent_as(self, wire):
+        return choice("wire", wire or "auto", _native.WIRES) or self._wire or self.stats().wire
 
     def say(self, text):
         """What `winnow status --workers` shows beside this worker, up to 63 characters; way="auto" says its choice so."""

@@ -106,11 +106,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
     state.name(ddp.module)
     ddp.register_comm_hook(state, hook)
-    if node:
-        state.open(group=group, gpu=gpu)
-    elif comm is None:
+    if node or comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
-            state.open(group=group)
+            state.open(group=group, gpu=gpu if node else None)
     if way == "auto" and compress is None:
         state.ring = ring_of(group, ddp.module.parameters(), state.comm, wire)
     return state
@@ -408,9 +406,11 @@ class HookState:
 
     def _leaving(self, tensor, segments, parameters):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
-        host's memory, as tiles do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL adds up first."""
+        host's memory, as tiles and narrow values do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL
+        adds up first."""
         chose, block = self._chose(parameters), self.block or 0
-        home = Home(tensor, not self.node and (chose or _way.leaves(segments)))
+        narrows = self.compress is not None and not self.node and self.comm.narrows(self.wire)
+        home = Home(tensor, not self.node and (chose or narrows or _way.leaves(segments)))
         if home.leaves and chose:
             segments = _way.segments(parameters, tensor, self.compress, self._seen)
         elif self.node and chose:
