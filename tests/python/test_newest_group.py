@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import unittest
+from unittest import mock
 
 import harness
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import winnow.torch
+from winnow import _cuda
 
 # Imports that take seconds, before ranks are forked.
 multiprocessing.get_context("forkserver").set_forkserver_preload(
@@ -191,6 +193,45 @@ def again(rank, world):
     dist.all_reduce(torch.ones(3), group=group)
 
 
+class Nccl(dist.ProcessGroupGloo):
+    """In place of NCCL's group; what passes for a tensor on a GPU is on the CPU."""
+
+    class Options:
+        pass
+
+    def __init__(self, store, rank, size, options):
+        super().__init__(store, rank, size, options._timeout)
+        Nccl.made.append(self)
+
+    def shutdown(self):
+        Nccl.ends.append("shutdown")
+
+    def abort(self):
+        Nccl.ends.append("abort")
+
+
+def with_gpus(rank, world):
+    """torch asks for the group of GPUs before it is used, finds it by its device, and has it do what we do not."""
+    Nccl.made, Nccl.ends = [], []
+    gpu, cpu = torch.device("cuda", 0), torch.device("cpu")
+    with (
+        mock.patch.object(dist, "is_nccl_available", lambda: True),
+        mock.patch.object(dist, "ProcessGroupNCCL", Nccl, create=True),
+    ):
+        group = dist.new_group(backend="winnow")
+        assert group._get_backend(cpu).name() == "gloo" and not Nccl.made
+        assert [group._get_backend(gpu)] == Nccl.made == [dist.ProcessGroup._get_backend(group, gpu)]
+        with mock.patch.object(_cuda, "device_of", lambda tensor: gpu):
+            outs = [torch.empty(world * n) for n in (2, 3)]
+            group.all_gather_single_coalesced(outs, [torch.full((n,), float(rank)) for n in (2, 3)]).wait()
+            share = torch.empty(2)
+            group.reduce_scatter_single_coalesced([share], [torch.ones(2 * world)], dist.ReduceScatterOptions()).wait()
+        assert [out.tolist() for out in outs] == [[r for r in range(world) for _ in range(n)] for n in (2, 3)], outs
+        assert share.tolist() == [world] * 2, share
+        dist.destroy_process_group(group)
+    assert len(Nccl.made) == 1 and Nccl.ends == ["shutdown"], (Nccl.made, Nccl.ends)
+
+
 class Built(unittest.TestCase):
     def check(self, function, world=2, wanted=None):
         results = harness.spawned(default_group, world, harness.fresh_job(), function)
@@ -231,6 +272,9 @@ class Built(unittest.TestCase):
 
     def test_split(self):
         self.check(split, 4)
+
+    def test_with_gpus(self):
+        self.check(with_gpus)
 
     def test_again(self):
         self.check(again)

@@ -241,6 +241,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         elif comm is None:
             self._join()
         self._nccl = self._node = None
+        self._words = self._store  # of this membership alone
         self._tags = itertools.count(1)
         self._completer = Completer("winnow-group")
         if hasattr(dist.ProcessGroup, "_register_backend"):
@@ -303,7 +304,9 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         seconds = _seconds(timeout) or _seconds(self._timeout)
         if self._node is not None:
             self._node.close()
-        self._node = self._nccl = None
+        self._node = None
+        self._end_nccl("abort")
+        self._words = dist.PrefixStore(id, self._store)
         if self._comm is None:
             limits = {**time_outs(self._timeout), "join_timeout_ms": int(seconds * 1000)}
             self._comm = Comm(job=f"{self._job}/{id}", rank=rank, world=size, **limits)
@@ -350,10 +353,12 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         self._completer.close()
         if self._node is not None:
             self._node.close()
+        self._end_nccl("shutdown" if self.error is None else "abort")
 
     def abort(self):
         if self._comm is not None:
             self._comm.abort("its process group was aborted")
+        self._end_nccl("abort")
         if self._reconfigurable:
             self._gloo.abort()
 
@@ -383,7 +388,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         if not flag_of("WINNOW_NODE") or device is None or (op == "avg" and not tensor.is_floating_point()):
             return self._comm
         if self._node is None:
-            place = _places.agree(_exchange(self._store, self._rank, self._size), self._rank)
+            place = _places.agree(_exchange(self._words, self._rank, self._size), self._rank)
             self._node = Node(gpus=device.index, job=self._job, **place)
         return self._node
 
@@ -436,7 +441,8 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         if not all(_movable(output) and output.is_contiguous() for output in outputs):
             other = self._other([*outputs, *inputs])
-            return other.all_gather_single_coalesced(outputs, inputs, *_given(opts))
+            gather = _named(other, "all_gather_single_coalesced", "allgather_into_tensor_coalesced")
+            return gather(outputs, inputs, *_given(opts))
         parts = [list(ranks) for ranks in zip(*map(self._parts, outputs))]
         return self.allgather_coalesced(parts, [tensor.reshape(-1) for tensor in inputs], opts, outputs)
 
@@ -509,7 +515,8 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         )
         if op is None or not fitting or not _scatterable(*outputs, *inputs):
             other = self._other([*outputs, *inputs])
-            return other.reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
+            scatter = _named(other, "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced")
+            return scatter(outputs, inputs, *_given(opts))
         shares = [tensor.detach().reshape(self._size, -1) for tensor in inputs]
         return self._scatter(outputs, torch.cat(shares, dim=1).view(-1), op, outputs, opts)
 
@@ -564,6 +571,9 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         """The group that does what we do not: Gloo, or, for tensors on a GPU, NCCL."""
         if all(_cuda.device_of(tensor) is None for tensor in tensors):
             return self._gloo
+        return self._group_of_gpus()
+
+    def _group_of_gpus(self):
         if self._nccl is None:
             if not dist.is_nccl_available():
                 raise RuntimeError(
@@ -572,9 +582,26 @@ class ProcessGroupWinnow(dist.ProcessGroup):
                 )
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = self._timeout
-            store = dist.PrefixStore("nccl", self._store)
+            store = dist.PrefixStore("nccl", self._words)
             self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
+            # For what torch itself does with it, such as coalescing. A second one it would not take.
+            if hasattr(dist.ProcessGroup, "_register_backend") and not self._reconfigurable:
+                self._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, self._nccl)
         return self._nccl
+
+    def _get_backend(self, device):
+        """torch asks for that of GPUs before it has been used: init_process_group(device_id=..), batch_isend_irecv()."""
+        return self._gloo if torch.device(device).type == "cpu" else self._group_of_gpus()
+
+    def _end_nccl(self, how):
+        """With "shutdown", or "abort", which waits for nobody."""
+        nccl, self._nccl = self._nccl, None
+        getattr(nccl, how, lambda: None)()
+
+
+def _named(group, *names):
+    """What torch has called by one name, and then by another."""
+    return next(getattr(group, name) for name in names if hasattr(group, name))
 
 
 def _through_other(name):
