@@ -28,26 +28,38 @@ struct copy_shared {
 	struct gpu_run runs[GPU_RUNS_MAX];
 	struct gpu_plan plan;
 	uint32_t ranks[GPU_PLAN_WORDS + 1]; /* set bits before each word */
+	uint32_t sums[CTA_WARPS];           /* and in the words of each warp */
 	uint32_t lists[CTA_WARPS][LIST_BLOCKS];
 };
 
-/* Copy `count` words into shared memory; all threads call it. */
+/* Copy `count` words from pinned into shared memory; all threads call it. */
 static __device__ __forceinline__ void share(void *to, const void *from, uint32_t count)
 {
-	for (uint32_t i = threadIdx.x; i < count; i += CTA_THREADS)
-		static_cast<uint32_t *>(to)[i] = static_cast<const uint32_t *>(from)[i];
+	each_word<5>(
+		count, [&](uint32_t i) { return static_cast<const uint32_t *>(from)[i]; },
+		[&](uint32_t i, uint32_t word) { static_cast<uint32_t *>(to)[i] = word; });
 }
 
-/* Compute the ranks; all threads call it. */
+/* Compute the ranks, each thread that of the word after its own; all call it. */
 static __device__ __forceinline__ void rank_words(copy_shared *shared)
 {
-	for (uint32_t i = threadIdx.x; i <= GPU_PLAN_WORDS; i += CTA_THREADS) {
-		uint32_t rank = 0;
+	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	uint32_t rank = __popcll(shared->plan.united[threadIdx.x]);
 
-		for (uint32_t word = 0; word < i; word++)
-			rank += __popcll(shared->plan.united[word]);
-		shared->ranks[i] = rank;
+	static_assert(GPU_PLAN_WORDS == CTA_THREADS, "a word for each thread");
+	for (uint32_t step = 1; step < 32; step *= 2) {
+		const uint32_t before = __shfl_sync(ALL_LANES, rank, lane - step);
+
+		rank += lane >= step ? before : 0;
 	}
+	if (lane == 31)
+		shared->sums[warp] = rank;
+	__syncthreads();
+	for (uint32_t i = 0; i < warp; i++)
+		rank += shared->sums[i];
+	shared->ranks[threadIdx.x + 1] = rank;
+	if (threadIdx.x == 0)
+		shared->ranks[0] = 0;
 }
 
 /*
@@ -69,8 +81,9 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 
 		for (uint32_t half = 0; half < 2; half++) {
 			const uint32_t bits = static_cast<uint32_t>(plan.united[word] >> 32 * half);
-			const uint32_t own = static_cast<uint32_t>(plan.own[word] >> 32 * half);
-			const uint32_t wanted = OUT ? bits & own : bits;
+			const uint32_t wanted =
+				OUT ? bits & static_cast<uint32_t>(plan.own[word] >> 32 * half)
+				    : bits;
 			/* Wraps for blocks before `rank`, and is then not below `count`. */
 			const uint32_t place = before + __popc(bits & below) - rank;
 			const bool set = (wanted >> lane & 1) != 0 && place < count;
@@ -235,6 +248,9 @@ template <bool OUT>
 static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(copy_job job)
 {
 	__shared__ copy_shared shared;
+	/* Which blocks are our own does not matter for what comes in. */
+	constexpr uint32_t plan_words =
+		(OUT ? sizeof(struct gpu_plan) : offsetof(struct gpu_plan, own)) / 4;
 	const uint32_t warp = threadIdx.x / 32, begin = blockIdx.x * job.per_cta;
 	const uint32_t end = min(begin + job.per_cta, job.copy.frame_count);
 
@@ -247,7 +263,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 
 		if (from >= to)
 			continue;
-		share(&shared.plan, run.plan, sizeof(shared.plan) / 4);
+		share(&shared.plan, run.plan, plan_words);
 		__syncthreads();
 		rank_words(&shared);
 		__syncthreads();

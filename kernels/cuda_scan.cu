@@ -76,10 +76,12 @@ static __device__ __forceinline__ void carry_out(const scan_job &job)
 {
 	if (!last_cta(job.bits + job.found_count))
 		return;
-	for (uint32_t i = threadIdx.x; i < job.found_count; i += CTA_THREADS) {
-		job.found[i] = __ldcg(job.bits + i);
-		job.bits[i] = 0;
-	}
+	each_word<8>(
+		job.found_count, [&](uint32_t i) { return __ldcg(job.bits + i); },
+		[&](uint32_t i, uint32_t word) {
+			job.found[i] = word;
+			job.bits[i] = 0;
+		});
 	tell(job.done);
 }
 

@@ -304,7 +304,9 @@ class RandomK(Compressor):
 
     def _choose(self, gradient, memory, name, step):
         memory.mul_(self.decay).add_(gradient)
-        taken = self._drawn(len(gradient), name, step).to(memory.device) | ~memory.isfinite()
+        drawn = self._drawn(len(gradient), name, step)
+        drawn = drawn.pin_memory() if memory.is_cuda else drawn  # else the copy waits for the GPU
+        taken = drawn.to(memory.device, non_blocking=True) | ~memory.isfinite()
         gradient.copy_(torch.where(taken, memory, memory.new_zeros(())))
         memory.sub_(gradient).nan_to_num_(0, 0, 0)
 

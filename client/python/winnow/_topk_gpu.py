@@ -39,6 +39,6 @@ def _taken(values, chunk, block, k, threshold):
     else:
         least = size.topk(min(k, size.shape[1])).values[:, -1:]
         above, ties = size > least, (size == least) & (size > 0)
-        taken = above | ties & (ties.cumsum(1) <= k - above.sum(1, keepdim=True))
+        taken = above | ties & (ties.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True))
     taken = (taken | infinite).unsqueeze(2).expand(-1, -1, block).reshape(len(size), -1)
     return taken[:, :chunk].reshape(-1)
