@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/comm/comm.h"
@@ -151,6 +152,14 @@ static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct
 	return patience_us < COMM_CONNECT_US ? patience_us : COMM_CONNECT_US;
 }
 
+static uint64_t since_1970_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 int comm_open_session(struct winnow_comm *comm, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
@@ -195,6 +204,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	config.again = comm->again;
 	config.voice = comm->voice;
 	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
+	config.epoch_us = since_1970_us() - now_us;
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	return WINNOW_OK;

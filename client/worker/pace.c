@@ -13,8 +13,9 @@
 #define TARGET_PRIVATE_US 4000 /* as long as a host may wait for a CPU */
 #define TARGET_SPREAD_US 800   /* more for a window of 1, half of that for one of 4 */
 #define LONG_US 2000           /* a queue that may not be ours */
-#define CONTEND_ROUNDS 512
-#define PARTS 256 /* of a packet */
+#define LOOK_US 16000000       /* all look at once whether a long queue is theirs, */
+#define EMPTY_ROUNDS 3         /* for so long */
+#define PARTS 256              /* of a packet */
 #define ROOT_OF_PARTS 16
 #define LOSS_PART 3            /* tenths: what a window loses */
 #define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
@@ -45,6 +46,7 @@ void pace_init(struct pace *pace, const struct pace_config *config)
 		.window_max = most,
 		.weight = config->weight,
 		.private_network = config->private_network,
+		.epoch_us = config->epoch_us,
 		.window_min = PACE_WINDOW_MIN < most ? PACE_WINDOW_MIN : most,
 		.doubling = true,
 		.marked_share = 1024,
@@ -202,49 +204,94 @@ static bool marks_look(struct pace *pace)
 	return share > 0;
 }
 
+/* All of a long way may be a queue, which others filled before we came. */
+static bool is_far(const struct pace *pace)
+{
+	return pace->best_us >= LONG_US;
+}
+
+static uint64_t queued_us(const struct pace *pace)
+{
+	return pace->round_least_us - (is_far(pace) ? 0 : pace->best_us);
+}
+
+/*
+ * Several of us may take each other for TCP, or a queue that all keep for the way itself. So at the same times
+ * everybody who sees a long queue shrinks to a quarter for some rounds. If the queue becomes almost that much
+ * shorter it was ours alone.
+ */
+static bool is_emptying(struct pace *pace, uint64_t now_us)
+{
+	if (pace->emptying > 0) {
+		if (--pace->emptying > 0)
+			return true;
+		if (8 * queued_us(pace) > 3 * pace->kept_us) {
+			window_set(pace, pace->kept);
+			return true;
+		}
+	} else {
+		bool first = pace->look_us == 0;
+
+		if (now_us < pace->look_us)
+			return false;
+		pace->look_us = now_us + LOOK_US - (now_us + pace->epoch_us) % LOOK_US;
+		if (first)
+			return false;
+	}
+	if (queued_us(pace) < LONG_US || pace->private_network ||
+	    pace->window <= pace->window_min) {
+		pace->contending = false;
+		return false;
+	}
+	pace->emptying = EMPTY_ROUNDS;
+	pace->kept = pace->parts;
+	pace->kept_us = queued_us(pace);
+	pace->mark = 0;
+	window_set(pace, pace->parts / 4);
+	return true;
+}
+
 /*
  * A TCP flow fills whatever queue there is: to leave it more would only starve us. So if a long queue
  * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
- * it was, and answers loss for some rounds, as TCP does.
+ * it was, and answers loss until all look again, as TCP does.
  */
 static bool is_contended(struct pace *pace, uint64_t excess_us)
 {
-	/* All of a long way may be a queue, which others filled before we came. */
-	bool far = pace->best_us >= LONG_US;
-	uint64_t queued_us = pace->round_least_us - (far ? 0 : pace->best_us);
+	uint64_t queued = queued_us(pace);
 
-	if (pace->contending > 0)
-		return --pace->contending > 0;
-	if (queued_us < LONG_US || pace->private_network ||
-	    (far && excess_us < allowed_us(pace) / 2)) {
+	if (pace->contending)
+		return true;
+	if (queued < LONG_US || pace->private_network ||
+	    (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
 		pace->mark = 0;
 		return false;
 	}
 	if (pace->mark < pace->parts) {
 		pace->mark = pace->parts;
-		pace->mark_us = queued_us;
+		pace->mark_us = queued;
 	}
 	if (pace->parts > pace->mark / 4 && pace->window > pace->window_min)
 		return false;
-	if (queued_us < pace->mark_us - pace->mark_us / 4) {
-		pace->mark_us = queued_us; /* that was ours; and the rest? */
+	if (queued < pace->mark_us - pace->mark_us / 4) {
+		pace->mark_us = queued; /* that was ours; and the rest? */
 		return false;
 	}
 	window_set(pace, pace->mark);
 	pace->mark = 0;
-	pace->contending = CONTEND_ROUNDS;
+	pace->contending = true;
 	return true;
 }
 
 /* As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance. */
 static void contend(struct pace *pace, uint64_t round_us)
 {
-	uint64_t queued_us = pace->round_least_us - pace->best_us;
+	uint64_t queued = pace->round_least_us - pace->best_us;
 	uint64_t step = PARTS * pace->weight;
 
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
-	if (pace->round_lost > 0 && queued_us > TARGET_US)
+	if (pace->round_lost > 0 && queued > TARGET_US)
 		window_shrink(pace, LOSS_PART, 10);
 	else if (pace->round_full)
 		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
@@ -270,6 +317,8 @@ static void end_round(struct pace *pace, uint64_t now_us)
 
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
+	else if (is_emptying(pace, now_us))
+		pace->doubling = false;
 	else if (is_contended(pace, excess_us))
 		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))

@@ -58,10 +58,16 @@ struct pace {
 	uint32_t round_lost;
 
 	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */
-	uint64_t best_us;    /* the shortest way ever */
-	uint32_t mark;       /* what `parts` was before it shrank, 0: the queue is not long; */
-	uint64_t mark_us;    /* and what queued then */
-	uint32_t contending; /* rounds left */
+	uint64_t best_us; /* the shortest way ever */
+	uint32_t mark;    /* what `parts` was before it shrank, 0: the queue is not long; */
+	uint64_t mark_us; /* and what queued then */
+	bool contending;
+	/* All look at once whether a long queue is theirs: see is_emptying(). */
+	uint64_t epoch_us;
+	uint64_t look_us;  /* when */
+	uint32_t emptying; /* rounds left, */
+	uint32_t kept;     /* what `parts` was before, */
+	uint64_t kept_us;  /* and what queued then */
 
 	/* Loss has rounds of its own, of many packets. */
 	uint32_t loss_sent, loss_lost;
@@ -73,6 +79,8 @@ struct pace_config {
 	uint32_t window_start, window_max;
 	uint32_t weight; /* where a queue is shared: times the window of one with weight 1 */
 	bool private_network;
+	uint64_t
+		epoch_us; /* to be added to now_us for a time that all who share a queue have, roughly */
 };
 void pace_init(struct pace *pace, const struct pace_config *config);
 

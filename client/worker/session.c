@@ -31,6 +31,7 @@ struct session {
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
 	bool private_network;
+	uint64_t epoch_us;
 	struct breaker breakers[SESSION_LINKS_MAX];
 	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
@@ -58,6 +59,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->pool = config->pool;
 	s->bitmap = config->bitmap;
 	s->private_network = config->private_network;
+	s->epoch_us = config->epoch_us;
 	s->returns = config->again;
 	s->voice = config->voice;
 	s->world = config->links[0].world;
@@ -232,6 +234,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 		.group_token = welcome->group_token,
 		.engine = s->bitmap,
 		.private_network = s->private_network,
+		.epoch_us = s->epoch_us,
 	};
 }
 

@@ -31,6 +31,7 @@ struct session_config {
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
 	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
+	uint64_t epoch_us;    /* from now_us to a time that all hosts have, roughly: see pace.h */
 	bool again; /* the aggregators were all lost: they may still be starting, or not come back */
 	struct session_voice
 		voice; /* of the last session, or, where somebody else decides, of this one */

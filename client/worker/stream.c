@@ -50,7 +50,8 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	pace_init(&s->pace, &(struct pace_config){.window_start = config->window_start,
 	                                          .window_max = config->window,
 	                                          .weight = config->weight,
-	                                          .private_network = config->private_network});
+	                                          .private_network = config->private_network,
+	                                          .epoch_us = config->epoch_us});
 	*out = s;
 	return 0;
 }

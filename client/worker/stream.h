@@ -35,7 +35,8 @@ struct stream_config {
 	uint64_t token;       /* what our packets carry */
 	uint64_t group_token; /* what theirs carry */
 	const struct bitmap_engine *engine;
-	bool private_network; /* see pace.h */
+	bool private_network; /* see pace.h, */
+	uint64_t epoch_us;    /* likewise */
 };
 
 struct stream_stats {

@@ -115,6 +115,8 @@ static void test_window_start(void **state)
 	}
 }
 
+#define LOOK_US 16000000
+
 static uint64_t now_us;
 
 /* A round whose round trips take so long; the window was full in it, and half as many RESULTs came. */
@@ -230,7 +232,7 @@ static void test_weight(void **state)
 	round_of(&pace, 20000);
 	round_of(&pace, 20000);
 	round_of(&pace, 20000);
-	assert_int_equal(pace.contending, 512);
+	assert_true(pace.contending);
 	round_of(&pace, 20000);
 	assert_int_equal(pace.window, 33);
 	/* Where 16 windows have no room, one has. */
@@ -332,7 +334,7 @@ static void test_contended(void **state)
 	round_of(&pace, 20000);
 	assert_int_equal(pace.window, 16);
 	round_of(&pace, 20000);
-	assert_int_equal(pace.contending, 512);
+	assert_true(pace.contending);
 	assert_int_equal(pace.window, 66);
 	round_of(&pace, 20000); /* longer than two round trips: that of two counts */
 	assert_int_equal(pace.window, 68);
@@ -350,7 +352,7 @@ static void test_contended(void **state)
 	pace_lost(&pace, 1);
 	round_of(&pace, 100 + 200); /* nothing queues: it was chance */
 	assert_int_equal(pace.window, 48);
-	while (pace.contending > 0)
+	while (now_us < LOOK_US - 200000)
 		round_of(&pace, 20000);
 	assert_int_equal(pace.window, 200);
 	/* A queue of our own becomes shorter. */
@@ -358,8 +360,74 @@ static void test_contended(void **state)
 	round_of(&pace, 6400);
 	for (int i = 0; i < 20; i++)
 		round_of(&pace, 100 * pace.window);
-	assert_int_equal(pace.contending, 0);
+	assert_false(pace.contending);
 	assert_in_range(pace.window, 2, 16);
+}
+
+/* A window that answers loss alone, at the time when all look whether the queue is theirs. */
+static void contended_at_look(struct pace *pace)
+{
+	grown_to_64(pace, 64);
+	while (!pace->contending)
+		round_of(pace, 20000);
+	while (now_us < LOOK_US - 1000000)
+		round_of(pace, 20000);
+	now_us = LOOK_US;
+	round_of(pace, 20000);
+	assert_int_equal(pace->window, 16); /* a quarter, */
+	for (int i = 0; i < 2; i++) {       /* for three rounds */
+		assert_int_equal(pace->emptying, 3 - i);
+		round_of(pace, 20000);
+	}
+	assert_int_equal(pace->window, 16);
+}
+
+/* TCP is still there, or the queue was that of several windows like this one. */
+static void test_look(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	contended_at_look(&pace);
+	round_of(&pace, 12000);
+	assert_true(pace.contending);
+	assert_int_equal(pace.window, 64);
+	for (int i = 0; i < 100; i++) /* and so it is for sixteen seconds */
+		round_of(&pace, 20000);
+	assert_int_equal(pace.window, 64);
+	contended_at_look(&pace);
+	round_of(&pace, 7000);
+	assert_int_equal(pace.window, 4); /* there are 7 ms left */
+	round_of(&pace, 2000);
+	round_of(&pace, 2000);
+	assert_int_equal(pace.window, 4);
+	round_of(&pace, 2000);
+	assert_int_equal(pace.emptying, 0);
+	assert_false(pace.contending);
+	assert_in_range(pace.window, 4, 6); /* as usual */
+}
+
+/* Whoever has come to a long queue of others' takes it for the way, and has to empty it, too. Hosts' clocks differ. */
+static void test_look_far(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	now_us = 1000;
+	pace_init(&pace, &(struct pace_config){.window_start = 64,
+	                                       .window_max = 64,
+	                                       .weight = 1,
+	                                       .epoch_us = LOOK_US - 1000000});
+	while (now_us < 950000)
+		round_of(&pace, 6000);
+	assert_int_equal(pace.window, 64);
+	now_us = 1000000;
+	round_of(&pace, 6000);
+	assert_int_equal(pace.window, 16);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 6000);
+	assert_int_equal(pace.window, 64); /* it is the way */
+	assert_false(pace.contending);
 }
 
 /* A window of 64, where a round trip takes 6 ms from the beginning. */
@@ -382,9 +450,9 @@ static void test_contended_before(void **state)
 		round_of(&pace, 12000);
 	assert_int_equal(pace.window, 16);
 	round_of(&pace, 8500);
-	assert_int_equal(pace.contending, 0);
+	assert_false(pace.contending);
 	round_of(&pace, 7000);
-	assert_int_equal(pace.contending, 512);
+	assert_true(pace.contending);
 	assert_int_equal(pace.window, 64);
 	/* It is none because the window was larger once. */
 	far_begin(&pace);
@@ -396,7 +464,7 @@ static void test_contended_before(void **state)
 	round_of(&pace, 12000);
 	round_of(&pace, 12000);
 	assert_int_equal(pace.window, 5);
-	assert_int_equal(pace.contending, 0);
+	assert_false(pace.contending);
 }
 
 /* Marks: by half of the share, of either direction. */
@@ -510,13 +578,13 @@ static void test_contended_unused(void **state)
 	grown_to_64(&pace, 200);
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 20000);
-	assert_int_equal(pace.contending, 512);
+	assert_true(pace.contending);
 	assert_int_equal(pace.window, 66);
 	for (int i = 0; i < 3; i++) {
 		now_us += 40000;
 		pace_rtt(&pace, 20000, 20000, now_us);
 	}
-	assert_int_equal(pace.contending, 511);
+	assert_true(pace.contending);
 	assert_int_equal(pace.window, 66);
 }
 
@@ -564,7 +632,7 @@ static void test_private(void **state)
 	for (int i = 0; i < 6; i++)
 		round_of(&pace, 1000 + 10000);
 	assert_in_range(pace.window, 2, 4);
-	assert_int_equal(pace.contending, 0);
+	assert_false(pace.contending);
 }
 
 /* Often while there is progress, else seldom. */
@@ -612,6 +680,8 @@ int main(void)
 		cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_doubling_ends),
 		cmocka_unit_test(test_contended),
+		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_look_far),
 		cmocka_unit_test(test_contended_before),
 		cmocka_unit_test(test_weight),
 		cmocka_unit_test(test_least_of_round),
