@@ -169,7 +169,7 @@ void session_stats(const struct session *session, struct winnow_stats *out);
 /* Which worker has left in good order, in a line; "": none has. */
 const char *session_who_left(const struct session *session);
 
-/* Whom the job waits for, by the first link that says so: see link_late(). */
+/* Whom the job waits for, by the first link that says so: see struct link_view. */
 const char *session_late(const struct session *session);
 
 void session_check(const struct session *session); /* see engine_check() */
