@@ -45,7 +45,7 @@ static void groups_open(struct winnow_comm *comm)
 		config.local.port = to.port;
 		if (!comm->config.multicast ||
 		    comm->backend->open(&config, &peer->group, &why) != 0)
-			session_no_multicast(comm->session, i);
+			link_no_multicast(session_link(comm->session, i));
 	}
 }
 
@@ -90,9 +90,10 @@ static bool receive(struct winnow_comm *comm)
 /* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
 static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
 {
+	const struct link *link = session_link(comm->session, aggregator);
 	uint32_t own = comm->config.dscp;
 
-	return (uint8_t)(own != 0 ? own : session_dscp(comm->session, aggregator));
+	return (uint8_t)(own != 0 ? own : link_look(link)->start.dscp);
 }
 
 /* Send one batch to each aggregator; true if any packet was sent. */
@@ -236,7 +237,8 @@ static void publish_if_changed(struct winnow_comm *comm)
 {
 	if (comm->paused && !session_paused(comm->session))
 		comm_wake(comm); /* those that waited */
-	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
+	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
+	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
 	atomic_store_explicit(&comm->goes_on, session_goes_on(comm->session), memory_order_relaxed);
 	if (!comm->deserted && *session_who_left(comm->session) != '\0') {

@@ -87,6 +87,11 @@ void session_close(struct session *session)
 	free(session);
 }
 
+struct link *session_link(const struct session *session, uint32_t index)
+{
+	return session->links[index];
+}
+
 static const struct link_view *look(const struct session *s, uint32_t index)
 {
 	return link_look(s->links[index]);
@@ -357,17 +362,7 @@ uint64_t session_tokens(const struct session *session)
 	return tokens;
 }
 
-void session_no_multicast(struct session *session, uint32_t index)
-{
-	link_no_multicast(session->links[index]);
-}
-
 /* ---- in ---- */
-
-void session_connected(struct session *session, uint32_t index, uint64_t now_us)
-{
-	link_connected(session->links[index], now_us);
-}
 
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
 {
@@ -387,16 +382,6 @@ void session_gone(struct session *session, uint32_t index, const char *reason)
 {
 	link_gone(session->links[index], reason);
 	link_check(session, index);
-}
-
-bool session_early(const struct session *session, uint32_t index)
-{
-	return link_early(session->links[index]);
-}
-
-bool session_again(struct session *session, uint32_t index)
-{
-	return link_again(session->links[index]);
 }
 
 void session_headers(struct session *session, uint32_t index, uint32_t bytes)
@@ -785,11 +770,6 @@ bool session_goes_on(const struct session *session)
 	}
 }
 
-uint32_t session_waiting(const struct session *session)
-{
-	return look(session, 0)->waiting;
-}
-
 uint64_t session_drains(const struct session *session)
 {
 	uint64_t drains = 0;
@@ -823,11 +803,6 @@ uint32_t session_namer(const struct session *session)
 			return look(session, i)->config.place;
 	}
 	return UINT32_MAX;
-}
-
-uint64_t session_mark(const struct session *session, uint32_t index)
-{
-	return link_mark(session->links[index]);
 }
 
 void session_says(struct session *session, const char *text)
@@ -886,11 +861,6 @@ uint32_t session_passes(const struct session *session)
 bool session_multicast(const struct session *session, uint32_t index)
 {
 	return session->engine != NULL && look(session, index)->start.multicast;
-}
-
-uint32_t session_dscp(const struct session *session, uint32_t index)
-{
-	return look(session, index)->start.dscp;
 }
 
 uint32_t session_op_slots(const struct session *session)

@@ -72,7 +72,7 @@ static void connect_all(struct sim_worker *w)
 {
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		w->connections[i] = aggregator_connect(&w->world->aggregators[i], w->node);
-		session_connected(w->session, i, simnet_now(w->world->net));
+		link_connected(session_link(w->session, i), simnet_now(w->world->net));
 	}
 }
 

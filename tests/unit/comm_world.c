@@ -47,12 +47,6 @@ uint32_t session_own_queue(const struct session *session)
 	return told(w.own_queue);
 }
 
-uint32_t session_dscp(const struct session *session, uint32_t index)
-{
-	(void)session;
-	return index + 1;
-}
-
 uint32_t session_op_slots(const struct session *session)
 {
 	(void)session;
@@ -81,13 +75,6 @@ const char *session_group(const struct session *session, uint32_t index)
 {
 	(void)session;
 	return index == 1 && told(w.has_group) ? "239.77.1.1:5600" : NULL;
-}
-
-void session_no_multicast(struct session *session, uint32_t index)
-{
-	(void)session;
-	assert_int_equal(index, 1);
-	say(w.no_multicast++);
 }
 
 const char *session_data(const struct session *session, uint32_t index)
@@ -152,12 +139,6 @@ bool session_quiet(const struct session *session)
 {
 	(void)session;
 	return told(w.quiet);
-}
-
-uint32_t session_waiting(const struct session *session)
-{
-	(void)session;
-	return 3;
 }
 
 bool session_paused(const struct session *session)
@@ -226,6 +207,33 @@ void session_fail(struct session *session, enum winnow_result result, const char
 {
 	(void)session;
 	say(snprintf(w.failed, sizeof(w.failed), "%d %s", (int)result, text));
+}
+
+/* ---- its links ---- */
+
+struct link {
+	struct link_view view;
+};
+
+static struct link links[PEERS] = {
+	{.view = {.waiting = 3, .start.dscp = 1}}, {.view.start.dscp = 2}, {.view.start.dscp = 3}};
+
+struct link *session_link(const struct session *session, uint32_t index)
+{
+	(void)session;
+	assert_true(index < PEERS);
+	return &links[index];
+}
+
+const struct link_view *link_look(const struct link *link)
+{
+	return &link->view;
+}
+
+void link_no_multicast(struct link *link)
+{
+	assert_ptr_equal(link, &links[1]);
+	say(w.no_multicast++);
 }
 
 /* ---- what else a communicator has ---- */

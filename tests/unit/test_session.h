@@ -41,7 +41,7 @@ static inline struct session *session_of(const char *job)
 	}
 	assert_int_equal(session_open(&config, now_us, &session), 0);
 	for (uint32_t i = 0; i < LINKS; i++)
-		session_connected(session, i, now_us);
+		link_connected(session_link(session, i), now_us);
 	return session;
 }
 
