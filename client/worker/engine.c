@@ -506,24 +506,14 @@ uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
 	return list_count(&engine->active) + list_count(&engine->waiting);
 }
 
+const struct stream *engine_stream(const struct engine *engine, uint32_t index)
+{
+	return engine->streams[index];
+}
+
 uint32_t engine_op_slots(const struct engine *engine)
 {
 	return engine->op_slots;
-}
-
-const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
-{
-	return stream_stats(engine->streams[index]);
-}
-
-void engine_stream_look(const struct engine *engine, uint32_t index, struct stream_seen *out)
-{
-	stream_look(engine->streams[index], out);
-}
-
-uint64_t engine_stream_edge(const struct engine *engine, uint32_t index)
-{
-	return stream_edge(engine->streams[index]);
 }
 
 /* ---- what always holds ---- */

@@ -420,7 +420,7 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 
 	if (s->state != SESSION_RUNNING || !stream_named(s, link, channel, &stream))
 		return 0;
-	return engine_stream_edge(s->engine, stream);
+	return stream_edge(engine_stream(s->engine, stream));
 }
 
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
@@ -472,10 +472,10 @@ static void seen_fill(const struct session *s, uint32_t link, struct control_see
 
 	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
 	for (uint32_t i = s->first_stream[link]; i < s->first_stream[link + 1]; i++) {
-		const struct stream_stats *stats = engine_stream_stats(s->engine, i);
+		const struct stream_stats *stats = stream_stats(engine_stream(s->engine, i));
 		struct stream_seen seen;
 
-		engine_stream_look(s->engine, i, &seen);
+		stream_look(engine_stream(s->engine, i), &seen);
 		if (seen.rtt_us > out->rtt_us)
 			out->rtt_us = (uint32_t)seen.rtt_us;
 		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
@@ -900,7 +900,7 @@ uint32_t session_own_queue(const struct session *session)
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++) {
 		struct stream_seen seen;
 
-		engine_stream_look(session->engine, i, &seen);
+		stream_look(engine_stream(session->engine, i), &seen);
 		frames += seen.window_ms;
 	}
 	bytes = frames * look(session, 0)->start.payload;
@@ -921,7 +921,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	out->window = look(session, 0)->start.window;
 	out->channels = session->first_stream[session->link_count];
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
-		const struct stream_stats *stats = engine_stream_stats(session->engine, i);
+		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
 		uint32_t headers;
 
 		link += i == session->first_stream[link + 1];
