@@ -67,7 +67,7 @@ static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
 static bool wait_ready(struct data_thread *t)
 {
 	const struct net_backend *net = t->data->config.backend;
-	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
+	struct pollfd fd = {.fd = net->facts(t->net)->fd, .events = POLLOUT};
 	uint64_t give_up_us = clock_us() + SEND_WAIT_MS * 1000;
 	bool writable = false;
 

@@ -29,7 +29,7 @@ static void groups_open(struct winnow_comm *comm)
 			.device = peer->local,
 			.port = &comm->port,
 			.payload_max = comm->config.payload,
-			.buffer_bytes = comm->backend->buffer(comm->net),
+			.buffer_bytes = comm->backend->facts(comm->net)->buffer_bytes,
 		};
 		const char *data = session_data(comm->session, i);
 		const char *group = session_group(comm->session, i);
@@ -311,7 +311,8 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
-	uint32_t rest_us = comm->backend->rest(comm->net);
+	uint32_t rest_us =
+		comm->backend->rest != NULL ? comm->backend->rest(comm->net) : NET_REST_FD;
 	bool polled = rest_us != NET_REST_FD, ready;
 	short in = (comm_gpu_state(comm) & STAGING_FULL) != 0 ? 0 : POLLIN;
 	uint64_t drained;
@@ -330,12 +331,12 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
-	watch(fds, &count, comm->backend->fd(comm->net), (short)(ready ? in : in | POLLOUT));
+	watch(fds, &count, comm->backend->facts(comm->net)->fd, (short)(ready ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
 		if (peer->group != NULL)
-			watch(fds, &count, comm->backend->fd(peer->group), in);
+			watch(fds, &count, comm->backend->facts(peer->group)->fd, in);
 		if (peer->fd < 0)
 			continue;
 		watch(fds, &count, peer->fd,

@@ -246,7 +246,7 @@ static void make_head(struct nic *nic, uint32_t rank)
 	const struct control_message *welcome = &link_look(nic->workers[rank].link)->welcome;
 	uint8_t *head = nic->stream->heads[rank];
 	struct ethhdr eth = {.h_proto = htons(ETH_P_IP)};
-	struct udphdr udp = {.source = htons(net_udp.address(nic->workers[rank].net).port),
+	struct udphdr udp = {.source = htons(net_udp.facts(nic->workers[rank].net)->address.port),
 	                     .dest = htons(nic->aggregator.port),
 	                     .len = htons(sizeof(udp) + WIRE_HEADER_BYTES + NIC_DATA_BYTES)};
 	struct iphdr ip = {
@@ -331,7 +331,7 @@ static void result(struct nic *nic, const struct packet *packet)
 
 static void receive(struct nic *nic)
 {
-	struct pollfd fd = {.fd = net_udp.fd(nic->group), .events = POLLIN};
+	struct pollfd fd = {.fd = net_udp.facts(nic->group)->fd, .events = POLLIN};
 	struct net_in in[NET_BURST_MAX];
 	struct packet packet;
 	uint32_t count = net_udp.recv(nic->group, in, NET_BURST_MAX);

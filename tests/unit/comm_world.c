@@ -343,7 +343,7 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 		                            .bytes = 1,
 		                            .from = net->queue[net->first].from};
 	if (count == 0)
-		(void)!read(net->fd, &drained, sizeof(drained));
+		(void)!read(net->facts.fd, &drained, sizeof(drained));
 	pthread_mutex_unlock(&w.lock);
 	return count;
 }
@@ -367,27 +367,15 @@ static bool fake_ready(struct net *net)
 	return told(net->refusals > 0 ? net->refusals-- == 0 : net->ready);
 }
 
-static uint32_t fake_rest(struct net *net)
-{
-	(void)net;
-	return NET_REST_FD;
-}
-
 static void fake_limit(struct net *net, uint32_t bytes)
 {
 	(void)net;
 	say(w.limits[w.limit_count++ % 4] = bytes);
 }
 
-static int fake_fd(const struct net *net)
+static const struct net_facts *fake_facts(const struct net *net)
 {
-	return net->fd;
-}
-
-static uint32_t fake_buffer(const struct net *net)
-{
-	(void)net;
-	return 65536;
+	return &net->facts;
 }
 
 static void fake_close(struct net *net)
@@ -402,9 +390,7 @@ static const struct net_backend fake = {
 	.send = fake_send,
 	.ready = fake_ready,
 	.limit = fake_limit,
-	.rest = fake_rest,
-	.fd = fake_fd,
-	.buffer = fake_buffer,
+	.facts = fake_facts,
 	.close = fake_close,
 };
 
@@ -436,8 +422,8 @@ int world_begin(void **state)
 	w.quiet = true;
 	w.deadline_us = UINT64_MAX;
 	w.own_queue = UINT32_MAX;
-	w.shared.fd = eventfd(0, EFD_NONBLOCK);
-	w.group.fd = eventfd(0, EFD_NONBLOCK);
+	w.shared.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK), .buffer_bytes = 65536};
+	w.group.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK)};
 	w.shared.ready = w.group.ready = true;
 	assert_non_null(comm);
 	comm->wake_fd = eventfd(0, EFD_NONBLOCK);
@@ -501,8 +487,8 @@ int world_end(void **state)
 		world_ends(comm);
 	}
 	close(comm->wake_fd);
-	close(w.shared.fd);
-	close(w.group.fd);
+	close(w.shared.facts.fd);
+	close(w.group.facts.fd);
 	for (uint32_t i = 0; i < PEERS; i++)
 		close(far_ends[i]);
 	free(comm);
