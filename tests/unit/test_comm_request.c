@@ -232,6 +232,33 @@ static void test_never_freed(void **state)
 	closed(comm);
 }
 
+/* A call that is told nowhere to put what it makes is refused. */
+static void test_nowhere(void **state)
+{
+	struct winnow_comm *comm = opened();
+	const int64_t index[] = {4, 0};
+	struct winnow_request *request;
+	struct winnow_rows *rows;
+
+	(void)state;
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
+	                                                     WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                                                     NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, &rows, NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "request is NULL"));
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, NULL, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "rows is NULL"));
+	closed(comm);
+}
+
 /* Rows have two holders, too: the operation, and who reads them. */
 static void test_rows(void **state)
 {
@@ -429,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_freed_early),
 		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),
+		cmocka_unit_test(test_nowhere),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_parts_of_segments),
