@@ -232,11 +232,11 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
                          const struct net_in *in, uint64_t now_us)
 {
 	const struct net_path group = group_of(outlet);
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_KNOCKED,
 		.channel = outlet->info.id,
 		.worker = packet->worker,
-		.token = outlet->info.group_token,
+		.seal = outlet->info.group_token,
 	};
 	struct packet_out *answer = &t->packets[0];
 

@@ -178,20 +178,12 @@ enum wire_drop status_parse(const struct packet *packet, struct status *out)
 	return WIRE_DROP_NONE;
 }
 
-void packet_begin(struct packet_out *out, const struct packet_head *head)
+void packet_begin(struct packet_out *out, const struct wire_header *head)
 {
-	struct wire_header wire = {
-		.magic = WIRE_MAGIC,
-		.version = WIRE_VERSION,
-		.kind = head->kind,
-		.channel = head->channel,
-		.worker = head->worker,
-		.seal = head->token,
-		.frame = head->frame,
-		.edge = head->edge,
-		.number = head->number,
-	};
+	struct wire_header wire = *head;
 
+	wire.magic = WIRE_MAGIC;
+	wire.version = WIRE_VERSION;
 	out->receiver = WIRE_EVERYONE;
 	out->bytes = 0;
 	out->piece_count = 1;

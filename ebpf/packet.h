@@ -136,26 +136,6 @@ static inline bool status_list(struct status *status, uint32_t frame)
 	return true;
 }
 
-/* What to write into the header of a packet to send. */
-struct packet_head {
-	uint8_t kind;
-	uint16_t channel;
-	uint16_t worker;
-	uint64_t token;
-	uint32_t frame;
-	uint32_t edge;
-	union {
-		uint64_t number;
-		struct {
-			uint16_t window;
-			uint16_t sequence;
-			union {
-				uint32_t planned, pushed;
-			};
-		};
-	};
-};
-
 /*
  * A packet to send, as a list of pieces: the built head, then memory that it
  * points to, which stays as it is until the machine that made it is next given a
@@ -185,8 +165,8 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out);
 
 enum wire_drop status_parse(const struct packet *packet, struct status *out);
 
-/* Begin `out` with a header; leaves dest to the caller. */
-void packet_begin(struct packet_out *out, const struct packet_head *head);
+/* Begin `out` with a header, to which it adds magic and version; `seal` is the token. Leaves dest to the caller. */
+void packet_begin(struct packet_out *out, const struct wire_header *head);
 
 /*
  * Append to the built head (announce, plan, status). Of a set only `bytes` counts, and only if the

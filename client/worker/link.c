@@ -544,11 +544,11 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 
 static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_KNOCK,
 		.channel = link->view.welcome.channels[index],
 		.worker = (uint16_t)link->view.config.rank,
-		.token = link->view.welcome.token,
+		.seal = link->view.welcome.token,
 		.frame = ++link->knocks,
 		.number = link->number,
 	};

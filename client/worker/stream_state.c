@@ -41,11 +41,11 @@ uint32_t stream_room(const struct stream *s)
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame)
 {
 	uint32_t room = stream_room(s);
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = (uint8_t)kind,
 		.channel = s->config.channel,
 		.worker = s->config.rank,
-		.token = s->config.token,
+		.seal = s->config.token,
 		.frame = frame,
 		.edge = s->ack,
 		.window = (uint16_t)(room - s->ack),

@@ -131,12 +131,12 @@ static void datagram_send(struct job *job, uint32_t rank, const struct packet_ou
 	source_small(source, frame, UDP_BYTES + out->bytes);
 }
 
-static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t kind)
+static struct wire_header head_of(const struct job *job, uint32_t rank, uint8_t kind)
 {
-	return (struct packet_head){.kind = kind,
+	return (struct wire_header){.kind = kind,
 	                            .channel = job->channel,
 	                            .worker = (uint16_t)rank,
-	                            .token = link_look(job->workers[rank].link)->welcome.token,
+	                            .seal = link_look(job->workers[rank].link)->welcome.token,
 	                            .edge = job->workers[rank].ack,
 	                            .sequence = job->sequence,
 	                            .pushed = job->workers[rank].ack};
@@ -144,7 +144,7 @@ static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t 
 
 static void announce(struct job *job, uint32_t rank, uint32_t segment)
 {
-	struct packet_head head = head_of(job, rank, WIRE_ANNOUNCE);
+	struct wire_header head = head_of(job, rank, WIRE_ANNOUNCE);
 	struct packet_out out;
 
 	job->asked.segment = segment;
@@ -156,7 +156,7 @@ static void announce(struct job *job, uint32_t rank, uint32_t segment)
 /* With `lacks`, what has been pushed and has no RESULT here is listed. */
 static void status_send(struct job *job, uint32_t rank, bool lacks)
 {
-	struct packet_head head = head_of(job, rank, WIRE_STATUS);
+	struct wire_header head = head_of(job, rank, WIRE_STATUS);
 	struct status status = {.stamp = 1, .asks = lacks};
 	struct worker *w = &job->workers[rank];
 	struct packet_out out;
@@ -298,7 +298,7 @@ static void again(struct job *job)
 static uint32_t push_some(struct job *job, uint32_t rank)
 {
 	struct worker *w = &job->workers[rank];
-	struct packet_head head = head_of(job, rank, WIRE_PUSH);
+	struct wire_header head = head_of(job, rank, WIRE_PUSH);
 	uint32_t made = 0;
 
 	if (frame_before(w->next, w->ack))

@@ -289,10 +289,10 @@ static void announce(struct nic *nic, uint32_t rank)
 
 	while (worker->announced < nic->frames / SEGMENT_FRAMES &&
 	       worker->announced < done + welcome->segments_ahead) {
-		struct packet_head head = {.kind = WIRE_ANNOUNCE,
+		struct wire_header head = {.kind = WIRE_ANNOUNCE,
 		                           .channel = welcome->channels[0],
 		                           .worker = (uint16_t)rank,
-		                           .token = welcome->token,
+		                           .seal = welcome->token,
 		                           .edge = nic->next};
 		struct announce body = {.tag = 1,
 		                        .count = (uint64_t)nic->frames * BLOCK_ELEMS,

@@ -113,11 +113,11 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 
 static void check_same(const struct packet *packet, uint8_t *data, uint32_t bytes)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = packet->kind,
 		.channel = packet->channel,
 		.worker = packet->worker,
-		.token = packet->token,
+		.seal = packet->token,
 		.frame = packet->frame,
 		.edge = packet->edge,
 		.number = packet->number,

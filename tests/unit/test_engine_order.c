@@ -123,11 +123,11 @@ static void deliver(struct bench *b, struct packet_out *out)
 	engine_check(b->engine);
 }
 
-static struct packet_head head_of(const struct bench *b, uint8_t kind, uint32_t frame)
+static struct wire_header head_of(const struct bench *b, uint8_t kind, uint32_t frame)
 {
-	return (struct packet_head){.kind = kind,
+	return (struct wire_header){.kind = kind,
 	                            .worker = WIRE_EVERYONE,
-	                            .token = GROUP_TOKEN,
+	                            .seal = GROUP_TOKEN,
 	                            .frame = frame,
 	                            .edge = b->base,
 	                            .window = WINDOW,
@@ -137,7 +137,7 @@ static struct packet_head head_of(const struct bench *b, uint8_t kind, uint32_t 
 static void plan(struct bench *b, const struct packet *packet)
 {
 	struct plan plan = {.frame_count = SEGMENT_FRAMES, .flags = WIRE_ALL};
-	struct packet_head head;
+	struct wire_header head;
 	struct announce announce;
 	struct packet_out out;
 
@@ -163,7 +163,7 @@ static void plan(struct bench *b, const struct packet *packet)
 
 static void answer(struct bench *b, const struct packet *packet)
 {
-	struct packet_head head = head_of(b, WIRE_RESULT, packet->frame);
+	struct wire_header head = head_of(b, WIRE_RESULT, packet->frame);
 	uint8_t body[WIRE_PAYLOAD_MIN];
 	struct packet_out out;
 

@@ -127,11 +127,11 @@ static void put_packet(char *text, const struct packet *p)
 
 static void build_header(const struct packet *p, struct packet_out *out)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = p->kind,
 		.channel = p->channel,
 		.worker = p->worker,
-		.token = p->token,
+		.seal = p->token,
 		.frame = p->frame,
 		.edge = p->edge,
 		.number = p->number,
@@ -212,7 +212,7 @@ static void test_kinds(void **state)
 static void test_pieces(void **state)
 {
 	static uint8_t memory[64];
-	struct packet_head head = {.kind = WIRE_PUSH};
+	struct wire_header head = {.kind = WIRE_PUSH};
 	struct packet_out out;
 
 	(void)state;
@@ -240,7 +240,7 @@ static void test_most_pieces(void **state)
 {
 	static uint8_t memory[2 * PACKET_POINTS_MAX];
 	struct status status = {.word_count = WIRE_STATUS_WORDS_MAX, .words = {1}};
-	struct packet_head head = {.kind = WIRE_STATUS};
+	struct wire_header head = {.kind = WIRE_STATUS};
 	struct packet_out out;
 
 	(void)state;

@@ -210,7 +210,7 @@ static void test_vectors(void **state)
 static void packet_make(struct packet_out *out, const uint8_t *data, uint32_t bytes,
                         uint32_t pieces)
 {
-	struct packet_head head = {.kind = WIRE_PUSH,
+	struct wire_header head = {.kind = WIRE_PUSH,
 	                           .channel = 7,
 	                           .worker = 3,
 	                           .frame = 100,
