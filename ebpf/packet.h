@@ -96,12 +96,6 @@ struct announce {
 	struct packet_set set;
 };
 
-struct plan_mismatch {
-	uint64_t value_a, value_b;
-	uint16_t rank_a, rank_b;
-	uint16_t field; /* enum wire_field */
-};
-
 struct plan {
 	uint64_t tag;
 	uint32_t segment;
@@ -109,7 +103,7 @@ struct plan {
 	uint16_t status; /* enum wire_plan_status */
 	int16_t exponent;
 	uint8_t flags;
-	struct plan_mismatch mismatch; /* only when status is WIRE_MISMATCH */
+	struct wire_mismatch mismatch; /* only when status is WIRE_MISMATCH */
 	struct packet_set set;
 };
 

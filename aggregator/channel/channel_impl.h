@@ -72,7 +72,7 @@ struct operation {
 	uint64_t serial;       /* never the same twice */
 	struct announce asked; /* as the first worker announced it */
 	uint16_t asked_by;
-	struct plan_mismatch mismatch; /* when failed */
+	struct wire_mismatch mismatch; /* when failed */
 	uint32_t segments_done;        /* planned, and acknowledged by all */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */

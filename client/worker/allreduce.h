@@ -118,7 +118,7 @@ struct allreduce {
 
 	/* How it went. */
 	int status;                    /* enum winnow_result */
-	struct plan_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
+	struct wire_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
 	uint64_t blocks;               /* of the tensor */
 	uint64_t blocks_nonzero;       /* of this worker */
 	uint64_t blocks_union; /* of any worker; of a reduce-scatter those that came to this one */

@@ -322,7 +322,7 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
-	const struct plan_mismatch *m = &w->ops[op].task.mismatch;
+	const struct wire_mismatch *m = &w->ops[op].task.mismatch;
 	const struct rule *rule = &rules[fault->spec->kind];
 	const char *error = session_error(w->session);
 	uint32_t who = fault->spec->who;

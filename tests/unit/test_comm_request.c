@@ -133,7 +133,7 @@ static void test_failures_are_told_again(void **state)
 	char text[WHY_BYTES];
 
 	(void)state;
-	taken(comm)->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};
+	taken(comm)->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_COUNT};
 	end(mismatch, WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
 	snprintf(text, sizeof(text), "%s", winnow_last_error());
@@ -438,7 +438,7 @@ static void test_parts_differ(void **state)
 	struct winnow_request *request = begin_parts(comm, two, 2);
 
 	(void)state;
-	request->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
+	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
 	end(taken(comm), WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
 	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));

@@ -76,8 +76,7 @@ static void put_plan(char *text, const struct packet *p)
 	    "flags 0x%02x\n",
 	    plan.tag, plan.segment, plan.frame_count, plan.status, plan.exponent, plan.flags);
 	if (plan.status == WIRE_MISMATCH) {
-		put(text,
-		    "value_a %" PRIu64 "\nvalue_b %" PRIu64 "\nrank_a %u\nrank_b %u\nfield %u\n",
+		put(text, "value_a %llu\nvalue_b %llu\nrank_a %u\nrank_b %u\nfield %u\n",
 		    plan.mismatch.value_a, plan.mismatch.value_b, plan.mismatch.rank_a,
 		    plan.mismatch.rank_b, plan.mismatch.field);
 		return;

@@ -265,7 +265,7 @@ static struct plan mismatch_of(uint64_t tag)
 	struct plan plan = plan_of(tag, 1, 0);
 
 	plan.status = WIRE_MISMATCH;
-	plan.mismatch = (struct plan_mismatch){.value_a = 1, .value_b = 2, .rank_b = 1, .field = 2};
+	plan.mismatch = (struct wire_mismatch){.value_a = 1, .value_b = 2, .rank_b = 1, .field = 2};
 	return plan;
 }
 
