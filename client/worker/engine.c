@@ -323,10 +323,12 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 
 static bool has_room(const struct engine *engine, struct allreduce *task)
 {
+	const struct access *access = task->access;
 	uint32_t number = task->segments_scanned;
 	bool room = true;
 
-	if (number == task->cut.segment_count || !task->access->ready(task, number))
+	if (number == task->cut.segment_count ||
+	    (access->ready != NULL && !access->ready(task, number)))
 		return false;
 	if (task->cut.eager)
 		return stream_ask_room(eager_stream(engine, task), task, number);
