@@ -48,6 +48,12 @@ bool bitmap_cpu_avx512(void);
 		.fixed_decode = fixed_decode,                                                      \
 	}
 
+/* In a switch over blocks' bytes: a size that is known becomes straight code. */
+#define KNOWN(bytes, call)                                                                         \
+	case bytes:                                                                                \
+		call;                                                                              \
+		break
+
 /* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
 struct cut {
 	const unsigned char *data;
