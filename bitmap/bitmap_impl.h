@@ -22,7 +22,7 @@ extern const struct bitmap_engine bitmap_scalar;
 extern const struct bitmap_engine bitmap_avx2;
 extern const struct bitmap_engine bitmap_avx512;
 
-/* bitmap_cpu.c */
+/* bitmap.c */
 bool bitmap_cpu_scalar(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
