@@ -7,7 +7,8 @@ tests/python/test_abi.py compiles the header and compares every number and offse
 import ctypes
 import ctypes.util
 import os
-import pathlib
+
+from . import _programs
 
 ABI_VERSION = 8
 
@@ -213,15 +214,9 @@ def find_library():
     named = os.environ.get("WINNOW_LIBRARY")
     if named:
         return named
-    package = pathlib.Path(__file__).resolve().parent
-    beside = package / "libwinnow.so"
-    if beside.exists():
-        return str(beside)
-    # <repository>/client/python/winnow
-    if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
-        built = package.parents[2] / "build" / "libwinnow.so"
-        if built.exists():
-            return str(built)
+    for place in _programs.places():
+        if (place / "libwinnow.so").exists():
+            return str(place / "libwinnow.so")
     installed = ctypes.util.find_library("winnow")
     if installed:
         return installed
