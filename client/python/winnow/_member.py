@@ -108,6 +108,12 @@ def failure(code, text=None):
     return kind(code, text or lib.winnow_strerror(code).decode())
 
 
+def end_job(member, text):
+    """On all ranks."""
+    member.abort(text)
+    raise WinnowError(WinnowError.ABORTED, text)
+
+
 def number(name, value, highest=2**32 - 1):
     """ctypes would cut off what does not fit."""
     value = int(value)
