@@ -26,6 +26,12 @@ static inline bool frame_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
+/* a <= b <= c. */
+static inline bool frames_in_order(uint32_t a, uint32_t b, uint32_t c)
+{
+	return !frame_before(b, a) && !frame_before(c, b);
+}
+
 static inline bool sequence_before(uint16_t a, uint16_t b)
 {
 	return (int16_t)(uint16_t)(a - b) < 0;

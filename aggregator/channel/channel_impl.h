@@ -9,7 +9,6 @@
  * channel_watch.c  who waits for whom, and for how long
  * channel_fast.c   slots that the kernel adds to as well
  * channel_sum.c    adding blocks, finishing sums
- * channel_check.c  what always holds
  * channel_state.c  where things are
  *
  * Each calls only what stands below it.
@@ -306,10 +305,9 @@ void sum_add_zeros(const struct sum *sum, const uint64_t *all_have);
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count);
 
-/* channel_check.c: the part that costs almost nothing, after every packet. */
-void channel_check_edges(const struct channel *channel);
-
 /* channel_state.c */
+void channel_check_edges(
+	const struct channel *channel); /* after every packet: it costs almost nothing */
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */
 struct segment *segment_find(const struct channel *channel, uint32_t frame);    /* NULL: none */
 struct slot *slot_at(const struct channel *channel, uint32_t frame); /* perhaps another's */

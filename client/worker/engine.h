@@ -67,7 +67,4 @@ uint32_t engine_doing(const struct engine *engine, uint64_t *tag);
 uint32_t engine_op_slots(const struct engine *engine);
 const struct stream *engine_stream(const struct engine *engine, uint32_t index);
 
-/* engine_check - asserts all that always holds, of its streams too; for tests. */
-void engine_check(const struct engine *engine);
-
 #endif /* CLIENT_ENGINE_H */

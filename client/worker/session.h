@@ -162,6 +162,4 @@ const char *session_who_left(const struct session *session);
 /* Whom the job waits for, by the first link that says so: see struct link_view. */
 const char *session_late(const struct session *session);
 
-void session_check(const struct session *session); /* see engine_check() */
-
 #endif /* CLIENT_SESSION_H */

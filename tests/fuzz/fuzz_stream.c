@@ -11,6 +11,7 @@
 #include "client/worker/array.h"
 #include "client/worker/pace.h"
 #include "client/worker/engine.h"
+#include "tests/check/check.h"
 #include "tests/fuzz/fuzz.h"
 
 #define STREAMS_MAX 3

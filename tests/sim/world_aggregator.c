@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check/check.h"
 #include "tests/sim/world_impl.h"
 
 #define TICK_US 20000

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "client/worker/array.h"
+#include "tests/check/check.h"
 #include "tests/sim/world_impl.h"
 
 #define NEVER UINT64_MAX

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check/check.h"
 #include "tests/sim/world_impl.h"
 
 const struct op_spec *worker_op(const struct sim_worker *w, uint32_t op)

@@ -21,6 +21,7 @@
 #include "aggregator/channel/channel.h"
 #include "bitmap/coded.h"
 #include "ebpf/geometry.h"
+#include "tests/check/check.h"
 #include "tests/unit/test_random.h"
 
 #define BENCH_WORKERS_MAX 4

@@ -13,6 +13,7 @@
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
+#include "tests/check/check.h"
 
 #define CHANNELS 2
 #define TAG 5

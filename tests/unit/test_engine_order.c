@@ -19,6 +19,7 @@
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
+#include "tests/check/check.h"
 
 #define BLOCK 32
 #define SEGMENT_BLOCKS 4032 /* with the smallest payload */
