@@ -261,16 +261,6 @@ void packet_point(struct packet_out *out, const void *data, uint32_t bytes)
 		(struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
 }
 
-void packet_flatten(const struct packet_out *out, void *buffer)
-{
-	uint8_t *to = buffer;
-
-	for (uint32_t i = 0; i < out->piece_count; i++) {
-		memcpy(to, out->pieces[i].iov_base, out->pieces[i].iov_len);
-		to += out->pieces[i].iov_len;
-	}
-}
-
 const char *drop_name(enum wire_drop drop)
 {
 	static const char *const names[WIRE_DROP_COUNT] = {

@@ -185,9 +185,6 @@ static inline uint32_t packet_body_bytes(const struct packet_out *out)
 /* Append memory to point at; adjoining pieces are merged. Bytes may be 0. */
 void packet_point(struct packet_out *out, const void *data, uint32_t bytes);
 
-/* Copy a packet's pieces into `buffer`, which has room for out->bytes. */
-void packet_flatten(const struct packet_out *out, void *buffer);
-
 /* "short", "bad magic" and so on: the label of a counter. */
 const char *drop_name(enum wire_drop drop);
 

@@ -21,6 +21,7 @@
 #include "client/worker/link.h"
 #include "ebpf/geometry.h"
 #include "tests/bench/dpdk_source.h"
+#include "tests/flatten.h"
 
 #define JOIN_US 10000000
 #define TAG 1

@@ -9,6 +9,7 @@
 
 #include "aggregator/channel/channel_impl.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define WORKERS_MAX 70 /* more than a word of ranks */

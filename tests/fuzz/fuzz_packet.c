@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "ebpf/geometry.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FLAG_TO_WORKER 1

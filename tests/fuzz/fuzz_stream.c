@@ -12,6 +12,7 @@
 #include "client/worker/pace.h"
 #include "client/worker/engine.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define STREAMS_MAX 3

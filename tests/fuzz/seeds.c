@@ -8,6 +8,7 @@
 #include "client/trace/trace_ask.h"
 #include "client/trace/trace_format.h"
 #include "ebpf/packet.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define SCRIPTS 24

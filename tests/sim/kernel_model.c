@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* kernel_model.c - see kernel_model.h */
 
+#include "tests/flatten.h"
 #include "tests/sim/kernel_model.h"
 
 #include "ebpf/seal.h"

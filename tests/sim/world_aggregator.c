@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define TICK_US 20000

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define NARROW_BYTES 600 /* what still passes */

@@ -13,6 +13,7 @@
 
 #include "client/worker/array.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define NEVER UINT64_MAX

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 const struct op_spec *worker_op(const struct sim_worker *w, uint32_t op)

@@ -22,6 +22,7 @@
 #include "bitmap/coded.h"
 #include "ebpf/geometry.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_random.h"
 
 #define BENCH_WORKERS_MAX 4

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_lacks.c - what workers lack and ask for again, and what of it they get */
 
+#include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 
 /* By sequence: sent to all before the latest that the worker has seen, or not. */

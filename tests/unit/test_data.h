@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "bitmap/bitmap.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_data_net.h"
 
 #define ID 0x0100

@@ -14,6 +14,7 @@
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 
 #define CHANNELS 2
 #define TAG 5

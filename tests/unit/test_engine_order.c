@@ -20,6 +20,7 @@
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 
 #define BLOCK 32
 #define SEGMENT_BLOCKS 4032 /* with the smallest payload */

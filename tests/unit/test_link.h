@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "client/worker/link.h"
+#include "tests/flatten.h"
 
 #define SILENCE_US 4000000
 #define JOIN_US 30000000

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 
+#include "tests/flatten.h"
 #include "tests/unit/test_packet.h"
 
 /* ---- printing what was read ---- */

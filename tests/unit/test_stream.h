@@ -23,6 +23,7 @@
 #include "client/worker/stream.h"
 #include "client/winnow.h"
 #include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_random.h"
 
 /* Is this the set that an announcement has, of a segment of `count` blocks? */
