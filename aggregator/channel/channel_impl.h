@@ -29,8 +29,7 @@
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
 
-#define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
-#define SEGMENT_NONE UINT32_MAX
+#define REPLIES_MAX 1024    /* answers to single workers that wait to be sent; a power of two */
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
 
