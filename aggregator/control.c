@@ -4,9 +4,12 @@
 #include "aggregator/control.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "aggregator/connections.h"
@@ -49,6 +52,44 @@ static void end(struct control *control, const char *text)
 }
 
 /* ---- data threads ---- */
+
+_Static_assert(sizeof(struct report) <= PIPE_BUF, "a pipe takes a report whole or not at all");
+
+int reports_open(struct reports *reports)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+		return -errno;
+	*reports = (struct reports){.read_fd = fds[0], .write_fd = fds[1]};
+	return 0;
+}
+
+void reports_close(struct reports *reports)
+{
+	close(reports->read_fd);
+	close(reports->write_fd);
+}
+
+void reports_put(void *context, const struct report *report)
+{
+	const struct reports *reports = context;
+
+	(void)!write(reports->write_fd, report, sizeof(*report));
+}
+
+bool reports_take(const struct reports *reports, struct report *out)
+{
+	return read(reports->read_fd, out, sizeof(*out)) == sizeof(*out);
+}
+
+void reports_forget(const struct reports *reports)
+{
+	struct report unused;
+
+	while (reports_take(reports, &unused))
+		;
+}
 
 /* Workers are told, and winnowd ends: its service manager knows what to do. */
 static void port_lost(struct control *control, const char *why)

@@ -10,9 +10,24 @@
 #include "aggregator/data.h"
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/offload.h"
-#include "aggregator/reports.h"
 
 struct control;
+
+/*
+ * What data threads have to tell the control thread goes through a pipe, which is older than both and keeps what
+ * arrives before the control thread listens. What it has no room for is dropped: data threads report again for as
+ * long as something is wrong.
+ */
+struct reports {
+	int read_fd; /* readable while there are reports */
+	int write_fd;
+};
+
+int reports_open(struct reports *reports); /* -errno */
+void reports_close(struct reports *reports);
+void reports_put(void *reports, const struct report *report);         /* for struct data_config */
+bool reports_take(const struct reports *reports, struct report *out); /* false: there is none */
+void reports_forget(const struct reports *reports);                   /* all are void */
 
 struct control_config {
 	struct jobs_config jobs;

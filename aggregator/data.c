@@ -156,9 +156,10 @@ static void give_order(struct data_thread *t, struct order *order)
 
 static void check_health(struct data_thread *t)
 {
+	const struct net_backend *net = t->data->config.backend;
 	struct report report = {.kind = REPORT_LOST};
 
-	if (t->data->config.backend->health(t->net, &report.lost) != 0)
+	if (net->health != NULL && net->health(t->net, &report.lost) != 0)
 		t->data->config.report(t->data->config.context, &report);
 }
 
@@ -166,7 +167,7 @@ static void check_health(struct data_thread *t)
 static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 {
 	const struct net_backend *net = t->data->config.backend;
-	uint32_t rest_us = net->rest(t->net);
+	uint32_t rest_us = net->rest != NULL ? net->rest(t->net) : NET_REST_FD;
 	bool full = !net->ready(t->net);
 	struct timespec nap = {.tv_nsec = (long)rest_us * 1000};
 	uint64_t count;
@@ -188,7 +189,7 @@ static void *run(void *context)
 {
 	struct data_thread *t = context;
 	struct pollfd fds[2] = {
-		{.fd = t->data->config.backend->fd(t->net), .events = POLLIN},
+		{.fd = t->data->config.backend->facts(t->net)->fd, .events = POLLIN},
 		{.fd = t->wake_fd, .events = POLLIN},
 	};
 	uint64_t next_check_us = 0;
@@ -299,24 +300,14 @@ void data_close(struct data *data)
 	free(data);
 }
 
-uint32_t data_buffer_bytes(const struct data *data)
-{
-	return data->config.backend->buffer(data->threads[0]->net);
-}
-
 const char *data_backend(const struct data *data)
 {
 	return data->config.backend->name;
 }
 
-struct net_addr data_address(const struct data *data)
+const struct net_facts *data_facts(const struct data *data)
 {
-	return data->config.backend->address(data->threads[0]->net);
-}
-
-uint32_t data_payload(const struct data *data)
-{
-	return data->config.backend->payload(data->threads[0]->net);
+	return data->config.backend->facts(data->threads[0]->net);
 }
 
 /* ---- for the control thread ---- */

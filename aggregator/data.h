@@ -56,10 +56,7 @@ void data_close(struct data *data);
 
 const char *data_backend(const struct data *data); /* its name */
 
-/* Of a thread's net: receive buffer granted, address, largest datagram. */
-uint32_t data_buffer_bytes(const struct data *data);
-struct net_addr data_address(const struct data *data);
-uint32_t data_payload(const struct data *data);
+const struct net_facts *data_facts(const struct data *data); /* of a thread's net */
 
 /* For struct jobs_ports: context is the struct data. */
 int data_attach(void *data, const struct jobs_channel *channel);

@@ -67,7 +67,7 @@ static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
 static bool wait_ready(struct data_thread *t)
 {
 	const struct net_backend *net = t->data->config.backend;
-	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
+	struct pollfd fd = {.fd = net->facts(t->net)->fd, .events = POLLOUT};
 	uint64_t give_up_us = clock_us() + SEND_WAIT_MS * 1000;
 	bool writable = false;
 
@@ -232,11 +232,11 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
                          const struct net_in *in, uint64_t now_us)
 {
 	const struct net_path group = group_of(outlet);
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_KNOCKED,
 		.channel = outlet->info.id,
 		.worker = packet->worker,
-		.token = outlet->info.group_token,
+		.seal = outlet->info.group_token,
 	};
 	struct packet_out *answer = &t->packets[0];
 

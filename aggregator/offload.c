@@ -33,11 +33,12 @@ int offload_open(const struct xdp_config *config, struct offload **out, struct w
 		free(offload);
 		return err;
 	}
-	if (xdp_mode(offload->xdp) == XDP_MODE_NATIVE)
+	if (xdp_look(offload->xdp)->mode == XDP_MODE_NATIVE)
 		why_set(&offload->mode, 0, "native");
 	else
 		why_set(&offload->mode, 0, "generic%s%s",
-		        *xdp_note(offload->xdp) != '\0' ? ": " : "", xdp_note(offload->xdp));
+		        xdp_look(offload->xdp)->note.text[0] != '\0' ? ": " : "",
+		        xdp_look(offload->xdp)->note.text);
 	*out = offload;
 	return 0;
 }
@@ -96,8 +97,8 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 		return why;
 	}
 	offload->index[channel->id] = (int16_t)index;
-	config->fast = &xdp_channels(offload->xdp)[index];
-	config->fast_slots = &xdp_slots(offload->xdp)[config->fast->first_slot];
+	config->fast = &xdp_look(offload->xdp)->channels[index];
+	config->fast_slots = &xdp_look(offload->xdp)->slots[config->fast->first_slot];
 	fill(config->fast, channel, config);
 	return NULL;
 }
@@ -108,7 +109,7 @@ void offload_unshare(void *context, uint16_t id)
 
 	if (offload == NULL || offload->index[id] == INDEX_NONE)
 		return;
-	xdp_channel_leave(offload->xdp, offload->index[id]);
+	xdp_channel_end(offload->xdp, offload->index[id], true);
 	offload->index[id] = INDEX_NONE;
 }
 
@@ -120,7 +121,7 @@ void offload_release(struct offload *offload, uint16_t id)
 		xdp_known(offload->xdp, id, false);
 		return;
 	}
-	xdp_channel_close(offload->xdp, offload->index[id]);
+	xdp_channel_end(offload->xdp, offload->index[id], false);
 	offload->index[id] = INDEX_NONE;
 }
 

@@ -416,23 +416,22 @@ static int fit(void)
 /* The data threads run. */
 static int control(const struct data_config *data)
 {
-	struct net_addr address;
+	const struct net_facts *facts = data_facts(config.data);
 	struct control *control;
 	struct why why;
 	int err;
 
 	if (fit() != 0)
 		return 1;
-	config.jobs.rcvbuf_bytes = data_buffer_bytes(config.data);
-	if (data_payload(config.data) < config.jobs.payload_max)
-		config.jobs.payload_max = data_payload(config.data);
+	config.jobs.rcvbuf_bytes = facts->buffer_bytes;
+	if (facts->payload_max < config.jobs.payload_max)
+		config.jobs.payload_max = facts->payload_max;
 	/*
 	 * Workers are told only what differs from the address that they connect to: that may be a
 	 * proxy, or be translated.
 	 */
-	address = data_address(config.data);
-	if (data->net.port != NULL && !net_addr_same(&address, &config.listen))
-		config.jobs.data = address;
+	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
+		config.jobs.data = facts->address;
 	if (control_open(&config, &control, &why) != 0)
 		return give_up(1, "%s", why.text);
 	err = privileges_drop();

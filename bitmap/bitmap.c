@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap.c - the list of engines and the choice among them */
+/*
+ * bitmap.c - the list of engines, which of them this CPU can run, and the choice among them
+ *
+ * Compiled for the baseline CPU: a test for AVX-512 compiled with -mavx512f could
+ * itself use the instructions it tests for.
+ */
 
 #include "bitmap/bitmap.h"
 
+#include <cpuid.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,4 +41,41 @@ const struct bitmap_engine *bitmap_named(const char *name)
 		if (strcmp(bitmap_engines[i]->name, name) == 0)
 			return bitmap_engines[i]->usable() ? bitmap_engines[i] : NULL;
 	return NULL;
+}
+
+bool bitmap_cpu_scalar(void)
+{
+	return true;
+}
+
+/*
+ * clang 14 has no name for F16C in __builtin_cpu_supports(). The CPU is asked once: in a virtual
+ * machine each question takes tens of microseconds.
+ */
+static bool cpu_f16c(void)
+{
+	static atomic_int answer; /* 0: not asked */
+	unsigned int eax, ebx, ecx, edx;
+	int known = atomic_load_explicit(&answer, memory_order_relaxed);
+
+	if (known == 0) {
+		known = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 ? 1
+		                                                                             : -1;
+		atomic_store_explicit(&answer, known, memory_order_relaxed);
+	}
+	return known > 0;
+}
+
+/* libgcc also reads XCR0, so these are false where the kernel does not save the registers. */
+bool bitmap_cpu_avx2(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+	       __builtin_cpu_supports("bmi2") && cpu_f16c();
+}
+
+bool bitmap_cpu_avx512(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+	       bitmap_cpu_avx2();
 }

@@ -22,7 +22,7 @@ extern const struct bitmap_engine bitmap_scalar;
 extern const struct bitmap_engine bitmap_avx2;
 extern const struct bitmap_engine bitmap_avx512;
 
-/* bitmap_cpu.c */
+/* bitmap.c */
 bool bitmap_cpu_scalar(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
@@ -47,6 +47,12 @@ bool bitmap_cpu_avx512(void);
 		.fixed_encode = fixed_encode,                                                      \
 		.fixed_decode = fixed_decode,                                                      \
 	}
+
+/* In a switch over blocks' bytes: a size that is known becomes straight code. */
+#define KNOWN(bytes, call)                                                                         \
+	case bytes:                                                                                \
+		call;                                                                              \
+		break
 
 /* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
 struct cut {

@@ -96,21 +96,11 @@ static __always_inline void move_listed(unsigned char *restrict to,
                                         const struct places *places, uint64_t bytes, bool out)
 {
 	switch (bytes) {
-	case 2:
-		move_each(to, from, places, 2, out);
-		break;
-	case 4:
-		move_each(to, from, places, 4, out);
-		break;
-	case 8:
-		move_each(to, from, places, 8, out);
-		break;
-	case 16:
-		move_each(to, from, places, 16, out);
-		break;
-	case 32:
-		move_each(to, from, places, 32, out);
-		break;
+		KNOWN(2, move_each(to, from, places, 2, out));
+		KNOWN(4, move_each(to, from, places, 4, out));
+		KNOWN(8, move_each(to, from, places, 8, out));
+		KNOWN(16, move_each(to, from, places, 16, out));
+		KNOWN(32, move_each(to, from, places, 32, out));
 	default:
 		move_each(to, from, places, bytes, out);
 	}

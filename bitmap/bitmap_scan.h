@@ -143,30 +143,14 @@ static void scan(const struct bitmap_tensor *tensor, uint64_t bits[])
 		return;
 	/* Small blocks of a known size become straight code. */
 	switch (cut.block_bytes) {
-	case 2:
-		scan_words(&cut, 2, bits);
-		break;
-	case 4:
-		scan_words(&cut, 4, bits);
-		break;
-	case 8:
-		scan_words(&cut, 8, bits);
-		break;
-	case 16:
-		scan_words(&cut, 16, bits);
-		break;
-	case 32:
-		scan_words(&cut, 32, bits);
-		break;
-	case 64:
-		scan_words(&cut, 64, bits);
-		break;
-	case 128:
-		scan_words(&cut, 128, bits);
-		break;
-	case 256:
-		scan_words(&cut, 256, bits);
-		break;
+		KNOWN(2, scan_words(&cut, 2, bits));
+		KNOWN(4, scan_words(&cut, 4, bits));
+		KNOWN(8, scan_words(&cut, 8, bits));
+		KNOWN(16, scan_words(&cut, 16, bits));
+		KNOWN(32, scan_words(&cut, 32, bits));
+		KNOWN(64, scan_words(&cut, 64, bits));
+		KNOWN(128, scan_words(&cut, 128, bits));
+		KNOWN(256, scan_words(&cut, 256, bits));
 	default:
 		scan_words(&cut, cut.block_bytes, bits);
 	}

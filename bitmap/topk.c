@@ -200,7 +200,7 @@ uint64_t topk_take(void *gradient, float *memory, uint64_t count, enum dtype dty
 	const struct limit fixed = {.least = magnitude(topk->threshold), .all_ties = true};
 	uint64_t taken = 0;
 
-	assert(topk_knows(dtype) && topk_valid(topk));
+	assert(topk_knows(dtype) && topk_wrong(topk) == NULL);
 	for (uint64_t at = 0, n; at < count; at += n) {
 		uint8_t *part = (uint8_t *)gradient + at * dtype_bytes(dtype);
 		struct limit limit = fixed;

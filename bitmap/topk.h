@@ -15,6 +15,7 @@
 
 #include <float.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "bitmap/dtype.h"
@@ -35,14 +36,17 @@ struct topk {
 	float decay; /* 0 .. 1: what is left of the memory after a step */
 };
 
-static inline bool topk_valid(const struct topk *topk)
+/* NULL: it makes sense; or why not. */
+static inline const char *topk_wrong(const struct topk *topk)
 {
 	if (topk->block < 1 || topk->block > TOPK_BLOCK_MAX || topk->chunk < topk->block ||
-	    topk->chunk % topk->block != 0 || !(topk->decay >= 0 && topk->decay <= 1))
-		return false;
-	if (topk->k == 0)
-		return topk->threshold > 0 && topk->threshold <= FLT_MAX;
-	return topk->k <= topk->chunk / topk->block;
+	    topk->chunk % topk->block != 0)
+		return "block is not from 1 to 1024, or chunk no multiple of it";
+	if (!(topk->decay >= 0 && topk->decay <= 1))
+		return "decay is not from 0 to 1";
+	if (topk->k == 0 && !(topk->threshold > 0 && topk->threshold <= FLT_MAX))
+		return "k is 0, and threshold not above 0 and finite";
+	return topk->k > topk->chunk / topk->block ? "k is more than a chunk's blocks" : NULL;
 }
 
 /* The types of gradients that it takes. */

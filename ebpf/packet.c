@@ -117,22 +117,6 @@ enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 	                 packet->body_bytes - (uint32_t)sizeof(wire), &out->set);
 }
 
-static enum wire_drop mismatch_parse(const uint8_t *data, uint32_t bytes, struct plan *plan)
-{
-	struct wire_mismatch wire;
-
-	plan->set = (struct packet_set){0};
-	if (bytes != sizeof(wire))
-		return WIRE_DROP_LENGTH;
-	memcpy(&wire, data, sizeof(wire));
-	plan->mismatch.value_a = wire.value_a;
-	plan->mismatch.value_b = wire.value_b;
-	plan->mismatch.rank_a = wire.rank_a;
-	plan->mismatch.rank_b = wire.rank_b;
-	plan->mismatch.field = wire.field;
-	return WIRE_DROP_NONE;
-}
-
 enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 {
 	struct wire_plan wire;
@@ -152,8 +136,13 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 	rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
 	if (wire.frame_count == 0 || wire.status > WIRE_MISMATCH || (wire.flags & ~WIRE_FLAGS))
 		return WIRE_DROP_LENGTH;
-	return wire.status == WIRE_MISMATCH ? mismatch_parse(rest, rest_bytes, out)
-	                                    : set_parse(wire.flags, rest, rest_bytes, &out->set);
+	if (wire.status != WIRE_MISMATCH)
+		return set_parse(wire.flags, rest, rest_bytes, &out->set);
+	out->set = (struct packet_set){0};
+	if (rest_bytes != sizeof(out->mismatch))
+		return WIRE_DROP_LENGTH;
+	memcpy(&out->mismatch, rest, sizeof(out->mismatch));
+	return WIRE_DROP_NONE;
 }
 
 enum wire_drop status_parse(const struct packet *packet, struct status *out)
@@ -178,20 +167,12 @@ enum wire_drop status_parse(const struct packet *packet, struct status *out)
 	return WIRE_DROP_NONE;
 }
 
-void packet_begin(struct packet_out *out, const struct packet_head *head)
+void packet_begin(struct packet_out *out, const struct wire_header *head)
 {
-	struct wire_header wire = {
-		.magic = WIRE_MAGIC,
-		.version = WIRE_VERSION,
-		.kind = head->kind,
-		.channel = head->channel,
-		.worker = head->worker,
-		.seal = head->token,
-		.frame = head->frame,
-		.edge = head->edge,
-		.number = head->number,
-	};
+	struct wire_header wire = *head;
 
+	wire.magic = WIRE_MAGIC;
+	wire.version = WIRE_VERSION;
 	out->receiver = WIRE_EVERYONE;
 	out->bytes = 0;
 	out->piece_count = 1;
@@ -243,19 +224,10 @@ void packet_put_plan(struct packet_out *out, const struct plan *plan)
 	};
 
 	put_bytes(out, &wire, sizeof(wire));
-	if (plan->status == WIRE_MISMATCH) {
-		struct wire_mismatch mismatch = {
-			.value_a = plan->mismatch.value_a,
-			.value_b = plan->mismatch.value_b,
-			.rank_a = plan->mismatch.rank_a,
-			.rank_b = plan->mismatch.rank_b,
-			.field = plan->mismatch.field,
-		};
-
-		put_bytes(out, &mismatch, sizeof(mismatch));
-	} else {
+	if (plan->status == WIRE_MISMATCH)
+		put_bytes(out, &plan->mismatch, sizeof(plan->mismatch));
+	else
 		put_set_bytes(out, plan->flags, plan->set.bytes);
-	}
 }
 
 void packet_put_status(struct packet_out *out, const struct status *status)
@@ -287,16 +259,6 @@ void packet_point(struct packet_out *out, const void *data, uint32_t bytes)
 	assert(out->piece_count < sizeof(out->pieces) / sizeof(out->pieces[0]));
 	out->pieces[out->piece_count++] =
 		(struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
-}
-
-void packet_flatten(const struct packet_out *out, void *buffer)
-{
-	uint8_t *to = buffer;
-
-	for (uint32_t i = 0; i < out->piece_count; i++) {
-		memcpy(to, out->pieces[i].iov_base, out->pieces[i].iov_len);
-		to += out->pieces[i].iov_len;
-	}
 }
 
 const char *drop_name(enum wire_drop drop)

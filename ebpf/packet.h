@@ -26,6 +26,12 @@ static inline bool frame_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
+/* a <= b <= c. */
+static inline bool frames_in_order(uint32_t a, uint32_t b, uint32_t c)
+{
+	return !frame_before(b, a) && !frame_before(c, b);
+}
+
 static inline bool sequence_before(uint16_t a, uint16_t b)
 {
 	return (int16_t)(uint16_t)(a - b) < 0;
@@ -96,12 +102,6 @@ struct announce {
 	struct packet_set set;
 };
 
-struct plan_mismatch {
-	uint64_t value_a, value_b;
-	uint16_t rank_a, rank_b;
-	uint16_t field; /* enum wire_field */
-};
-
 struct plan {
 	uint64_t tag;
 	uint32_t segment;
@@ -109,7 +109,7 @@ struct plan {
 	uint16_t status; /* enum wire_plan_status */
 	int16_t exponent;
 	uint8_t flags;
-	struct plan_mismatch mismatch; /* only when status is WIRE_MISMATCH */
+	struct wire_mismatch mismatch; /* only when status is WIRE_MISMATCH */
 	struct packet_set set;
 };
 
@@ -135,26 +135,6 @@ static inline bool status_list(struct status *status, uint32_t frame)
 	status->word_count = bit / 64 + 1;
 	return true;
 }
-
-/* What to write into the header of a packet to send. */
-struct packet_head {
-	uint8_t kind;
-	uint16_t channel;
-	uint16_t worker;
-	uint64_t token;
-	uint32_t frame;
-	uint32_t edge;
-	union {
-		uint64_t number;
-		struct {
-			uint16_t window;
-			uint16_t sequence;
-			union {
-				uint32_t planned, pushed;
-			};
-		};
-	};
-};
 
 /*
  * A packet to send, as a list of pieces: the built head, then memory that it
@@ -185,8 +165,8 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out);
 
 enum wire_drop status_parse(const struct packet *packet, struct status *out);
 
-/* Begin `out` with a header; leaves dest to the caller. */
-void packet_begin(struct packet_out *out, const struct packet_head *head);
+/* Begin `out` with a header, to which it adds magic and version; `seal` is the token. Leaves dest to the caller. */
+void packet_begin(struct packet_out *out, const struct wire_header *head);
 
 /*
  * Append to the built head (announce, plan, status). Of a set only `bytes` counts, and only if the
@@ -204,9 +184,6 @@ static inline uint32_t packet_body_bytes(const struct packet_out *out)
 
 /* Append memory to point at; adjoining pieces are merged. Bytes may be 0. */
 void packet_point(struct packet_out *out, const void *data, uint32_t bytes);
-
-/* Copy a packet's pieces into `buffer`, which has room for out->bytes. */
-void packet_flatten(const struct packet_out *out, void *buffer);
 
 /* "short", "bad magic" and so on: the label of a counter. */
 const char *drop_name(enum wire_drop drop);

@@ -248,16 +248,6 @@ void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uin
 	packet->token = seal_right(datagram, bytes, stretch, key, edge) ? token : ~token;
 }
 
-uint64_t seal_hash(const struct seal_key *key, const uint64_t words[], uint32_t count)
-{
-	struct sip sip;
-
-	sip_begin(&sip, key);
-	for (uint32_t i = 0; i < count; i++)
-		sip_word(&sip, words[i]);
-	return sip_end(&sip, count * 8);
-}
-
 void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2])
 {
 	out[0] = out[1] = 0;

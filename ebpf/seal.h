@@ -36,8 +36,7 @@ bool seal_right(const void *datagram, uint32_t bytes, const struct seal_stretch 
 void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uint64_t token,
                 const struct seal_stretch *stretch, const struct seal_key *key, uint64_t edge);
 
-/* seal_hash - as the tests' vectors have it: SipHash-2-4 of whole words; NH of at most a chunk. */
-uint64_t seal_hash(const struct seal_key *key, const uint64_t words[], uint32_t count);
+/* seal_nh - as the tests' vectors have it: NH of at most a chunk. */
 void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2]);
 
 #endif /* EBPF_SEAL_H */

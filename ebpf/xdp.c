@@ -31,18 +31,14 @@ _Static_assert(FAST_CHANNELS_MAX + FAST_KNOWN_FIRST <= 256, "an index fits fast_
 #define SAID_BYTES 160
 
 struct xdp {
+	struct xdp_view view;
 	struct winnow_bpf *skeleton;
 	int link; /* file descriptor; -1: not attached */
-	struct fast_settings *settings;
-	struct fast_channel *channels;
-	struct fast_slot *slots;
 	uint32_t slot_count;
-	enum xdp_mode mode;
 	uint32_t first[FAST_CHANNELS_MAX]; /* each channel's slots; */
 	uint32_t count[FAST_CHANNELS_MAX]; /* 0: no such channel */
 	int cpu_count;
 	uint64_t *cpu_values; /* [cpu_count], scratch */
-	struct why note;
 };
 
 /* ---- what libbpf and the kernel say ---- */
@@ -211,7 +207,7 @@ static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, st
 	if (link < 0)
 		return explain_attach(why, device, native ? "native" : "generic", link);
 	xdp->link = link;
-	xdp->mode = mode;
+	xdp->view.mode = mode;
 	return 0;
 }
 
@@ -227,7 +223,7 @@ static int attach(struct xdp *xdp, const struct xdp_config *config, struct why *
 	if (status != -EOPNOTSUPP)
 		return status;
 	/* Whatever is in native mode's way, generic mode may do without. */
-	xdp->note = *why;
+	xdp->view.note = *why;
 	return attach_as(xdp, config->device, XDP_MODE_GENERIC, why);
 }
 
@@ -272,10 +268,10 @@ static int load(struct xdp *xdp, struct why *why)
 		status = winnow_bpf__load(xdp->skeleton);
 	if (status != 0)
 		return explain_load(why, status);
-	xdp->settings = map_memory(xdp->skeleton->maps.settings);
-	xdp->channels = map_memory(xdp->skeleton->maps.channels);
-	xdp->slots = map_memory(xdp->skeleton->maps.slots);
-	if (xdp->settings == NULL || xdp->channels == NULL || xdp->slots == NULL)
+	xdp->view.settings = map_memory(xdp->skeleton->maps.settings);
+	xdp->view.channels = map_memory(xdp->skeleton->maps.channels);
+	xdp->view.slots = map_memory(xdp->skeleton->maps.slots);
+	if (xdp->view.settings == NULL || xdp->view.channels == NULL || xdp->view.slots == NULL)
 		return explain_load(why, -errno);
 	return 0;
 }
@@ -295,8 +291,8 @@ int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why)
 	xdp->slot_count = config->slot_count;
 	status = load(xdp, why);
 	if (status == 0) {
-		addresses_set(xdp->settings, config);
-		xdp->settings->port = htons(config->port);
+		addresses_set(xdp->view.settings, config);
+		xdp->view.settings->port = htons(config->port);
 		if (config->device != NULL)
 			status = attach(xdp, config, why);
 	}
@@ -315,9 +311,9 @@ void xdp_close(struct xdp *xdp)
 	if (xdp->link >= 0)
 		close(xdp->link);
 	if (xdp->skeleton != NULL) {
-		unmap_memory(xdp->skeleton->maps.slots, xdp->slots);
-		unmap_memory(xdp->skeleton->maps.channels, xdp->channels);
-		unmap_memory(xdp->skeleton->maps.settings, xdp->settings);
+		unmap_memory(xdp->skeleton->maps.slots, xdp->view.slots);
+		unmap_memory(xdp->skeleton->maps.channels, xdp->view.channels);
+		unmap_memory(xdp->skeleton->maps.settings, xdp->view.settings);
 		winnow_bpf__destroy(xdp->skeleton);
 	}
 	free(xdp->cpu_values);
@@ -326,29 +322,9 @@ void xdp_close(struct xdp *xdp)
 
 /* ---- what others ask for ---- */
 
-enum xdp_mode xdp_mode(const struct xdp *xdp)
+const struct xdp_view *xdp_look(const struct xdp *xdp)
 {
-	return xdp->mode;
-}
-
-const char *xdp_note(const struct xdp *xdp)
-{
-	return xdp->note.text;
-}
-
-struct fast_settings *xdp_settings(const struct xdp *xdp)
-{
-	return xdp->settings;
-}
-
-struct fast_channel *xdp_channels(const struct xdp *xdp)
-{
-	return xdp->channels;
-}
-
-struct fast_slot *xdp_slots(const struct xdp *xdp)
-{
-	return xdp->slots;
+	return &xdp->view;
 }
 
 int xdp_program(const struct xdp *xdp)
@@ -374,7 +350,8 @@ void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT])
 
 void xdp_known(struct xdp *xdp, uint16_t id, bool known)
 {
-	__atomic_store_n(&xdp->settings->known[id], known ? FAST_KNOWN_USER : 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&xdp->view.settings->known[id], known ? FAST_KNOWN_USER : 0,
+	                 __ATOMIC_RELEASE);
 }
 
 /* Do slots [first, first + count) belong to nobody? If not, where does the one in the way end? */
@@ -415,10 +392,10 @@ int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window)
 
 	xdp->first[index] = first;
 	xdp->count[index] = window;
-	slots_clear(xdp->slots + first, window);
-	xdp->channels[index] =
+	slots_clear(xdp->view.slots + first, window);
+	xdp->view.channels[index] =
 		(struct fast_channel){.id = id, .first_slot = first, .window_mask = window - 1};
-	__atomic_store_n(&xdp->settings->known[id], (uint8_t)(FAST_KNOWN_FIRST + index),
+	__atomic_store_n(&xdp->view.settings->known[id], (uint8_t)(FAST_KNOWN_FIRST + index),
 	                 __ATOMIC_RELEASE);
 	return index;
 }
@@ -430,24 +407,14 @@ static void wait_for_programs(void)
 		usleep(20000); /* a kernel without: no program runs for nearly as long */
 }
 
-static void give_back(struct xdp *xdp, int index, bool known)
+void xdp_channel_end(struct xdp *xdp, int index, bool known)
 {
-	struct fast_channel *channel = &xdp->channels[index];
+	struct fast_channel *channel = &xdp->view.channels[index];
 
 	xdp_known(xdp, channel->id, known);
 	__atomic_store_n(&channel->active, 0, __ATOMIC_RELEASE);
 	wait_for_programs();
 	xdp->count[index] = 0;
-}
-
-void xdp_channel_close(struct xdp *xdp, int index)
-{
-	give_back(xdp, index, false);
-}
-
-void xdp_channel_leave(struct xdp *xdp, int index)
-{
-	give_back(xdp, index, true);
 }
 
 const char *fast_counter_name(enum fast_counter counter)

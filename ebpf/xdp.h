@@ -34,6 +34,17 @@ struct xdp_config {
 		slot_count; /* for all channels together, 1 .. XDP_SLOTS_MAX; memory is used at once */
 };
 
+struct xdp_view {
+	enum xdp_mode
+		mode; /* how it is attached: never XDP_MODE_AUTO, except when the device is NULL */
+	struct why
+		note; /* one line that says why native mode did not work; "" if it did or was not tried */
+	/* The shared memory, valid until xdp_close(). */
+	struct fast_settings *settings;
+	struct fast_channel *channels; /* [FAST_CHANNELS_MAX] */
+	struct fast_slot *slots;       /* [slot_count] */
+};
+
 /*
  * xdp_open - load the program and attach it to the device; no channel is known to it yet, so
  * packets to our port with a header of ours are dropped until xdp_known() or
@@ -51,16 +62,7 @@ void xdp_close(struct xdp *xdp); /* NULL is fine */
  */
 int xdp_taken(const char *device, struct why *why);
 
-/* xdp_mode - how it is attached: never XDP_MODE_AUTO, except when the device is NULL. */
-enum xdp_mode xdp_mode(const struct xdp *xdp);
-
-/* xdp_note - one line that says why native mode did not work; "" if it did or was not tried. */
-const char *xdp_note(const struct xdp *xdp);
-
-/* The shared memory, valid until xdp_close(). */
-struct fast_settings *xdp_settings(const struct xdp *xdp);
-struct fast_channel *xdp_channels(const struct xdp *xdp); /* [FAST_CHANNELS_MAX] */
-struct fast_slot *xdp_slots(const struct xdp *xdp);       /* [slot_count] */
+const struct xdp_view *xdp_look(const struct xdp *xdp);
 
 /*
  * xdp_known - a channel that user space alone serves: its packets pass. False: it is unknown
@@ -72,19 +74,16 @@ void xdp_known(struct xdp *xdp, uint16_t id, bool known);
  * xdp_channel_open - a channel for the program: `window` (a power of two) neighbouring slots,
  * all closed, and a struct fast_channel that is zero but for id, first_slot and window_mask. It is
  * known and not active: its packets pass until the caller, having filled in the rest, sets
- * `active`. Returns its index in xdp_channels(), or -ENOSPC when there is no room among
+ * `active`. Returns its index in `channels`, or -ENOSPC when there is no room among
  * the slots or channels, -EINVAL for the window.
  */
 int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window);
 
 /*
- * xdp_channel_close - its packets are dropped from here on, and no CPU looks at its slots any
- * more when this returns, which takes some ms.
+ * xdp_channel_end - no CPU looks at its slots any more when this returns, which takes some ms. Its packets are dropped
+ * from here on; or pass, as by xdp_known(), if user space goes on alone.
  */
-void xdp_channel_close(struct xdp *xdp, int index);
-
-/* xdp_channel_leave - the same, but user space goes on alone: its packets pass, as by xdp_known(). */
-void xdp_channel_leave(struct xdp *xdp, int index);
+void xdp_channel_end(struct xdp *xdp, int index, bool known);
 
 /* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
 void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);

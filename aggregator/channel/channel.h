@@ -153,7 +153,4 @@ void channel_address(struct channel *channel, uint32_t rank, const struct fast_h
 /* channel_is_fast - does the kernel add this channel's int32 frames? */
 bool channel_is_fast(const struct channel *channel);
 
-/* channel_check - asserts all that always holds: for tests, as long as the kernel does not add meanwhile. */
-void channel_check(const struct channel *channel);
-
 #endif /* AGGREGATOR_CHANNEL_H */

@@ -9,7 +9,6 @@
  * channel_watch.c  who waits for whom, and for how long
  * channel_fast.c   slots that the kernel adds to as well
  * channel_sum.c    adding blocks, finishing sums
- * channel_check.c  what always holds
  * channel_state.c  where things are
  *
  * Each calls only what stands below it.
@@ -30,8 +29,7 @@
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
 
-#define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
-#define SEGMENT_NONE UINT32_MAX
+#define REPLIES_MAX 1024    /* answers to single workers that wait to be sent; a power of two */
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
 
@@ -72,7 +70,7 @@ struct operation {
 	uint64_t serial;       /* never the same twice */
 	struct announce asked; /* as the first worker announced it */
 	uint16_t asked_by;
-	struct plan_mismatch mismatch; /* when failed */
+	struct wire_mismatch mismatch; /* when failed */
 	uint32_t segments_done;        /* planned, and acknowledged by all */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */
@@ -306,10 +304,9 @@ void sum_add_zeros(const struct sum *sum, const uint64_t *all_have);
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count);
 
-/* channel_check.c: the part that costs almost nothing, after every packet. */
-void channel_check_edges(const struct channel *channel);
-
 /* channel_state.c */
+void channel_check_edges(
+	const struct channel *channel); /* after every packet: it costs almost nothing */
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */
 struct segment *segment_find(const struct channel *channel, uint32_t frame);    /* NULL: none */
 struct slot *slot_at(const struct channel *channel, uint32_t frame); /* perhaps another's */

@@ -105,7 +105,7 @@ static bool announce_possible(const struct channel *channel, const struct announ
 
 /* The first thing that two workers disagree about; 0 when they agree. */
 static uint16_t first_difference(const struct announce *a, const struct announce *b,
-                                 struct plan_mismatch *out)
+                                 struct wire_mismatch *out)
 {
 	bool same_segment = a->segment == b->segment;
 	const struct {

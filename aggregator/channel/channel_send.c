@@ -66,11 +66,11 @@ void result_put(struct channel *channel, struct slot *slot)
 static void head_begin(struct channel *channel, struct packet_out *out, enum wire_kind kind,
                        uint16_t dest, uint32_t frame)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = (uint8_t)kind,
 		.channel = channel->config.id,
 		.worker = dest,
-		.token = channel->config.group_token,
+		.seal = channel->config.group_token,
 		.frame = frame,
 		.edge = channel->base,
 		.window = (uint16_t)(channel->credit - channel->base),

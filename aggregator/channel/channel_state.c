@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* channel_state.c - where things are in a channel: the ground that all channel_*.c stand on */
 
+#include <assert.h>
+
 #include "aggregator/channel/channel_impl.h"
 
 struct segment *segment_planned(const struct channel *channel, uint32_t place)
@@ -57,4 +59,16 @@ void segment_all_have(const struct channel *channel, const struct segment *segme
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
 {
 	return !bit_test(slot->came, rank) && slot_owns(channel, slot, rank);
+}
+
+void channel_check_edges(const struct channel *c)
+{
+	assert(frames_in_order(c->base, c->opened, c->planned));
+	assert(frames_in_order(c->base + 1, c->credit, c->base + c->config.window));
+	assert(!frame_before(c->credit, c->advertised) && !frame_before(c->base, c->told_base));
+	assert(frames_in_order(c->order_head, c->plans_sent, c->order_tail));
+	assert(frames_in_order(c->order_head, c->open_segment, c->order_tail));
+	assert(c->order_tail - c->order_head <= c->segment_count);
+	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
+	assert(c->results_tail - c->results_head <= c->config.window);
 }

@@ -234,7 +234,4 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out);
 void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out);
 bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out); /* false: none */
 
-/* jobs_check - asserts all that always holds; for tests. */
-void jobs_check(const struct jobs *jobs);
-
 #endif /* AGGREGATOR_JOBS_H */

@@ -8,7 +8,7 @@
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
  * jobs_end.c    how jobs fail, and how those who are left continue
  * jobs_door.c   newcomers, who wait until the members admit them
- * jobs_state.c  peers and jobs: telling them, giving back what they hold, what always holds
+ * jobs_state.c  peers and jobs: telling them, giving back what they hold
  *
  * Each calls only what stands below it.
  */

@@ -22,7 +22,7 @@
 
 #define NET_BURST_MAX 256                 /* datagrams in one call */
 #define NET_BATCH_BYTES_MAX (512u * 1024) /* of one send() */
-#define NET_REST_FD UINT32_MAX            /* rest(): as long as fd() has nothing */
+#define NET_REST_FD UINT32_MAX            /* rest(): as long as its fd has nothing */
 #define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
 #define NET_STEERING_BYTE 4               /* of a datagram; its receiver may have several nets */
 
@@ -106,6 +106,14 @@ struct net_stats {
 	uint64_t rx_others; /* frames that are not for us: other ports, addresses, protocols */
 };
 
+/* Of a net, as long as it is open. */
+struct net_facts {
+	int fd;                  /* readable when something was received; -1: has none */
+	uint32_t buffer_bytes;   /* the receive buffer granted, as the kernel counts */
+	uint32_t payload_max;    /* largest datagram that it carries */
+	struct net_addr address; /* where it receives */
+};
+
 /*
  * A peer that datagrams do not reach, because the system refuses to send them; or one whose
  * datagrams arrive several in one, because no network card has cut them apart, and are lost.
@@ -148,10 +156,9 @@ struct net_backend {
 
 	/*
 	 * rest - recv() returned nothing, and the caller wants to sleep: for how many microseconds
-	 * may it, before it must look again? 0: not at all. NET_REST_FD: until fd() is readable.
+	 * may it, before it must look again? 0: not at all. NET_REST_FD, or rest is NULL: until its fd is readable.
 	 */
 	uint32_t (*rest)(struct net *net);
-	int (*fd)(const struct net *net); /* readable when something was received; -1: has none */
 
 	/*
 	 * troubles - peers that there has been trouble with since the last call; returns how many.
@@ -159,15 +166,12 @@ struct net_backend {
 	uint32_t (*troubles)(struct net *net, struct net_trouble out[NET_TROUBLES_MAX]);
 
 	/*
-	 * health - 0; or -errno and one line in `why` when nothing will arrive or leave here again.
+	 * health - 0; or -errno and one line in `why` when nothing will arrive or leave here again. NULL: always 0.
 	 */
 	int (*health)(struct net *net, struct why *why);
 	void (*stats)(const struct net *net, struct net_stats *out);
-	/* The receive buffer granted, as the kernel counts. */
-	uint32_t (*buffer)(const struct net *net);
-	struct net_addr (*address)(const struct net *net); /* where it receives */
-	uint32_t (*payload)(const struct net *net);        /* largest datagram that it carries */
-	void (*close)(struct net *net);                    /* NULL is fine */
+	const struct net_facts *(*facts)(const struct net *net);
+	void (*close)(struct net *net); /* NULL is fine */
 };
 
 extern const struct net_backend net_udp;

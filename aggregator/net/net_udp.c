@@ -49,11 +49,9 @@ struct message {
 };
 
 struct net {
-	int fd;
+	struct net_facts facts;
 	bool six; /* a socket of AF_INET6 */
 	bool segment_offload;
-	struct net_addr local;
-	uint32_t buffer_bytes, payload_max;
 	struct net_stats stats;
 	struct net_troubles troubles;
 
@@ -88,8 +86,8 @@ static void udp_close(struct net *net)
 {
 	if (net == NULL)
 		return;
-	if (net->fd >= 0)
-		close(net->fd);
+	if (net->facts.fd >= 0)
+		close(net->facts.fd);
 	free(net);
 }
 
@@ -101,13 +99,12 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 	if (net == NULL)
 		return why_set(why, -ENOMEM, "out of memory for a UDP socket's buffers");
 	net->segment_offload = true; /* until the kernel says otherwise */
-	net->payload_max = config->payload_max;
-	err = udp_socket_open(config, &net->fd, &net->local, &net->buffer_bytes, why);
+	err = udp_socket_open(config, &net->facts, why);
 	if (err != 0) {
 		udp_close(net);
 		return err;
 	}
-	net->six = !net_ip_is_v4(&net->local.ip);
+	net->six = !net_ip_is_v4(&net->facts.address.ip);
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
 		net->rx_iovecs[i] =
 			(struct iovec){.iov_base = net->rx_buffer[i], .iov_len = RX_BYTES};
@@ -187,7 +184,7 @@ static void control_read(struct net *net, uint32_t i, const struct moment *now)
 	*first = (struct net_in){.data = net->rx_iovecs[i].iov_base,
 	                         .bytes = net->rx_headers[i].msg_len,
 	                         .from = net_of_sockaddr(&net->rx_names[i].any),
-	                         .local = net->local.ip};
+	                         .local = net->facts.address.ip};
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
@@ -216,7 +213,7 @@ static bool rx_fill(struct net *net)
 		};
 	net->rx_count = net->rx_at = net->rx_offset = 0;
 	net->stats.rx_calls++;
-	count = recvmmsg(net->fd, net->rx_headers, RX_MESSAGES, 0, NULL);
+	count = recvmmsg(net->facts.fd, net->rx_headers, RX_MESSAGES, 0, NULL);
 	if (count <= 0)
 		return false;
 	net->rx_count = (uint32_t)count;
@@ -304,7 +301,7 @@ static int send_iovecs(struct net *net, const struct message *m, struct iovec *i
 
 	control_fill(net, &header, m);
 	net->stats.tx_calls++;
-	return sendmsg(net->fd, &header, MSG_DONTWAIT) < 0 ? -errno : 0;
+	return sendmsg(net->facts.fd, &header, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
 /* Counts what happened to a message. -EAGAIN: nothing yet, because the kernel has no room. */
@@ -403,7 +400,7 @@ static bool udp_ready(struct net *net)
 
 static void udp_limit(struct net *net, uint32_t bytes)
 {
-	udp_socket_limit(net->fd, bytes);
+	udp_socket_limit(net->facts.fd, bytes);
 }
 
 /* Callers' first piece holds the header; one that is shorter is steered like a datagram of zeros. */
@@ -490,27 +487,9 @@ static uint32_t udp_send(struct net *net, const struct net_path to[], uint32_t t
 
 /* ---- looking ---- */
 
-static int udp_fd(const struct net *net)
-{
-	return net->fd;
-}
-
-static uint32_t udp_rest(struct net *net)
-{
-	(void)net;
-	return NET_REST_FD;
-}
-
 static uint32_t udp_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
 {
 	return trouble_take(&net->troubles, out);
-}
-
-static int udp_health(struct net *net, struct why *why)
-{
-	(void)net;
-	(void)why;
-	return 0; /* an interface may come back */
 }
 
 static void udp_stats(const struct net *net, struct net_stats *out)
@@ -518,19 +497,9 @@ static void udp_stats(const struct net *net, struct net_stats *out)
 	*out = net->stats;
 }
 
-static uint32_t udp_buffer(const struct net *net)
+static const struct net_facts *udp_facts(const struct net *net)
 {
-	return net->buffer_bytes;
-}
-
-static struct net_addr udp_address(const struct net *net)
-{
-	return net->local;
-}
-
-static uint32_t udp_payload(const struct net *net)
-{
-	return net->payload_max;
+	return &net->facts;
 }
 
 const struct net_backend net_udp = {
@@ -540,13 +509,8 @@ const struct net_backend net_udp = {
 	.send = udp_send,
 	.ready = udp_ready,
 	.limit = udp_limit,
-	.rest = udp_rest,
-	.fd = udp_fd,
 	.troubles = udp_troubles,
-	.health = udp_health,
 	.stats = udp_stats,
-	.buffer = udp_buffer,
-	.address = udp_address,
-	.payload = udp_payload,
+	.facts = udp_facts,
 	.close = udp_close,
 };

@@ -137,27 +137,27 @@ static int socket_of(const struct net_addr *at)
 	return socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
-                    uint32_t *buffer_bytes, struct why *why)
+int udp_socket_open(const struct net_config *config, struct net_facts *out, struct why *why)
 {
 	struct net_addr at = {.ip = net_ip_none(&config->group) ? config->local.ip : config->group,
 	                      .port = config->local.port};
 	int err;
 
-	*fd = socket_of(&at);
+	out->payload_max = config->payload_max;
+	out->fd = socket_of(&at);
 	/* A system without IPv6: then all that there is is IPv4. */
-	if (*fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&at.ip)) {
+	if (out->fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&at.ip)) {
 		at.ip = net_ipv4(0);
-		*fd = socket_of(&at);
+		out->fd = socket_of(&at);
 	}
-	if (*fd < 0)
+	if (out->fd < 0)
 		return explain(why, "cannot open a UDP socket for", &config->local);
-	set_family(*fd, net_ip_is_v4(&at.ip) ? AF_INET : AF_INET6, config);
-	set_options(*fd, config, buffer_bytes);
-	err = bind_to(*fd, config, &at, local, why);
+	set_family(out->fd, net_ip_is_v4(&at.ip) ? AF_INET : AF_INET6, config);
+	set_options(out->fd, config, &out->buffer_bytes);
+	err = bind_to(out->fd, config, &at, &out->address, why);
 	if (err != 0) {
-		close(*fd);
-		*fd = -1;
+		close(out->fd);
+		out->fd = -1;
 	}
 	return err;
 }

@@ -5,12 +5,8 @@
 
 #include "aggregator/net/net.h"
 
-/*
- * udp_socket_open - a non-blocking socket, bound, in *fd; where it receives in *local, and the
- * receive buffer granted in *buffer_bytes. 0, or -errno with one line in `why`.
- */
-int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
-                    uint32_t *buffer_bytes, struct why *why);
+/* udp_socket_open - a non-blocking socket, bound. 0; or -errno with one line in `why`, and out->fd is -1. */
+int udp_socket_open(const struct net_config *config, struct net_facts *out, struct why *why);
 
 /* udp_socket_limit - what is sent finds no room while so many bytes have not left the host. */
 void udp_socket_limit(int fd, uint32_t bytes);

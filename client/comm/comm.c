@@ -174,21 +174,17 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
                            enum winnow_op op, const struct winnow_options *options,
                            struct winnow_comm *comm, struct winnow_request **out)
 {
-	struct allreduce task = {
-		.send = send,
-		.recv = recv,
-		.count = count,
-		.dtype = (uint8_t)dtype,
-		.reduction = (uint8_t)op,
-		.access = &array_access,
-	};
-	const char *wrong = comm_wrong_argument(&task, options);
+	return winnow_allreduce_segments_async(send, recv, count, dtype, op, NULL, 0, options, comm,
+	                                       out);
+}
 
-	if (out == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
-	*out = NULL;
-	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
-	                     : comm_allreduce(comm, &task, NULL, 0, options, out);
+/* What an asynchronous call has begun, if its `result` is WINNOW_OK, to the end. */
+static int finish(int result, struct winnow_request *request)
+{
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
 }
 
 int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
@@ -197,10 +193,7 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	struct winnow_request *request;
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
 
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return finish(result, request);
 }
 
 int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_count,
@@ -221,9 +214,6 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 	};
 	const char *wrong;
 
-	if (out == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
-	*out = NULL;
 	if (recv_count > (UINT64_C(1) << 48) / comm->world)
 		wrong = "recv_count times the number of workers is above 2^48";
 	else
@@ -233,8 +223,7 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 			"know it";
 	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
 		wrong = "reduce_scatter takes no tensors on a GPU: copy them to the host's memory";
-	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
-	                     : comm_allreduce(comm, &task, NULL, 0, options, out);
+	return comm_allreduce(comm, &task, wrong, NULL, 0, options, out);
 }
 
 int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
@@ -244,10 +233,7 @@ int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
 	int result = winnow_reduce_scatter_async(send, recv, recv_count, dtype, op, NULL, comm,
 	                                         &request);
 
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return finish(result, request);
 }
 
 int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
@@ -266,20 +252,15 @@ int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
 	};
 	const char *wrong = comm_wrong_argument(&task, options);
 
-	if (out == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
-	*out = NULL;
 	if (wrong == NULL && bytes % 4 != 0)
 		wrong = "bytes is no multiple of 4";
 	if (wrong == NULL && root >= comm->world)
 		wrong = "there is no such root";
 	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
 		wrong = "broadcast takes no tensors on a GPU: copy them to the host's memory";
-	if (wrong != NULL)
-		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	if (root != comm->rank)
 		task.send = NULL;
-	return comm_allreduce(comm, &task, NULL, 0, options, out);
+	return comm_allreduce(comm, &task, wrong, NULL, 0, options, out);
 }
 
 int winnow_broadcast(void *data, uint64_t bytes, uint32_t root, struct winnow_comm *comm)
@@ -287,10 +268,7 @@ int winnow_broadcast(void *data, uint64_t bytes, uint32_t root, struct winnow_co
 	struct winnow_request *request;
 	int result = winnow_broadcast_async(data, bytes, root, NULL, comm, &request);
 
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return finish(result, request);
 }
 
 int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
@@ -298,12 +276,9 @@ int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum win
                           struct winnow_request **out)
 {
 	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = stream};
-	struct winnow_request *request = NULL;
+	struct winnow_request *request;
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
 	                                    out != NULL ? out : &request);
 
-	if (result == WINNOW_OK && out == NULL)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return out != NULL ? result : finish(result, request);
 }

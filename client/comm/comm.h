@@ -220,10 +220,10 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
                                 uint64_t count, bool on_gpu);
 
 /*
- * Start an operation as in winnow.h. The arguments have been checked; `what` is as in
- * comm_request_make(). *out is written only on success.
+ * Start an operation as in winnow.h, if nothing is `wrong` with the arguments; `what` is as in
+ * comm_request_make().
  */
-int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what, const char *wrong,
                    const struct winnow_segment *segments, uint32_t segment_count,
                    const struct winnow_options *options, struct winnow_request **out);
 

@@ -177,7 +177,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.world = comm->world,
 			.key = comm->has_key ? &comm->key : NULL,
 			.payload = comm->config.payload,
-			.rcvbuf = comm->backend->buffer(comm->net),
+			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
 			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
 			.join_us = (uint64_t)comm->config.join_timeout_ms * 1000,

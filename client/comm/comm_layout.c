@@ -203,7 +203,7 @@ static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_s
 
 /* ---- submitting ---- */
 
-int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what, const char *wrong,
                    const struct winnow_segment *segments, uint32_t segment_count,
                    const struct winnow_options *options, struct winnow_request **out)
 {
@@ -212,6 +212,11 @@ int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
 	struct allreduce tensor = *what;
 	int result;
 
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	if (segment_count > 0 && !lay_out(&layout, what->count, segments, segment_count))
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	tensor.parts = layout.parts;
@@ -240,13 +245,8 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 	                           .access = &array_access};
 	const char *wrong = comm_wrong_argument(&tensor, options);
 
-	if (out == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
-	*out = NULL;
 	if (wrong == NULL)
 		wrong = comm_wrong_segments(segments, segment_count, count,
 		                            comm_gpu_wanted(options));
-	if (wrong != NULL)
-		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return comm_allreduce(comm, &tensor, segments, segment_count, options, out);
+	return comm_allreduce(comm, &tensor, wrong, segments, segment_count, options, out);
 }

@@ -29,7 +29,7 @@ static void groups_open(struct winnow_comm *comm)
 			.device = peer->local,
 			.port = &comm->port,
 			.payload_max = comm->config.payload,
-			.buffer_bytes = comm->backend->buffer(comm->net),
+			.buffer_bytes = comm->backend->facts(comm->net)->buffer_bytes,
 		};
 		const char *data = session_data(comm->session, i);
 		const char *group = session_group(comm->session, i);
@@ -45,7 +45,7 @@ static void groups_open(struct winnow_comm *comm)
 		config.local.port = to.port;
 		if (!comm->config.multicast ||
 		    comm->backend->open(&config, &peer->group, &why) != 0)
-			session_no_multicast(comm->session, i);
+			link_no_multicast(session_link(comm->session, i));
 	}
 }
 
@@ -90,9 +90,10 @@ static bool receive(struct winnow_comm *comm)
 /* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
 static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
 {
+	const struct link *link = session_link(comm->session, aggregator);
 	uint32_t own = comm->config.dscp;
 
-	return (uint8_t)(own != 0 ? own : session_dscp(comm->session, aggregator));
+	return (uint8_t)(own != 0 ? own : link_look(link)->start.dscp);
 }
 
 /* Send one batch to each aggregator; true if any packet was sent. */
@@ -236,7 +237,8 @@ static void publish_if_changed(struct winnow_comm *comm)
 {
 	if (comm->paused && !session_paused(comm->session))
 		comm_wake(comm); /* those that waited */
-	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
+	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
+	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
 	atomic_store_explicit(&comm->goes_on, session_goes_on(comm->session), memory_order_relaxed);
 	if (!comm->deserted && *session_who_left(comm->session) != '\0') {
@@ -309,7 +311,8 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
-	uint32_t rest_us = comm->backend->rest(comm->net);
+	uint32_t rest_us =
+		comm->backend->rest != NULL ? comm->backend->rest(comm->net) : NET_REST_FD;
 	bool polled = rest_us != NET_REST_FD, ready;
 	short in = (comm_gpu_state(comm) & STAGING_FULL) != 0 ? 0 : POLLIN;
 	uint64_t drained;
@@ -328,12 +331,12 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
-	watch(fds, &count, comm->backend->fd(comm->net), (short)(ready ? in : in | POLLOUT));
+	watch(fds, &count, comm->backend->facts(comm->net)->fd, (short)(ready ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
 		if (peer->group != NULL)
-			watch(fds, &count, comm->backend->fd(peer->group), in);
+			watch(fds, &count, comm->backend->facts(peer->group)->fd, in);
 		if (peer->fd < 0)
 			continue;
 		watch(fds, &count, peer->fd,

@@ -101,7 +101,9 @@ static uint32_t end(struct winnow_comm *comm, bool over)
 		struct comm_peer *peer = &comm->peers[i];
 
 		if (over)
-			peer->mark = i < comm->peer_count ? session_mark(comm->session, i) : 0;
+			peer->mark = i < comm->peer_count
+			                     ? link_mark(session_link(comm->session, i))
+			                     : 0;
 		peer->restarts = restarts >> peer->place & 1;
 	}
 	comm->voice = session_voice(comm->session);

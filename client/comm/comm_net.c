@@ -109,8 +109,8 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 		return WINNOW_ERR_SYSTEM;
 	/* open() has copied these texts. Groups use the port later, when the texts may be gone. */
 	comm->port.eal = comm->port.device = NULL;
-	if (comm->backend->payload(comm->net) < payload)
-		payload = comm->backend->payload(comm->net);
+	if (comm->backend->facts(comm->net)->payload_max < payload)
+		payload = comm->backend->facts(comm->net)->payload_max;
 	if (payload < WIRE_PAYLOAD_MIN)
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "the network carries %u bytes a datagram, at least %d are needed",

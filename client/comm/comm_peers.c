@@ -21,7 +21,7 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
                       uint64_t now_us)
 {
 	comm_fork_close(&peer->fd);
-	if (session_again(comm->session, (uint32_t)(peer - comm->peers))) {
+	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
 		free(peer->pending);
 		peer->pending = NULL;
 		peer->lines.used = 0;
@@ -82,7 +82,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 		peer->local = ours.ip;
 	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
 	peer->connected = true;
-	session_connected(comm->session, (uint32_t)(peer - comm->peers), now_us);
+	link_connected(session_link(comm->session, (uint32_t)(peer - comm->peers)), now_us);
 }
 
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
@@ -266,7 +266,7 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 		if (!peer->connected)
 			continue;
 		peer_read(comm, peer, now_us);
-		if (peer->fd >= 0 && session_early(comm->session, i))
+		if (peer->fd >= 0 && link_early(session_link(comm->session, i)))
 			peer_gone(comm, peer, "it has not been restarted yet", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}

@@ -18,15 +18,8 @@ int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype
 		return comm_fail(WINNOW_ERR_INVALID, "top-k is of f32, f16 or bf16");
 	if (count > 0 && (gradient == NULL || memory == NULL))
 		return comm_fail(WINNOW_ERR_INVALID, "gradient or memory is NULL");
-	if (topk.block > TOPK_BLOCK_MAX || topk.chunk < topk.block || topk.chunk % topk.block != 0)
-		return comm_fail(WINNOW_ERR_INVALID,
-		                 "block is not from 1 to 1024, or chunk no multiple of it");
-	if (!(topk.decay >= 0 && topk.decay <= 1))
-		return comm_fail(WINNOW_ERR_INVALID, "decay is not from 0 to 1");
-	if (!topk_valid(&topk))
-		return comm_fail(WINNOW_ERR_INVALID,
-		                 topk.k == 0 ? "k is 0, and threshold not above 0 and finite"
-		                             : "k is more than a chunk's blocks");
+	if (topk_wrong(&topk) != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, topk_wrong(&topk));
 	sent = topk_take(gradient, memory, count, (enum dtype)dtype, &topk);
 	if (taken != NULL)
 		*taken = sent;

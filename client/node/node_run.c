@@ -179,8 +179,8 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 		segments = op->segments + op->segment_count;
 		count = node_segments_of(share, op->segments, op->segment_count, segments);
 	}
-	return comm_allreduce(node_share_comm(node, index), &tensor, segments, count, &options,
-	                      out);
+	return comm_allreduce(node_share_comm(node, index), &tensor, NULL, segments, count,
+	                      &options, out);
 }
 
 /* Wait for all shares that were started. False: the node has failed. */

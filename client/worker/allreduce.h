@@ -65,7 +65,7 @@ struct access {
 	/* The operation has been cut, and begins. -ENOMEM. */
 	int (*begin)(struct allreduce *task);
 
-	/* May segment `number`, the next one, be scanned? */
+	/* May segment `number`, the next one, be scanned? NULL: always. */
 	bool (*ready)(struct allreduce *task, uint32_t number);
 
 	/* Returns how many of the segment's blocks are there. */
@@ -77,7 +77,7 @@ struct access {
 	 */
 	int (*plan)(struct allreduce *task, const struct access_plan *plan);
 
-	/* May the frame be pushed yet? Frames become ready by themselves, in the order of their numbers. */
+	/* May the frame be pushed yet? Frames become ready in the order of their numbers. NULL: always. */
 	bool (*pushable)(const struct allreduce *task, const struct access_frame *frame);
 
 	/* Our blocks of the frame, as they travel. */
@@ -118,7 +118,7 @@ struct allreduce {
 
 	/* How it went. */
 	int status;                    /* enum winnow_result */
-	struct plan_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
+	struct wire_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
 	uint64_t blocks;               /* of the tensor */
 	uint64_t blocks_nonzero;       /* of this worker */
 	uint64_t blocks_union; /* of any worker; of a reduce-scatter those that came to this one */

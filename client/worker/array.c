@@ -425,12 +425,6 @@ static int array_begin(struct allreduce *task)
 	return 0;
 }
 
-bool array_ready(struct allreduce *task, uint32_t number)
-{
-	(void)task, (void)number;
-	return true;
-}
-
 static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	struct geometry_segment segment = geometry_segment(&task->cut, number);
@@ -553,12 +547,6 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 	return 0;
 }
 
-bool array_pushable(const struct allreduce *task, const struct access_frame *frame)
-{
-	(void)task, (void)frame;
-	return true;
-}
-
 static void array_push(const struct allreduce *task, const struct access_frame *frame,
                        struct packet_out *out)
 {
@@ -605,10 +593,8 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 
 const struct access array_access = {
 	.begin = array_begin,
-	.ready = array_ready,
 	.scan = array_scan,
 	.plan = array_plan,
-	.pushable = array_pushable,
 	.push = array_push,
 	.store = array_store,
 };

@@ -13,10 +13,6 @@
 
 extern const struct access array_access;
 
-/* Of tensors that are always there. */
-bool array_ready(struct allreduce *task, uint32_t number);
-bool array_pushable(const struct allreduce *task, const struct access_frame *frame);
-
 /* Clears the blocks that no worker has. */
 int array_plan(struct allreduce *task, const struct access_plan *plan);
 bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);

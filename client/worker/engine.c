@@ -15,7 +15,7 @@
  * itself.
  */
 
-#include "client/worker/engine.h"
+#include "client/worker/engine_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,29 +24,6 @@
 #include "client/winnow.h"
 
 #define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
-
-/* Operations in the order in which they were submitted. */
-struct task_list {
-	struct allreduce *first, *last;
-};
-
-struct engine {
-	struct bitmap_pool *pool;
-	const struct bitmap_engine *bitmap;
-	uint32_t stream_count;
-	uint32_t op_slots;
-	uint32_t payload;
-	uint32_t rank, world;
-	int failed; /* status of engine_fail(), or 0 */
-	uint64_t progress_us;
-	struct task_list waiting; /* for a slot */
-	struct task_list active;  /* in slots, oldest first */
-	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
-	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
-	uint64_t *
-		failed_tags; /* [op_slots] what failed in a slot and may still be withdrawn; 0: nothing */
-	struct stream *streams[];
-};
 
 /* ---- lists ---- */
 
@@ -323,10 +300,12 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 
 static bool has_room(const struct engine *engine, struct allreduce *task)
 {
+	const struct access *access = task->access;
 	uint32_t number = task->segments_scanned;
 	bool room = true;
 
-	if (number == task->cut.segment_count || !task->access->ready(task, number))
+	if (number == task->cut.segment_count ||
+	    (access->ready != NULL && !access->ready(task, number)))
 		return false;
 	if (task->cut.eager)
 		return stream_ask_room(eager_stream(engine, task), task, number);
@@ -506,67 +485,12 @@ uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
 	return list_count(&engine->active) + list_count(&engine->waiting);
 }
 
+const struct stream *engine_stream(const struct engine *engine, uint32_t index)
+{
+	return engine->streams[index];
+}
+
 uint32_t engine_op_slots(const struct engine *engine)
 {
 	return engine->op_slots;
-}
-
-const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
-{
-	return stream_stats(engine->streams[index]);
-}
-
-void engine_stream_look(const struct engine *engine, uint32_t index, struct stream_seen *out)
-{
-	stream_look(engine->streams[index], out);
-}
-
-uint64_t engine_stream_edge(const struct engine *engine, uint32_t index)
-{
-	return stream_edge(engine->streams[index]);
-}
-
-/* ---- what always holds ---- */
-
-/* Streams that have something of an operation in this slot. */
-static uint32_t streams_busy(const struct engine *engine, uint32_t slot)
-{
-	uint32_t busy = 0;
-
-	for (uint32_t i = 0; i < engine->stream_count; i++)
-		busy += !stream_slot_free(engine->streams[i], slot);
-	return busy;
-}
-
-static void check_list(const struct engine *engine, const struct task_list *list, bool active)
-{
-	const struct allreduce *last = NULL;
-
-	for (const struct allreduce *task = list->first; task != NULL; task = task->next) {
-		last = task;
-		assert(task->status == 0 && task->access != NULL);
-		assert(task->segments_scanned <= task->cut.segment_count);
-		assert(task->blocks_nonzero <= task->blocks);
-		for (const struct allreduce *t = task->next; t != NULL; t = t->next)
-			assert(t->tag != task->tag && (!active || t->slot != task->slot));
-		if (!active) {
-			assert(task->segments_scanned == 0);
-			assert(!list_has_tag(&engine->active, task->tag));
-			continue;
-		}
-		assert(task->slot < engine->op_slots && engine->failed_tags[task->slot] == 0);
-		assert(task->shards_left >= 1);
-		assert(task->shards_left <= streams_busy(engine, task->slot));
-	}
-	assert(list->last == last || list->first == NULL);
-}
-
-void engine_check(const struct engine *engine)
-{
-	check_list(engine, &engine->active, true);
-	check_list(engine, &engine->waiting, false);
-	assert(engine->failed == 0 || list_count(&engine->active) == 0);
-	assert(engine->failed == 0 || list_count(&engine->waiting) == 0);
-	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++)
-		stream_check(engine->streams[i]);
 }

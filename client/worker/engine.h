@@ -65,11 +65,6 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 uint32_t engine_doing(const struct engine *engine, uint64_t *tag);
 
 uint32_t engine_op_slots(const struct engine *engine);
-const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index);
-void engine_stream_look(const struct engine *engine, uint32_t index, struct stream_seen *out);
-uint64_t engine_stream_edge(const struct engine *engine, uint32_t index);
-
-/* engine_check - asserts all that always holds, of its streams too; for tests. */
-void engine_check(const struct engine *engine);
+const struct stream *engine_stream(const struct engine *engine, uint32_t index);
 
 #endif /* CLIENT_ENGINE_H */

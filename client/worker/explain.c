@@ -34,7 +34,7 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 		[WIRE_FIELD_BLOCK] = "block",    [WIRE_FIELD_REDUCTION] = "operation",
 		[WIRE_FIELD_FORM] = "wire form", [WIRE_FIELD_SCATTER] = "the call",
 	};
-	const struct plan_mismatch *m = &task->mismatch;
+	const struct wire_mismatch *m = &task->mismatch;
 	const char *name = "parameters";
 	char a[32], b[32];
 

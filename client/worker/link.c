@@ -16,15 +16,13 @@
 #define NEVER UINT64_MAX
 
 struct link {
-	struct link_config config;
+	struct link_view view;
 	struct proof_key key;
 	char job[CONTROL_NAME_BYTES];
 	char host[CONTROL_NAME_BYTES];
-	enum link_state state;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	struct control_message welcome, start, failed, next;
-	bool accepted; /* our JOIN */
-	bool closed;   /* the connection, or nothing has come by it for too long */
+	struct control_message failed, next;
+	bool closed; /* the connection, or nothing has come by it for too long */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -35,8 +33,6 @@ struct link {
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
 	struct control_message stay; /* if kind is not 0 */
-	uint32_t waiting;            /* that PING has last said, */
-	bool drains;                 /* and HELLO, too; */
 	bool paused;
 	bool retried;
 	uint64_t silence_us; /* that holds */
@@ -49,7 +45,7 @@ struct link {
 	struct knock knock; /* while probing */
 	uint32_t knocks;    /* that have gone out */
 	bool multicast_seen;
-	uint32_t size; /* that READY says */
+	uint32_t ready; /* that READY says */
 
 	struct path path; /* when running */
 	uint64_t number;  /* that our KNOCKs carry in case our address has changed */
@@ -59,11 +55,6 @@ struct link {
 
 	char abort_code[CONTROL_NAME_BYTES];
 	char abort_text[CONTROL_TEXT_BYTES];
-	char error[CONTROL_TEXT_BYTES];
-	char error_code[CONTROL_NAME_BYTES];
-	uint32_t left_rank;
-	char left_text[CONTROL_TEXT_BYTES];
-	char late[CONTROL_TEXT_BYTES];
 };
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
@@ -72,10 +63,10 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 
 	if (link == NULL)
 		return -ENOMEM;
-	link->config = *config;
+	link->view.config = *config;
 	if (config->key != NULL) {
 		link->key = *config->key;
-		link->config.key = &link->key;
+		link->view.config.key = &link->key;
 	}
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
@@ -83,7 +74,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
-	link->left_rank = config->world;
+	link->view.left_rank = config->world;
 	*out = link;
 	return 0;
 }
@@ -98,36 +89,26 @@ __attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, c
 {
 	va_list args;
 
-	if (link->state == LINK_FAILED)
+	if (link->view.state == LINK_FAILED)
 		return; /* the first reason is the true one */
 	va_start(args, format);
-	vsnprintf(link->error, sizeof(link->error), format, args);
+	vsnprintf(link->view.error, sizeof(link->view.error), format, args);
 	va_end(args);
-	snprintf(link->error_code, sizeof(link->error_code), "%s", code);
-	link->state = LINK_FAILED;
+	snprintf(link->view.error_code, sizeof(link->view.error_code), "%s", code);
+	link->view.state = LINK_FAILED;
 }
 
 /* ---- what is known ---- */
 
-enum link_state link_state(const struct link *link)
+const struct link_view *link_look(const struct link *link)
 {
-	return link->state;
-}
-
-const char *link_error(const struct link *link)
-{
-	return link->error;
-}
-
-const char *link_error_code(const struct link *link)
-{
-	return link->error_code;
+	return &link->view;
 }
 
 /* It stands, although the job has ended: the aggregator may say how those who are left continue. */
 static bool link_told(const struct link *link)
 {
-	return link->state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
+	return link->view.state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
 	       message_code_continues(link->failed.code) && !link->closed;
 }
 
@@ -135,7 +116,7 @@ bool link_waits_for_us(const struct link *link)
 {
 	if (link->heard_us == NEVER || link->closed)
 		return false;
-	return link->state != LINK_FAILED || link_told(link);
+	return link->view.state != LINK_FAILED || link_told(link);
 }
 
 bool link_lost(const struct link *link)
@@ -147,7 +128,7 @@ bool link_lost(const struct link *link)
 	/* FAILED names this worker where it is the one that is lost, or that has told of another's loss. */
 	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
 	       (message_code_continues(code) &&
-	        (link->failed.rank != link->config.rank || *link->abort_code != '\0'));
+	        (link->failed.rank != link->view.config.rank || *link->abort_code != '\0'));
 }
 
 void link_stay(struct link *link, const struct control_message *stay)
@@ -162,66 +143,21 @@ const struct control_message *link_next(const struct link *link)
 	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
 }
 
-uint32_t link_waiting(const struct link *link)
-{
-	return link->waiting;
-}
-
-bool link_drains(const struct link *link)
-{
-	return link->drains;
-}
-
 bool link_paused(const struct link *link)
 {
-	return link->paused && link->state == LINK_RUNNING;
+	return link->paused && link->view.state == LINK_RUNNING;
 }
 
 bool link_early(const struct link *link)
 {
-	return link->config.restarts && link->drains && link->state == LINK_JOINING;
-}
-
-bool link_accepted(const struct link *link)
-{
-	return link->accepted;
+	return link->view.config.restarts && link->view.drains && link->view.state == LINK_JOINING;
 }
 
 uint64_t link_mark(const struct link *link)
 {
 	if (message_name_follows(link->job))
 		return message_name_hash(link->job);
-	return link->welcome.group_token;
-}
-
-uint32_t link_left_rank(const struct link *link)
-{
-	return link->left_rank;
-}
-
-const char *link_left_text(const struct link *link)
-{
-	return link->left_text;
-}
-
-const char *link_late(const struct link *link)
-{
-	return link->late;
-}
-
-const struct link_config *link_worker(const struct link *link)
-{
-	return &link->config;
-}
-
-const struct control_message *link_welcome(const struct link *link)
-{
-	return &link->welcome;
-}
-
-const struct control_message *link_start(const struct link *link)
-{
-	return &link->start;
+	return link->view.welcome.group_token;
 }
 
 /* ---- lines ---- */
@@ -230,15 +166,15 @@ static void statement_make(const struct link *link, enum proof_side side, uint8_
 {
 	struct proof_statement statement = {
 		.server_nonce = link->server_nonce,
-		.client_nonce = link->config.nonce,
+		.client_nonce = link->view.config.nonce,
 		.job = link->job,
-		.rank = link->config.rank,
-		.world = link->config.world,
+		.rank = link->view.config.rank,
+		.world = link->view.config.world,
 	};
 
 	memset(out, 0, PROOF_BYTES);
-	if (link->config.key != NULL)
-		proof_make(link->config.key, side, &statement, out);
+	if (link->view.config.key != NULL)
+		proof_make(link->view.config.key, side, &statement, out);
 }
 
 static void hello_take(struct link *link, const struct control_message *message)
@@ -246,15 +182,15 @@ static void hello_take(struct link *link, const struct control_message *message)
 	if (message->version != WIRE_VERSION) {
 		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
 		          message->version, WIRE_VERSION);
-	} else if (message->key && link->config.key == NULL) {
+	} else if (message->key && link->view.config.key == NULL) {
 		link_fail(link, "key", "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
-	} else if (!message->key && link->config.key != NULL) {
+	} else if (!message->key && link->view.config.key != NULL) {
 		link_fail(link, "key",
 		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
 		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	} else {
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
-		link->drains = message->drains;
+		link->view.drains = message->drains;
 		link->send_join = !link_early(link);
 	}
 }
@@ -267,15 +203,17 @@ static void keys_make(struct link *link)
 {
 	struct job_secret secret;
 
-	job_secret_make(link->config.key, link->welcome.salt, link->welcome.epoch, link->job,
-	                link->config.world, &secret);
+	job_secret_make(link->view.config.key, link->view.welcome.salt, link->view.welcome.epoch,
+	                link->job, link->view.config.world, &secret);
 	seal_stretch_make(&secret, &link->stretch);
 	seal_group_key(&secret, &link->group_key);
 	seal_worker_key(&secret, &link->transcript, &link->own_key);
 	line_proofs_make(&secret, &link->transcript, &link->lines_out, &link->lines_in);
 	link->lines_out.on = link->lines_in.on = true;
-	memcpy(&link->welcome.token, link->config.nonce, sizeof(link->welcome.token));
-	memcpy(&link->welcome.group_token, link->welcome.salt, sizeof(link->welcome.group_token));
+	memcpy(&link->view.welcome.token, link->view.config.nonce,
+	       sizeof(link->view.welcome.token));
+	memcpy(&link->view.welcome.group_token, link->view.welcome.salt,
+	       sizeof(link->view.welcome.group_token));
 	link->sealed = true;
 }
 
@@ -284,41 +222,41 @@ static void welcome_take(struct link *link, const struct control_message *messag
 	uint8_t want[PROOF_BYTES];
 
 	statement_make(link, PROOF_WELCOME, want);
-	if (link->config.key != NULL && !proof_equal(want, message->proof)) {
+	if (link->view.config.key != NULL && !proof_equal(want, message->proof)) {
 		link_fail(link, "key", "it does not know the key of job '%s': is it the right one?",
 		          link->job);
 		return;
 	}
-	if (message->payload > link->config.payload || message->payload < WIRE_PAYLOAD_MIN ||
+	if (message->payload > link->view.config.payload || message->payload < WIRE_PAYLOAD_MIN ||
 	    (message->window & (message->window - 1)) != 0) {
 		link_fail(link, "protocol", "it sent a WELCOME that makes no sense");
 		return;
 	}
-	link->welcome = *message;
-	link->accepted = true;
-	if (link->config.key != NULL) {
+	link->view.welcome = *message;
+	link->view.accepted = true;
+	if (link->view.config.key != NULL) {
 		keys_make(link);
 		link->send_stay = link->stay.kind != 0; /* without its proof it was not heard */
 	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
 		link->ping_due_us = now_us + link->silence_us / 4;
-	link->state = LINK_PROBING;
+	link->view.state = LINK_PROBING;
 	knock_begin(&link->knock, message->channel_count, message->payload,
-	            link->config.multicast && *message->group != '\0', now_us);
+	            link->view.config.multicast && *message->group != '\0', now_us);
 }
 
 static void start_take(struct link *link, const struct control_message *message)
 {
-	if (message->payload > link->size || message->payload < WIRE_PAYLOAD_MIN ||
+	if (message->payload > link->ready || message->payload < WIRE_PAYLOAD_MIN ||
 	    (message->window & (message->window - 1)) != 0) {
 		link_fail(link, "protocol", "it sent a START that makes no sense");
 		return;
 	}
-	link->start = *message;
-	link->state = LINK_RUNNING;
-	path_init(&link->path, link->welcome.channel_count, message->payload,
-	          control_path_us(link->silence_us, (uint64_t)link->welcome.stall_ms * 1000));
+	link->view.start = *message;
+	link->view.state = LINK_RUNNING;
+	path_init(&link->path, link->view.welcome.channel_count, message->payload,
+	          control_path_us(link->silence_us, (uint64_t)link->view.welcome.stall_ms * 1000));
 }
 
 /* It is good for one KNOCK, until we ask for another. */
@@ -331,12 +269,12 @@ static void move_take(struct link *link, const struct control_message *message)
 
 static void failed_take(struct link *link, const struct control_message *message)
 {
-	enum link_state was = link->state;
+	enum link_state was = link->view.state;
 
 	link->failed = *message;
 	link_fail(link, message->code, "%s", message->text);
 	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
-		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
+		link->view.state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
 
 void link_connected(struct link *link, uint64_t now_us)
@@ -349,7 +287,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	struct control_message message;
 	struct why why;
 
-	if (link->state == LINK_FAILED && !link_told(link))
+	if (link->view.state == LINK_FAILED && !link_told(link))
 		return;
 	line = line_proven(&link->lines_in, line);
 	if (line == NULL) {
@@ -362,35 +300,35 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	}
 	if (message.kind == CONTROL_PING) {
-		link->accepted = true; /* else it would not ping */
-		snprintf(link->late, sizeof(link->late), "%s", message.text);
-		link->waiting = message.waiting;
-		link->drains = message.drains;
+		link->view.accepted = true; /* else it would not ping */
+		snprintf(link->view.late, sizeof(link->view.late), "%s", message.text);
+		link->view.waiting = message.waiting;
+		link->view.drains = message.drains;
 		link->paused = message.paused;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&
-	    (link_told(link) || (link->state == LINK_RUNNING && link->stay.kind != 0) ||
-	     link->config.world == 0))
+	    (link_told(link) || (link->view.state == LINK_RUNNING && link->stay.kind != 0) ||
+	     link->view.config.world == 0))
 		link->next = message;
-	else if (link->state == LINK_FAILED)
+	else if (link->view.state == LINK_FAILED)
 		return;
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
-	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING) {
+	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
 		transcript_begin(&link->transcript);
 		transcript_add(&link->transcript, line);
 		hello_take(link, &message);
-	} else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING) {
+	} else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING) {
 		transcript_add(&link->transcript, line);
 		welcome_take(link, &message, now_us);
-	} else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
+	} else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
 		start_take(link, &message);
-	else if (message.kind == CONTROL_MOVE && link->state == LINK_RUNNING)
+	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
 		move_take(link, &message);
-	else if (message.kind == CONTROL_LEFT && link->state == LINK_RUNNING) {
-		link->left_rank = message.rank;
-		snprintf(link->left_text, sizeof(link->left_text), "%s", message.text);
+	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING) {
+		link->view.left_rank = message.rank;
+		snprintf(link->view.left_text, sizeof(link->view.left_text), "%s", message.text);
 	} else
 		link_fail(link, "protocol", "it sent a message out of turn");
 }
@@ -400,19 +338,19 @@ void link_gone(struct link *link, const char *reason)
 	link->closed = true;
 	if (link->next.next[0] != '\0')
 		return; /* it has told us how to go on */
-	if (link->state == LINK_JOINING && *link->error != '\0')
-		link->state = LINK_FAILED; /* it has said why */
+	if (link->view.state == LINK_JOINING && *link->view.error != '\0')
+		link->view.state = LINK_FAILED; /* it has said why */
 	else
 		link_fail(link, "gone", "%s", reason);
 }
 
 bool link_again(struct link *link)
 {
-	if (link->state != LINK_JOINING || (link->retried && !link->config.restarts))
+	if (link->view.state != LINK_JOINING || (link->retried && !link->view.config.restarts))
 		return false;
 	link->retried = true;
-	link->send_join = link->accepted = link->drains = false;
-	*link->error = '\0';
+	link->send_join = link->view.accepted = link->view.drains = false;
+	*link->view.error = '\0';
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }
@@ -422,18 +360,18 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->kind = CONTROL_JOIN;
 	out->version = WIRE_VERSION;
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
-	memcpy(out->nonce, link->config.nonce, sizeof(out->nonce));
+	memcpy(out->nonce, link->view.config.nonce, sizeof(out->nonce));
 	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
 	out->features = CONTROL_FEATURES;
-	out->rank = link->config.rank;
-	out->world = link->config.world;
-	out->payload = link->config.payload;
-	out->rcvbuf = link->config.rcvbuf;
-	out->after = link->config.after;
-	out->silence_ms = (uint32_t)(link->config.silence_us / 1000);
-	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
+	out->rank = link->view.config.rank;
+	out->world = link->view.config.world;
+	out->payload = link->view.config.payload;
+	out->rcvbuf = link->view.config.rcvbuf;
+	out->after = link->view.config.after;
+	out->silence_ms = (uint32_t)(link->view.config.silence_us / 1000);
+	out->stall_ms = (uint32_t)(link->view.config.stall_us / 1000);
 }
 
 static bool flag_take(bool *flag)
@@ -446,7 +384,7 @@ static bool flag_take(bool *flag)
 
 bool link_pings(const struct link *link, uint64_t now_us)
 {
-	return now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link));
+	return now_us >= link->ping_due_us && (link->view.state != LINK_FAILED || link_told(link));
 }
 
 /* Not before JOIN, which waits for HELLO. */
@@ -465,7 +403,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
 	} else if (flag_take(&link->send_ready)) {
 		message.kind = CONTROL_READY;
-		message.payload = link->size;
+		message.payload = link->ready;
 		message.multicast = link->multicast_seen;
 	} else if (flag_take(&link->send_abort)) {
 		message.kind = CONTROL_ABORT;
@@ -473,8 +411,8 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
 	} else if (flag_take(&link->send_path)) {
 		message.kind = CONTROL_PATH;
-		message.channel = link->welcome.channels[link->verdict.channel];
-		message.payload = link->start.payload;
+		message.channel = link->view.welcome.channels[link->verdict.channel];
+		message.payload = link->view.start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
 	} else if (flag_take(&link->send_move)) {
@@ -502,7 +440,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
 {
 	if (open == 0 || tag != link->tag)
-		link->late[0] = '\0'; /* said of another operation */
+		link->view.late[0] = '\0'; /* said of another operation */
 	link->open = open;
 	link->tag = tag;
 }
@@ -542,8 +480,8 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 {
 	if (!link->sealed)
 		return;
-	seal_check(packet, data, bytes, link->welcome.group_token, &link->stretch, &link->group_key,
-	           edge);
+	seal_check(packet, data, bytes, link->view.welcome.group_token, &link->stretch,
+	           &link->group_key, edge);
 }
 
 /* ---- knocking ---- */
@@ -551,35 +489,32 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 /* Datagrams pass: anything else to wait for has arrived, or will not arrive. */
 static void probing_look(struct link *link)
 {
-	if (link->state == LINK_PROBING && link->knock.done)
-		link->state = LINK_PROBED;
+	if (link->view.state == LINK_PROBING && link->knock.done) {
+		link->view.size = link->knock.size;
+		link->view.state = LINK_PROBED;
+	}
 }
 
 void link_no_multicast(struct link *link)
 {
-	link->config.multicast = false;
-	if (link->state != LINK_PROBING)
+	link->view.config.multicast = false;
+	if (link->view.state != LINK_PROBING)
 		return;
 	knock_probed(&link->knock);
 	probing_look(link);
 }
 
-uint32_t link_size(const struct link *link)
-{
-	return link->knock.size;
-}
-
 void link_ready(struct link *link, uint32_t payload)
 {
-	link->size = payload;
-	link->state = LINK_WAITING;
+	link->ready = payload;
+	link->view.state = LINK_WAITING;
 	link->send_ready = true;
 }
 
 static bool channel_index(const struct link *link, uint16_t number, uint32_t *out)
 {
-	for (*out = 0; *out < link->welcome.channel_count; (*out)++)
-		if (link->welcome.channels[*out] == number)
+	for (*out = 0; *out < link->view.welcome.channel_count; (*out)++)
+		if (link->view.welcome.channels[*out] == number)
 			return true;
 	return false;
 }
@@ -589,16 +524,16 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 	uint32_t channel;
 	bool answer;
 
-	if ((link->state != LINK_PROBING && link->state != LINK_RUNNING) ||
-	    packet->token != link->welcome.group_token)
+	if ((link->view.state != LINK_PROBING && link->view.state != LINK_RUNNING) ||
+	    packet->token != link->view.welcome.group_token)
 		return;
-	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->config.rank &&
+	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->view.config.rank &&
 	         channel_index(link, packet->channel, &channel);
-	if (answer && link->state == LINK_RUNNING)
+	if (answer && link->view.state == LINK_RUNNING)
 		path_answer(&link->path, channel, bytes, now_us);
-	if (link->state == LINK_RUNNING)
+	if (link->view.state == LINK_RUNNING)
 		return;
-	if (packet->kind == WIRE_PROBE && link->config.multicast) {
+	if (packet->kind == WIRE_PROBE && link->view.config.multicast) {
 		link->multicast_seen = true;
 		knock_probed(&link->knock);
 	}
@@ -609,16 +544,16 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 
 static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_KNOCK,
-		.channel = link->welcome.channels[index],
-		.worker = (uint16_t)link->config.rank,
-		.token = link->welcome.token,
+		.channel = link->view.welcome.channels[index],
+		.worker = (uint16_t)link->view.config.rank,
+		.seal = link->view.welcome.token,
 		.frame = ++link->knocks,
 		.number = link->number,
 	};
 
-	out->dest = (uint16_t)link->config.rank;
+	out->dest = (uint16_t)link->view.config.rank;
 	packet_begin(out, &head);
 	memset(out->scratch, 0, bytes - out->bytes);
 	packet_point(out, out->scratch, bytes - out->bytes);
@@ -626,7 +561,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 
 void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 {
-	if (link->state != LINK_RUNNING || link->verdict_due_us != NEVER)
+	if (link->view.state != LINK_RUNNING || link->verdict_due_us != NEVER)
 		return;
 	path_waits(&link->path, since_us, now_us);
 	if (!link->number_asked && path_lost(&link->path))
@@ -642,9 +577,9 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 	uint32_t channel, bytes;
 	bool due = false;
 
-	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		due = path_pull(&link->path, now_us, &channel, &bytes);
-	else if (link->state == LINK_PROBING)
+	else if (link->view.state == LINK_PROBING)
 		due = knock_pull(&link->knock, now_us, &channel, &bytes);
 	if (due)
 		knock_build(link, channel, bytes, out);
@@ -662,7 +597,7 @@ uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
 
-	if (link->state == LINK_FAILED && !link_told(link))
+	if (link->view.state == LINK_FAILED && !link_told(link))
 		return NEVER;
 	if (link->send_ready || link->send_path || link->send_move || stays_now(link))
 		return 0; /* they may be due although nothing has arrived */
@@ -670,13 +605,13 @@ uint64_t link_deadline(const struct link *link)
 		sooner(&due_us, link->heard_us + link->silence_us);
 		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
 	}
-	if (link->state == LINK_FAILED)
+	if (link->view.state == LINK_FAILED)
 		return due_us;
-	if (link->state < LINK_RUNNING)
-		sooner(&due_us, link->opened_us + link->config.join_us);
-	if (link->state == LINK_PROBING)
+	if (link->view.state < LINK_RUNNING)
+		sooner(&due_us, link->opened_us + link->view.config.join_us);
+	if (link->view.state == LINK_PROBING)
 		sooner(&due_us, link->knock.due_us);
-	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		sooner(&due_us, path_deadline(&link->path));
 	sooner(&due_us, link->verdict_due_us);
 	return due_us;
@@ -692,8 +627,8 @@ static const char *link_awaits(const struct link *link)
 		[LINK_WAITING] = "another worker's datagrams do not pass",
 	};
 
-	assert(link->state < LINK_RUNNING);
-	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
+	assert(link->view.state < LINK_RUNNING);
+	return link->heard_us == NEVER ? "it has not answered" : texts[link->view.state];
 }
 
 void link_tick(struct link *link, uint64_t now_us)
@@ -704,14 +639,15 @@ void link_tick(struct link *link, uint64_t now_us)
 	link->ticked_us = now_us;
 	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
 		link->closed = true;
-	if (link->state == LINK_FAILED)
+	if (link->view.state == LINK_FAILED)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
 		          link->forged > 0 ? ": lines come, but with wrong proofs" : "");
-	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
+	else if (link->view.state != LINK_RUNNING &&
+	         now_us - link->opened_us >= link->view.config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",
-		          (double)link->config.join_us / 1e6, link_awaits(link));
+		          (double)link->view.config.join_us / 1e6, link_awaits(link));
 	else if (now_us >= link->verdict_due_us)
 		link_fail(link, "path",
 		          "no datagrams come back from its data port, and it does not say why");

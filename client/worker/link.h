@@ -43,20 +43,33 @@ struct link_config {
 enum link_state {
 	LINK_JOINING, /* waiting for all workers */
 	LINK_PROBING, /* WELCOME is here: sockets may be opened, KNOCKs go out */
-	LINK_PROBED,  /* datagrams of link_size() pass; waits for link_ready() */
+	LINK_PROBED,  /* datagrams of `size` pass; waits for link_ready() */
 	LINK_WAITING, /* READY was sent */
 	LINK_RUNNING,
 	LINK_FAILED,
 };
 
+/* What is known of it. */
+struct link_view {
+	enum link_state state;
+	struct link_config config;
+	struct control_message welcome;     /* from LINK_PROBING on */
+	struct control_message start;       /* when running */
+	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
+	bool accepted;                      /* our JOIN */
+	bool drains;                        /* it will end soon; */
+	uint32_t waiting;                   /* newcomers; both as the aggregator has last said */
+	uint32_t left_rank;                 /* a worker that has left the job, else world; */
+	char left_text[CONTROL_TEXT_BYTES]; /* and the line to say so */
+	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
+	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people, */
+	char error_code[CONTROL_NAME_BYTES]; /* a code for programs (section 5.4) */
+};
+
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out); /* -ENOMEM */
 void link_close(struct link *link);
 
-enum link_state link_state(const struct link *link);
-
-/* Why it failed: one line for people, a code for programs (section 5.4). */
-const char *link_error(const struct link *link);
-const char *link_error_code(const struct link *link);
+const struct link_view *link_look(const struct link *link);
 
 /*
  * After the membership's end. Does the aggregator wait for whether we want to continue? Or is the connection
@@ -69,31 +82,12 @@ bool link_lost(const struct link *link);
 void link_stay(struct link *link, const struct control_message *stay);
 const struct control_message *link_next(const struct link *link);
 
-/* Has it accepted our JOIN? */
-bool link_accepted(const struct link *link);
-
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
 uint64_t link_mark(const struct link *link);
 
-uint32_t link_waiting(const struct link *link); /* newcomers, as the aggregator has last said; */
-bool link_drains(const struct link *link);      /* that it will end soon; */
-bool link_paused(const struct link *link);      /* that no operation is to begin */
+bool link_paused(const struct link *link); /* it has said that no operation is to begin */
 
-/* A worker that has left the job: its rank, else world. And the line to say so. */
-uint32_t link_left_rank(const struct link *link);
-const char *link_left_text(const struct link *link);
-
-/* Whom the job waits for, as the aggregator has last said to this worker; "": nobody, or another is told. */
-const char *link_late(const struct link *link);
-
-const struct link_config *link_worker(const struct link *link);
-
-/* WELCOME, from LINK_PROBING on; START, when running. */
-const struct control_message *link_welcome(const struct link *link);
-const struct control_message *link_start(const struct link *link);
-
-/* What passes both ways, from LINK_PROBED on; and use this much (the least of all links). */
-uint32_t link_size(const struct link *link);
+/* Use datagrams of so many bytes: the least size of all links. */
 void link_ready(struct link *link, uint32_t payload);
 
 /* In. Silence is counted from link_connected() on. */

@@ -295,19 +295,15 @@ const struct access *rows_access(const struct winnow_rows *rows)
 {
 	static const struct access scatter = {
 		.begin = list_begin,
-		.ready = array_ready,
 		.scan = list_scan,
 		.plan = array_plan,
-		.pushable = array_pushable,
 		.push = list_push,
 		.store = array_store,
 	};
 	static const struct access gather = {
 		.begin = list_begin,
-		.ready = array_ready,
 		.scan = list_scan,
 		.plan = gather_plan,
-		.pushable = array_pushable,
 		.push = list_push,
 		.store = gather_store,
 	};

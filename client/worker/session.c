@@ -1,51 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* session.c - see session.h */
 
-#include "client/worker/session.h"
+#include "client/worker/session_impl.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "client/worker/breaker.h"
 #include "client/worker/explain.h"
 
 #define NEVER UINT64_MAX
 #define OWN_QUEUE_MIN (2u << 16)
 #define OWN_QUEUE_MAX (1u << 30)
-
-struct session {
-	enum session_state state;
-	enum winnow_result result;
-	char error[512];
-	uint32_t link_count;
-	struct link *links[SESSION_LINKS_MAX];
-	const char *names[SESSION_LINKS_MAX];
-	uint32_t headers[SESSION_LINKS_MAX]; /* bytes before each datagram */
-	uint64_t silence_us, stall_us;       /* that apply: the shortest of all links */
-	uint32_t world;
-	uint64_t left_due_us; /* a worker has left: operations must be done by this time */
-	struct engine *engine;
-	struct bitmap_pool *pool;
-	const struct bitmap_engine *bitmap;
-	bool private_network;
-	uint64_t epoch_us;
-	struct breaker breakers[SESSION_LINKS_MAX];
-	uint64_t breakers_due_us;                     /* when to look at them */
-	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
-	uint64_t strays;                              /* datagrams for which no stream was found */
-	uint32_t stays_at; /* the link that was told that we want to continue, */
-	uint64_t without;  /* and without which; UINT32_MAX: none was */
-	uint64_t agreed;   /* what it was told first */
-	uint64_t
-		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
-	char job[CONTROL_NAME_BYTES];
-	bool returns;
-	struct session_voice voice;
-	struct control_message again; /* how it continues when no aggregator can say so */
-};
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
 {
@@ -87,6 +54,16 @@ void session_close(struct session *session)
 		link_close(session->links[i]);
 	engine_close(session->engine);
 	free(session);
+}
+
+struct link *session_link(const struct session *session, uint32_t index)
+{
+	return session->links[index];
+}
+
+static const struct link_view *look(const struct session *s, uint32_t index)
+{
+	return link_look(s->links[index]);
 }
 
 enum session_state session_state(const struct session *session)
@@ -139,7 +116,7 @@ static bool awaits_next(const struct session *s, uint32_t index, enum winnow_res
 	                             result == WINNOW_ERR_TIMEOUT ||
 	                             result == WINNOW_ERR_UNREACHABLE;
 
-	return others_continue && link_state(s->links[index]) == LINK_JOINING;
+	return others_continue && look(s, index)->state == LINK_JOINING;
 }
 
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
@@ -180,7 +157,7 @@ static bool others_may_admit(const struct session *s, uint32_t index)
 	for (uint32_t i = 0; i < s->link_count; i++) {
 		if (link_next(s->links[i]) != NULL)
 			return true;
-		others = others || link_state(s->links[i]) != LINK_FAILED;
+		others = others || look(s, i)->state != LINK_FAILED;
 	}
 	return others && link_lost(s->links[index]);
 }
@@ -192,7 +169,7 @@ static bool others_may_admit(const struct session *s, uint32_t index)
 static bool overtaken(const struct session *s)
 {
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (strcmp(link_error_code(s->links[i]), "running") == 0)
+		if (strcmp(look(s, i)->error_code, "running") == 0)
 			return message_name_follows(s->job);
 	return false;
 }
@@ -200,15 +177,16 @@ static bool overtaken(const struct session *s)
 static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
-	const char *code = link_error_code(link);
+	const char *code = link_look(link)->error_code;
 	const bool running = s->state == SESSION_RUNNING;
 
-	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED ||
+	if (link_look(link)->state != LINK_FAILED || s->state == SESSION_FAILED ||
 	    others_may_admit(s, index))
 		return;
 	session_end_with(s, index, explain_code(code, running || overtaken(s)),
 	                 "aggregator %s%s: %s", s->names[index],
-	                 running && strcmp(code, "gone") == 0 ? " is lost" : "", link_error(link));
+	                 running && strcmp(code, "gone") == 0 ? " is lost" : "",
+	                 link_look(link)->error);
 }
 
 /* ---- starting ---- */
@@ -216,8 +194,8 @@ static void link_check(struct session *s, uint32_t index)
 static void stream_config_fill(const struct session *s, const struct link_config *worker,
                                uint32_t index, uint32_t channel, struct stream_config *out)
 {
-	const struct control_message *welcome = link_welcome(s->links[index]);
-	const struct control_message *start = link_start(s->links[index]);
+	const struct control_message *welcome = &look(s, index)->welcome;
+	const struct control_message *start = &look(s, index)->start;
 
 	*out = (struct stream_config){
 		.channel = welcome->channels[channel],
@@ -246,13 +224,13 @@ static void session_start(struct session *s)
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		uint64_t silence_us = (uint64_t)link_welcome(s->links[i])->silence_ms * 1000;
-		uint64_t stall_us = (uint64_t)link_welcome(s->links[i])->stall_ms * 1000;
+		uint64_t silence_us = (uint64_t)look(s, i)->welcome.silence_ms * 1000;
+		uint64_t stall_us = (uint64_t)look(s, i)->welcome.stall_ms * 1000;
 
 		s->silence_us = silence_us < s->silence_us ? silence_us : s->silence_us;
 		s->stall_us = stall_us < s->stall_us ? stall_us : s->stall_us;
 		s->first_stream[i] = total;
-		total += link_welcome(s->links[i])->channel_count;
+		total += look(s, i)->welcome.channel_count;
 	}
 	s->first_stream[s->link_count] = total;
 	if (total > WIRE_SHARDS_MAX) {
@@ -265,7 +243,7 @@ static void session_start(struct session *s)
 	configs = calloc(total, sizeof(*configs));
 	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++) {
 		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++) {
-			stream_config_fill(s, link_worker(s->links[i]), i, c - s->first_stream[i],
+			stream_config_fill(s, &look(s, i)->config, i, c - s->first_stream[i],
 			                   &configs[c]);
 			configs[c].shard = (uint16_t)c;
 			configs[c].shard_count = (uint16_t)total;
@@ -293,10 +271,10 @@ static void ready_if_all_probed(struct session *s)
 	uint32_t payload = UINT32_MAX;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		if (link_state(s->links[i]) != LINK_PROBED)
+		if (look(s, i)->state != LINK_PROBED)
 			return;
-		if (link_size(s->links[i]) < payload)
-			payload = link_size(s->links[i]);
+		if (look(s, i)->size < payload)
+			payload = look(s, i)->size;
 	}
 	for (uint32_t i = 0; i < s->link_count; i++)
 		link_ready(s->links[i], payload);
@@ -305,7 +283,7 @@ static void ready_if_all_probed(struct session *s)
 static void start_if_all_run(struct session *s)
 {
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (link_state(s->links[i]) != LINK_RUNNING)
+		if (look(s, i)->state != LINK_RUNNING)
 			return;
 	if (s->state == SESSION_JOINING)
 		session_start(s);
@@ -316,7 +294,7 @@ bool session_fast(const struct session *session)
 	bool fast = session->state == SESSION_RUNNING;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		fast = fast && link_start(session->links[i])->fast;
+		fast = fast && look(session, i)->start.fast;
 	return fast;
 }
 
@@ -325,24 +303,24 @@ uint32_t session_features(const struct session *session)
 	uint32_t features = CONTROL_FEATURES;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		features &= link_welcome(session->links[i])->features;
+		features &= look(session, i)->welcome.features;
 	return features;
 }
 
 /* A text of WELCOME, which may be empty. */
 static const char *told_in_welcome(const struct session *session, uint32_t index, const char *text)
 {
-	return link_state(session->links[index]) == LINK_PROBING && *text != '\0' ? text : NULL;
+	return look(session, index)->state == LINK_PROBING && *text != '\0' ? text : NULL;
 }
 
 const char *session_group(const struct session *session, uint32_t index)
 {
-	return told_in_welcome(session, index, link_welcome(session->links[index])->group);
+	return told_in_welcome(session, index, look(session, index)->welcome.group);
 }
 
 const char *session_data(const struct session *session, uint32_t index)
 {
-	return told_in_welcome(session, index, link_welcome(session->links[index])->data_address);
+	return told_in_welcome(session, index, look(session, index)->welcome.data_address);
 }
 
 uint64_t session_tokens(const struct session *session)
@@ -350,21 +328,11 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= link_welcome(session->links[i])->group_token; /* with a key: the salt's */
+		tokens ^= look(session, i)->welcome.group_token; /* with a key: the salt's */
 	return tokens;
 }
 
-void session_no_multicast(struct session *session, uint32_t index)
-{
-	link_no_multicast(session->links[index]);
-}
-
 /* ---- in ---- */
-
-void session_connected(struct session *session, uint32_t index, uint64_t now_us)
-{
-	link_connected(session->links[index], now_us);
-}
 
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
 {
@@ -375,7 +343,7 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 	link_check(session, index);
 	if (paused || session_paused(session))
 		session->resumed_us = now_us;
-	if (link_left_rank(link) < session->world && session->left_due_us == NEVER)
+	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
 }
@@ -384,16 +352,6 @@ void session_gone(struct session *session, uint32_t index, const char *reason)
 {
 	link_gone(session->links[index], reason);
 	link_check(session, index);
-}
-
-bool session_early(const struct session *session, uint32_t index)
-{
-	return link_early(session->links[index]);
-}
-
-bool session_again(struct session *session, uint32_t index)
-{
-	return link_again(session->links[index]);
 }
 
 void session_headers(struct session *session, uint32_t index, uint32_t bytes)
@@ -414,7 +372,7 @@ void session_unreachable(struct session *session, uint32_t index, const char *re
 
 static bool stream_named(const struct session *s, uint32_t link, uint16_t channel, uint32_t *out)
 {
-	const struct control_message *welcome = link_welcome(s->links[link]);
+	const struct control_message *welcome = &look(s, link)->welcome;
 
 	for (uint32_t i = 0; i < welcome->channel_count; i++) {
 		if (welcome->channels[i] != channel)
@@ -432,7 +390,7 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 
 	if (s->state != SESSION_RUNNING || !stream_named(s, link, channel, &stream))
 		return 0;
-	return engine_stream_edge(s->engine, stream);
+	return stream_edge(engine_stream(s->engine, stream));
 }
 
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
@@ -465,10 +423,10 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 	if (session->state == SESSION_JOINING)
 		return WINNOW_ERR_INVALID;
 	for (uint32_t i = 0; i < session->link_count; i++) {
-		if (link_left_rank(session->links[i]) == session->world)
+		if (look(session, i)->left_rank == session->world)
 			continue;
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS, "%s",
-		                 link_left_text(session->links[i]));
+		                 look(session, i)->left_text);
 		return (int)session->result;
 	}
 	return engine_submit(session->engine, task, now_us);
@@ -484,10 +442,10 @@ static void seen_fill(const struct session *s, uint32_t link, struct control_see
 
 	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
 	for (uint32_t i = s->first_stream[link]; i < s->first_stream[link + 1]; i++) {
-		const struct stream_stats *stats = engine_stream_stats(s->engine, i);
+		const struct stream_stats *stats = stream_stats(engine_stream(s->engine, i));
 		struct stream_seen seen;
 
-		engine_stream_look(s->engine, i, &seen);
+		stream_look(engine_stream(s->engine, i), &seen);
 		if (seen.rtt_us > out->rtt_us)
 			out->rtt_us = (uint32_t)seen.rtt_us;
 		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
@@ -585,8 +543,8 @@ uint64_t session_deadline(const struct session *session)
 const char *session_who_left(const struct session *session)
 {
 	for (uint32_t i = 0; session->left_due_us != NEVER && i < session->link_count; i++)
-		if (link_left_rank(session->links[i]) < session->world)
-			return link_left_text(session->links[i]);
+		if (look(session, i)->left_rank < session->world)
+			return look(session, i)->left_text;
 	return "";
 }
 
@@ -595,8 +553,8 @@ const char *session_late(const struct session *session)
 	if (session_paused(session))
 		return "an operator has paused the job";
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (*link_late(session->links[i]) != '\0')
-			return link_late(session->links[i]);
+		if (*look(session, i)->late != '\0')
+			return look(session, i)->late;
 	return "";
 }
 
@@ -618,10 +576,9 @@ static void breakers_look(struct session *s, uint64_t now_us)
 			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
 			"(%llu of %llu): too much for a network that others use; if it is yours "
 			"alone: WINNOW_NETWORK=private",
-			100 * (double)found.lost / (double)found.packets,
-			link_worker(s->links[i])->rank, found.in ? "from" : "to", s->names[i],
-			(double)found.for_us / 1e6, (unsigned long long)found.lost,
-			(unsigned long long)found.packets);
+			100 * (double)found.lost / (double)found.packets, look(s, i)->config.rank,
+			found.in ? "from" : "to", s->names[i], (double)found.for_us / 1e6,
+			(unsigned long long)found.lost, (unsigned long long)found.packets);
 		return;
 	}
 }
@@ -676,7 +633,7 @@ static enum session_next session_admitted(const struct session *s,
 
 static uint64_t place_bit(const struct link *link)
 {
-	return UINT64_C(1) << link_worker(link)->place;
+	return UINT64_C(1) << link_look(link)->config.place;
 }
 
 /* It has been agreed, or may have been, that the others continue without this one: it must not say how. */
@@ -693,7 +650,7 @@ static bool forsworn(const struct session *s, uint32_t index)
  */
 static void come_again(struct session *s, uint64_t left_out)
 {
-	const struct link_config *worker = link_worker(s->links[0]);
+	const struct link_config *worker = &look(s, 0)->config;
 
 	s->again = (struct control_message){.kind = CONTROL_NEXT,
 	                                    .next_rank = worker->rank,
@@ -713,7 +670,7 @@ static bool accepted(const struct session *s)
 	bool all = s->world > 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++)
-		all = all && link_accepted(s->links[i]);
+		all = all && look(s, i)->accepted;
 	return all;
 }
 
@@ -721,7 +678,7 @@ struct session_voice session_voice(const struct session *session)
 {
 	if (!accepted(session))
 		return session->voice;
-	return (struct session_voice){session->world, link_worker(session->links[0])->rank == 0};
+	return (struct session_voice){session->world, look(session, 0)->config.rank == 0};
 }
 
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
@@ -783,17 +740,12 @@ bool session_goes_on(const struct session *session)
 	}
 }
 
-uint32_t session_waiting(const struct session *session)
-{
-	return link_waiting(session->links[0]);
-}
-
 uint64_t session_drains(const struct session *session)
 {
 	uint64_t drains = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (link_drains(session->links[i]))
+		if (look(session, i)->drains)
 			drains |= place_bit(session->links[i]);
 	return drains;
 }
@@ -818,14 +770,9 @@ uint32_t session_namer(const struct session *session)
 
 		if (next != NULL && next->next[0] != '\0' &&
 		    (session->world == 0 || session->stays_at == i))
-			return link_worker(session->links[i])->place;
+			return look(session, i)->config.place;
 	}
 	return UINT32_MAX;
-}
-
-uint64_t session_mark(const struct session *session, uint32_t index)
-{
-	return link_mark(session->links[index]);
 }
 
 void session_says(struct session *session, const char *text)
@@ -866,8 +813,8 @@ uint32_t session_window(const struct session *session)
 	uint32_t window = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (link_start(session->links[i])->window > window)
-			window = link_start(session->links[i])->window;
+		if (look(session, i)->start.window > window)
+			window = look(session, i)->start.window;
 	return window;
 }
 
@@ -876,19 +823,14 @@ uint32_t session_passes(const struct session *session)
 	uint32_t passes = UINT32_MAX;
 
 	for (uint32_t i = 0; i < session->link_count && session->engine != NULL; i++)
-		if (link_size(session->links[i]) < passes)
-			passes = link_size(session->links[i]);
+		if (look(session, i)->size < passes)
+			passes = look(session, i)->size;
 	return session->engine != NULL ? passes : 0;
 }
 
 bool session_multicast(const struct session *session, uint32_t index)
 {
-	return session->engine != NULL && link_start(session->links[index])->multicast;
-}
-
-uint32_t session_dscp(const struct session *session, uint32_t index)
-{
-	return link_start(session->links[index])->dscp;
+	return session->engine != NULL && look(session, index)->start.multicast;
 }
 
 uint32_t session_op_slots(const struct session *session)
@@ -928,10 +870,10 @@ uint32_t session_own_queue(const struct session *session)
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++) {
 		struct stream_seen seen;
 
-		engine_stream_look(session->engine, i, &seen);
+		stream_look(engine_stream(session->engine, i), &seen);
 		frames += seen.window_ms;
 	}
-	bytes = frames * link_start(session->links[0])->payload;
+	bytes = frames * look(session, 0)->start.payload;
 	if (bytes < OWN_QUEUE_MIN)
 		return OWN_QUEUE_MIN;
 	return bytes < OWN_QUEUE_MAX ? (uint32_t)bytes : OWN_QUEUE_MAX;
@@ -941,15 +883,15 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	*out = (struct winnow_stats){.dropped = session->strays};
 	for (uint32_t i = 0; i < session->link_count; i++)
-		out->multicast += link_start(session->links[i])->multicast;
+		out->multicast += look(session, i)->start.multicast;
 	if (session->engine == NULL)
 		return;
 	out->wire = session_fast(session) ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
-	out->payload = link_start(session->links[0])->payload;
-	out->window = link_start(session->links[0])->window;
+	out->payload = look(session, 0)->start.payload;
+	out->window = look(session, 0)->start.window;
 	out->channels = session->first_stream[session->link_count];
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
-		const struct stream_stats *stats = engine_stream_stats(session->engine, i);
+		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
 		uint32_t headers;
 
 		link += i == session->first_stream[link + 1];
@@ -965,12 +907,4 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 			out->dropped += stats->drops[d];
 	}
 	stats_see(session, out);
-}
-
-void session_check(const struct session *session)
-{
-	assert((session->state == SESSION_FAILED) == (session->result != WINNOW_OK));
-	assert(session->state != SESSION_RUNNING || session->engine != NULL);
-	if (session->engine != NULL)
-		engine_check(session->engine);
 }

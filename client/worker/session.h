@@ -46,6 +46,12 @@ enum session_state session_state(const struct session *session);
 enum winnow_result session_result(const struct session *session); /* when failed */
 const char *session_error(const struct session *session);         /* one line; "" if none */
 
+/*
+ * The link to aggregator `index`, for what concerns it alone. Its lines, datagrams and end go through the session,
+ * as they concern all.
+ */
+struct link *session_link(const struct session *session, uint32_t index);
+
 /* Do all aggregators add int32 frames in the kernel? False before it runs. */
 bool session_fast(const struct session *session);
 
@@ -57,22 +63,15 @@ const char *session_group(const struct session *session, uint32_t index);
 /* Of the job on all aggregators, in one number; when it runs. */
 uint64_t session_tokens(const struct session *session);
 
-void session_no_multicast(struct session *session, uint32_t index);
-
 /* Where aggregator `index` wants its datagrams; NULL: not known yet, or where the connection goes. */
 const char *session_data(const struct session *session, uint32_t index);
 
 /* Before each datagram to or from aggregator `index` stand so many bytes: WIRE_ETHERNET_BYTES by IPv4. */
 void session_headers(struct session *session, uint32_t index, uint32_t bytes);
 
-/* The connection to aggregator `index` is there. */
-void session_connected(struct session *session, uint32_t index, uint64_t now_us);
-
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason);
-bool session_early(const struct session *session, uint32_t index); /* see link_early(), */
-bool session_again(struct session *session, uint32_t index);       /* link_again() */
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);
@@ -130,12 +129,6 @@ uint32_t session_namer(const struct session *session);
 /* An operator has paused the job: nothing is to be submitted, and no waiting counts. When it runs. */
 bool session_paused(const struct session *session);
 
-uint32_t
-session_waiting(const struct session *session); /* newcomers, as the first aggregator says */
-
-/* What stands for this membership at aggregator `index`: see link_mark(). */
-uint64_t session_mark(const struct session *session, uint32_t index);
-
 void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
@@ -153,9 +146,6 @@ uint32_t session_passes(const struct session *session);
 /* Has it run, with the results of aggregator `index` by multicast? */
 bool session_multicast(const struct session *session, uint32_t index);
 
-/* The class in which aggregator `index` wants our datagrams (DSCP); 0: it does not say, or not yet. */
-uint32_t session_dscp(const struct session *session, uint32_t index);
-
 /* Operations under way at a time; when it runs. */
 uint32_t session_op_slots(const struct session *session);
 
@@ -170,9 +160,7 @@ void session_stats(const struct session *session, struct winnow_stats *out);
 /* Which worker has left in good order, in a line; "": none has. */
 const char *session_who_left(const struct session *session);
 
-/* Whom the job waits for, by the first link that says so: see link_late(). */
+/* Whom the job waits for, by the first link that says so: see struct link_view. */
 const char *session_late(const struct session *session);
-
-void session_check(const struct session *session); /* see engine_check() */
 
 #endif /* CLIENT_SESSION_H */

@@ -141,7 +141,4 @@ void stream_look(const struct stream *stream, struct stream_seen *out);
 /* stream_edge - ack, with the upper half that only seals carry. */
 uint64_t stream_edge(const struct stream *stream);
 
-/* stream_check - asserts all that always holds; for tests. */
-void stream_check(const struct stream *stream);
-
 #endif /* CLIENT_STREAM_H */

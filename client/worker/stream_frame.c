@@ -103,7 +103,7 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 	frame = frame_of(s, task, segment, number);
 	if (frame.own_count == 0)
 		return false;
-	*waits = !task->access->pushable(task, &frame);
+	*waits = task->access->pushable != NULL && !task->access->pushable(task, &frame);
 	if (*waits)
 		return false;
 	stream_head(s, out, WIRE_PUSH, number);

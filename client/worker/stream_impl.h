@@ -5,7 +5,7 @@
  * stream.c        memory, acknowledgements, timers, what to send next
  * stream_plan.c   announcing segments, taking plans
  * stream_frame.c  pushing frames, storing results
- * stream_state.c  what these stand on, and what always holds
+ * stream_state.c  what these stand on
  *
  * Each calls only what stands below it.
  *
@@ -225,6 +225,6 @@ struct stream_segment *stream_find(const struct stream *s,
                                    uint32_t frame); /* its plan is known; or NULL */
 struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame);
-void stream_check_edges(const struct stream *s); /* the part of stream_check() that costs nothing */
+void stream_check_edges(const struct stream *s); /* after every packet: it costs nothing */
 
 #endif /* CLIENT_STREAM_IMPL_H */

@@ -21,6 +21,7 @@
 #include "client/worker/link.h"
 #include "ebpf/geometry.h"
 #include "tests/bench/dpdk_source.h"
+#include "tests/flatten.h"
 
 #define JOIN_US 10000000
 #define TAG 1
@@ -131,12 +132,12 @@ static void datagram_send(struct job *job, uint32_t rank, const struct packet_ou
 	source_small(source, frame, UDP_BYTES + out->bytes);
 }
 
-static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t kind)
+static struct wire_header head_of(const struct job *job, uint32_t rank, uint8_t kind)
 {
-	return (struct packet_head){.kind = kind,
+	return (struct wire_header){.kind = kind,
 	                            .channel = job->channel,
 	                            .worker = (uint16_t)rank,
-	                            .token = link_welcome(job->workers[rank].link)->token,
+	                            .seal = link_look(job->workers[rank].link)->welcome.token,
 	                            .edge = job->workers[rank].ack,
 	                            .sequence = job->sequence,
 	                            .pushed = job->workers[rank].ack};
@@ -144,7 +145,7 @@ static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t 
 
 static void announce(struct job *job, uint32_t rank, uint32_t segment)
 {
-	struct packet_head head = head_of(job, rank, WIRE_ANNOUNCE);
+	struct wire_header head = head_of(job, rank, WIRE_ANNOUNCE);
 	struct packet_out out;
 
 	job->asked.segment = segment;
@@ -156,7 +157,7 @@ static void announce(struct job *job, uint32_t rank, uint32_t segment)
 /* With `lacks`, what has been pushed and has no RESULT here is listed. */
 static void status_send(struct job *job, uint32_t rank, bool lacks)
 {
-	struct packet_head head = head_of(job, rank, WIRE_STATUS);
+	struct wire_header head = head_of(job, rank, WIRE_STATUS);
 	struct status status = {.stamp = 1, .asks = lacks};
 	struct worker *w = &job->workers[rank];
 	struct packet_out out;
@@ -298,7 +299,7 @@ static void again(struct job *job)
 static uint32_t push_some(struct job *job, uint32_t rank)
 {
 	struct worker *w = &job->workers[rank];
-	struct packet_head head = head_of(job, rank, WIRE_PUSH);
+	struct wire_header head = head_of(job, rank, WIRE_PUSH);
 	uint32_t made = 0;
 
 	if (frame_before(w->next, w->ack))
@@ -417,13 +418,13 @@ static bool join_turn(struct job *job, uint64_t *ask_us)
 		control_turn(&job->workers[rank]);
 		while (job->peer_known && link_pull(link, source_now_us(), &out))
 			datagram_send(job, rank, &out);
-		if (link_state(link) == LINK_PROBED)
-			link_ready(link, link_size(link));
-		running += link_state(link) == LINK_RUNNING;
-		probing += link_state(link) >= LINK_PROBING;
+		if (link_look(link)->state == LINK_PROBED)
+			link_ready(link, link_look(link)->size);
+		running += link_look(link)->state == LINK_RUNNING;
+		probing += link_look(link)->state >= LINK_PROBING;
 	}
 	if (probing == source->worker_count && job->aggregator_ip == 0 &&
-	    !welcomed(job, link_welcome(job->workers[0].link)))
+	    !welcomed(job, &link_look(job->workers[0].link)->welcome))
 		exit(1);
 	if (job->aggregator_ip != 0 && !job->peer_known && source_now_us() > *ask_us) {
 		neighbours_ask(job);
@@ -453,16 +454,16 @@ struct job *job_join(struct source *source)
 	}
 	while (!join_turn(job, &ask_us)) {
 		for (uint32_t rank = 0; rank < source->worker_count; rank++) {
-			if (link_state(job->workers[rank].link) != LINK_FAILED &&
+			if (link_look(job->workers[rank].link)->state != LINK_FAILED &&
 			    source_now_us() < until_us)
 				continue;
 			fprintf(stderr, "dpdk_source: worker %u cannot join: %s\n", rank,
-			        link_error(job->workers[rank].link));
+			        link_look(job->workers[rank].link)->error);
 			return NULL;
 		}
 	}
-	if (link_start(job->workers[0].link)->window < job->window)
-		job->window = link_start(job->workers[0].link)->window;
+	if (link_look(job->workers[0].link)->start.window < job->window)
+		job->window = link_look(job->workers[0].link)->start.window;
 	for (uint32_t rank = 0; rank < source->worker_count; rank++)
 		source_aim(source, rank, job->aggregator_ip, job->aggregator_port);
 	return job;

@@ -55,7 +55,7 @@ void source_aim(struct source *source, uint32_t worker, uint32_t to_ip, uint16_t
 	frame_udp(lane->headers, &route, WIRE_HEADER_BYTES + source->data_bytes, 0, false);
 }
 
-bool source_push(struct source *source, uint32_t worker, const struct packet_head *head)
+bool source_push(struct source *source, uint32_t worker, const struct wire_header *head)
 {
 	const struct source_lane *lane = &source->lanes[worker];
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(source->pushes);
@@ -202,7 +202,7 @@ static uint32_t echo_turn(struct echo *echo)
 	if (!source_flush(source) || echo->under_way + SOURCE_BURST > limit)
 		return got;
 	for (; made < SOURCE_BURST; made++) {
-		struct packet_head head = {.kind = WIRE_PUSH,
+		struct wire_header head = {.kind = WIRE_PUSH,
 		                           .channel = 1,
 		                           .worker = (uint16_t)echo->worker,
 		                           .frame = echo->frame + made,

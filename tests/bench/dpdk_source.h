@@ -51,7 +51,7 @@ struct source {
 void source_aim(struct source *source, uint32_t worker, uint32_t to_ip, uint16_t to_port);
 
 /* A PUSH with this header; put into `out`, which must have room. False: no mbufs. */
-bool source_push(struct source *source, uint32_t worker, const struct packet_head *head);
+bool source_push(struct source *source, uint32_t worker, const struct wire_header *head);
 
 /* Any other frame, copied; lost when there is no room. */
 void source_small(struct source *source, const void *frame, uint32_t bytes);

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 		out[i] = (struct net_out){&pieces[i], 1, BYTES};
 	}
 	for (uint64_t sent = 0; sent < strtoull(argv[2], NULL, 10); sent += BURST) {
-		struct pollfd full = {.fd = net_udp.fd(net), .events = POLLOUT};
+		struct pollfd full = {.fd = net_udp.facts(net)->fd, .events = POLLOUT};
 
 		while (!net_udp.ready(net))
 			poll(&full, 1, 10);

@@ -142,15 +142,15 @@ static void control_turn(struct worker *worker)
 
 	while ((count = recv(worker->control, buffer, sizeof(buffer), MSG_DONTWAIT)) > 0)
 		lines_feed(&worker->lines, buffer, (size_t)count, take_line, worker->link);
-	if (count == 0 && link_state(worker->link) != LINK_FAILED)
+	if (count == 0 && link_look(worker->link)->state != LINK_FAILED)
 		link_gone(worker->link, "connection closed");
 	link_tick(worker->link, clock_us());
 	while ((line = link_take_line(worker->link, clock_us())) != NULL) {
 		(void)!send(worker->control, line, strlen(line), MSG_NOSIGNAL);
 		free(line);
 	}
-	if (link_state(worker->link) == LINK_FAILED)
-		stop("%s", link_error(worker->link));
+	if (link_look(worker->link)->state == LINK_FAILED)
+		stop("%s", link_look(worker->link)->error);
 }
 
 static void worker_send(struct nic *nic, struct worker *worker, const struct packet_out *packet)
@@ -183,7 +183,7 @@ static void knock_turn(struct nic *nic, struct worker *worker, struct net *net)
 
 static void group_open(struct nic *nic)
 {
-	const struct control_message *welcome = link_welcome(nic->workers[0].link);
+	const struct control_message *welcome = &link_look(nic->workers[0].link)->welcome;
 	struct net_config config = {.device = net_ipv4(nic->device_ip),
 	                            .payload_max = PAYLOAD,
 	                            .buffer_bytes = 16 << 20};
@@ -211,15 +211,15 @@ static void join(struct nic *nic)
 			struct worker *worker = &nic->workers[rank];
 
 			control_turn(worker);
-			if (nic->group == NULL && link_state(worker->link) >= LINK_PROBING)
+			if (nic->group == NULL && link_look(worker->link)->state >= LINK_PROBING)
 				group_open(nic);
 			if (nic->group != NULL) {
 				knock_turn(nic, worker, worker->net);
 				knock_turn(nic, worker, nic->group);
 			}
-			if (link_state(worker->link) == LINK_PROBED)
-				link_ready(worker->link, link_size(worker->link));
-			running += link_state(worker->link) == LINK_RUNNING;
+			if (link_look(worker->link)->state == LINK_PROBED)
+				link_ready(worker->link, link_look(worker->link)->size);
+			running += link_look(worker->link)->state == LINK_RUNNING;
 		}
 		usleep(1000);
 	}
@@ -243,10 +243,10 @@ static uint32_t sum_words(const void *data, size_t bytes, uint32_t sum)
 /* A worker's PUSH without frame, ack and UDP checksum. */
 static void make_head(struct nic *nic, uint32_t rank)
 {
-	const struct control_message *welcome = link_welcome(nic->workers[rank].link);
+	const struct control_message *welcome = &link_look(nic->workers[rank].link)->welcome;
 	uint8_t *head = nic->stream->heads[rank];
 	struct ethhdr eth = {.h_proto = htons(ETH_P_IP)};
-	struct udphdr udp = {.source = htons(net_udp.address(nic->workers[rank].net).port),
+	struct udphdr udp = {.source = htons(net_udp.facts(nic->workers[rank].net)->address.port),
 	                     .dest = htons(nic->aggregator.port),
 	                     .len = htons(sizeof(udp) + WIRE_HEADER_BYTES + NIC_DATA_BYTES)};
 	struct iphdr ip = {
@@ -284,15 +284,15 @@ static void make_head(struct nic *nic, uint32_t rank)
 static void announce(struct nic *nic, uint32_t rank)
 {
 	struct worker *worker = &nic->workers[rank];
-	const struct control_message *welcome = link_welcome(worker->link);
+	const struct control_message *welcome = &link_look(worker->link)->welcome;
 	uint32_t done = (nic->base - nic->first) / SEGMENT_FRAMES;
 
 	while (worker->announced < nic->frames / SEGMENT_FRAMES &&
 	       worker->announced < done + welcome->segments_ahead) {
-		struct packet_head head = {.kind = WIRE_ANNOUNCE,
+		struct wire_header head = {.kind = WIRE_ANNOUNCE,
 		                           .channel = welcome->channels[0],
 		                           .worker = (uint16_t)rank,
-		                           .token = welcome->token,
+		                           .seal = welcome->token,
 		                           .edge = nic->next};
 		struct announce body = {.tag = 1,
 		                        .count = (uint64_t)nic->frames * BLOCK_ELEMS,
@@ -331,7 +331,7 @@ static void result(struct nic *nic, const struct packet *packet)
 
 static void receive(struct nic *nic)
 {
-	struct pollfd fd = {.fd = net_udp.fd(nic->group), .events = POLLIN};
+	struct pollfd fd = {.fd = net_udp.facts(nic->group)->fd, .events = POLLIN};
 	struct net_in in[NET_BURST_MAX];
 	struct packet packet;
 	uint32_t count = net_udp.recv(nic->group, in, NET_BURST_MAX);
@@ -399,8 +399,8 @@ static void stream(struct nic *nic)
 	pthread_t thread;
 
 	nic->first = nic->next = nic->base = nic->planned =
-		link_welcome(nic->workers[0].link)->first_frame;
-	nic->window = link_start(nic->workers[0].link)->window;
+		link_look(nic->workers[0].link)->welcome.first_frame;
+	nic->window = link_look(nic->workers[0].link)->start.window;
 	nic->stream->first = nic->first;
 	nic->stream->total = nic->frames;
 	nic->heard_us = clock_us();

@@ -4,7 +4,7 @@
 xdp_native="--datapath xdp --device eth0 --xdp-mode native"
 
 xdp_switch() { # native XDP_TX on a veth arrives only if its other end has a program, too
-	ip netns exec "$net-sw" ip link set dev a0 xdp obj "$build/ebpf/pass.bpf.o" sec xdp
+	ip netns exec "$net-sw" ip link set dev a0 xdp obj "$build/tests/e2e/pass.bpf.o" sec xdp
 }
 
 # One row of part_cost: a job of 4 workers, and the CPU time of the aggregator meanwhile. `switch`, `others`: napi_threads().
@@ -88,8 +88,8 @@ nic_cost() { # name, daemon options, checksums
 	on nic ip link set dev wire xdp off
 	on a0 sh -c 'ip link set dev eth0 xdp off; ethtool -K eth0 gro on'
 	case $name in
-	*no-gro*) on a0 sh -c "ip link set dev eth0 xdp obj '$build/ebpf/pass.bpf.o' sec xdp; ethtool -K eth0 gro off" ;;
-	*xdp*) on nic ip link set dev wire xdp obj "$build/ebpf/pass.bpf.o" sec xdp ;;
+	*no-gro*) on a0 sh -c "ip link set dev eth0 xdp obj '$build/tests/e2e/pass.bpf.o' sec xdp; ethtool -K eth0 gro off" ;;
+	*xdp*) on nic ip link set dev wire xdp obj "$build/tests/e2e/pass.bpf.o" sec xdp ;;
 	esac
 	# shellcheck disable=SC2086 # a list
 	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &

@@ -255,7 +255,7 @@ hosts_up() { # workers aggregators mtu
 		host_up "$net-a$i" "10.77.0.$((i + 101))" "$3"
 		# On a veth, native XDP_TX arrives only if the other end also has a program.
 		[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] ||
-			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 	done
 }
 

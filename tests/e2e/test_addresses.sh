@@ -55,7 +55,7 @@ job unicast w0=10.77.0.111 w1=10.88.0.101 a0=127.0.0.1 -- --multicast=0
 multicast unicast 0 0 0
 winnowd_stop
 
-ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for mode in native generic; do
 	serve --datapath xdp --device eth0 --xdp-mode $mode
 	job "mixed-$mode" a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101 -- --wire fixed32

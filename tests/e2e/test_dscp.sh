@@ -71,7 +71,7 @@ for family in 4 6; do # of one socket for both
 done
 
 # The kernel's own answers.
-ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for family in 4 6; do
 	at=10.77.0.101:5555
 	[ $family = 4 ] || at="[fd77::101]:5555"

@@ -82,7 +82,7 @@ for listen in 10.77.0.101 '[fd77::101]'; do
 done
 
 # The kernel adds PUSHes that winnowd never sees; their marks count all the same, and the RESULTs made of them may be marked.
-ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for listen in 10.77.0.101 '[fd77::101]'; do
 	ecn xdp "$listen" --dtype i32
 done

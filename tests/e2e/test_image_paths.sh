@@ -78,7 +78,7 @@ ends x0
 hosts_up 2 2 3498
 for host in a0 a1 w1; do whole_frames $host; done
 in_ns() { network=ns:/run/netns/$net-$1 "${@:2}"; }
-inside sw ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+inside sw ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 native=(winnowd --listen 10.77.0.101:5555 --datapath xdp --device eth0 --xdp-mode native)
 in_ns a0 server x1 $xdp "${native[@]}"
 ready x1

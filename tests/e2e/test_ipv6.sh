@@ -136,7 +136,7 @@ refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BU
 winnowd_stop
 
 # The kernel adds what comes by either family, and sends to a group of that of the last PUSH.
-ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for mode in native generic; do
 	[ $mode = native ] || whole_frames a0
 	for listen in '[fd77::101]' '[::]'; do

@@ -191,7 +191,7 @@ winnowd_stop
 # What cannot be had is said in one line.
 refuses 2 'needs --device' "$BUILD/winnowd" --insecure-no-key --datapath xdp
 refuses 1 'no network device is called "nosuch"' "$BUILD/winnowd" --insecure-no-key --listen "127.0.0.1:$(free_port)" --datapath xdp --device nosuch
-ip netns exec "$net-a0" ip link set dev eth0 xdpgeneric obj "$BUILD/ebpf/pass.bpf.o" sec xdp
+ip netns exec "$net-a0" ip link set dev eth0 xdpgeneric obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp
 refuses 1 'eth0 has another XDP program' inside a0 "$BUILD/winnowd" --insecure-no-key --datapath xdp --device eth0
 WINNOWD_OPTIONS="--datapath auto --device eth0"
 winnowd_inside 0 --insecure-no-key

@@ -30,7 +30,7 @@ over_veth() { # mode, tests..
 			ip -n "$0" link set lo up
 			ip -n "$0" link set eth0 up
 			# Native XDP_TX on a veth arrives only if the other end has a program, too.
-			ip link set dev wire xdp obj "${BUILD:-build}/ebpf/pass.bpf.o" sec xdp
+			ip link set dev wire xdp obj "${BUILD:-build}/tests/e2e/pass.bpf.o" sec xdp
 			ethtool -K wire tx-udp-segmentation off gro on
 			exec "tests/e2e/test_$1.sh"' $ns "$test"
 		ip netns del $ns

@@ -8,6 +8,8 @@
  */
 
 #include "aggregator/channel/channel_impl.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define WORKERS_MAX 70 /* more than a word of ranks */
@@ -17,7 +19,7 @@ struct machine {
 	struct channel *channel;
 	uint64_t tokens[WORKERS_MAX];
 	uint64_t now_us;
-	struct packet_head head;
+	struct wire_header head;
 	uint8_t body[8192]; /* behind the header, being built */
 	uint32_t body_bytes;
 };
@@ -298,7 +300,7 @@ static void twist(struct machine *m)
 		m->head.worker = script_u16(s);
 		break;
 	case 2:
-		m->head.token = script_u64(s);
+		m->head.seal = script_u64(s);
 		break;
 	case 3:
 		m->head.frame = script_u32(s);
@@ -335,11 +337,11 @@ static void send_one(struct machine *m)
 	uint16_t worker = (uint16_t)(byte / 8 % c->config.worker_count);
 
 	m->body_bytes = 0;
-	m->head = (struct packet_head){
+	m->head = (struct wire_header){
 		.kind = kinds[byte % 8],
 		.channel = c->config.id,
 		.worker = worker,
-		.token = m->tokens[worker],
+		.seal = m->tokens[worker],
 		.edge = c->members[worker].ack,
 	};
 	if (byte % 8 == 2)
@@ -357,8 +359,8 @@ static void acknowledge_all(struct machine *m)
 	memset(m->body, 0, WIRE_STATUS_BYTES);
 	m->body_bytes = WIRE_STATUS_BYTES;
 	for (uint16_t i = 0; i < m->channel->config.worker_count; i++) {
-		m->head = (struct packet_head){
-			.kind = WIRE_STATUS, .worker = i, .token = m->tokens[i], .edge = edge};
+		m->head = (struct wire_header){
+			.kind = WIRE_STATUS, .worker = i, .seal = m->tokens[i], .edge = edge};
 		deliver(m);
 	}
 }

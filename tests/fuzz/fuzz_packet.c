@@ -9,19 +9,18 @@
 #include <stddef.h>
 
 #include "ebpf/geometry.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FLAG_TO_WORKER 1
 #define FLAG_MEND 2
 
 /* Fields that are sent as 0 and not looked at. */
-static void clear_reserved(uint8_t *data, const struct plan *plan)
+static void clear_reserved(uint8_t *data)
 {
 	uint8_t *body = data + WIRE_HEADER_BYTES;
 
 	memset(body + offsetof(struct wire_plan, reserved), 0, 3);
-	if (plan->status == WIRE_MISMATCH)
-		memset(body + WIRE_PLAN_BYTES + offsetof(struct wire_mismatch, reserved), 0, 2);
 }
 
 static void check_cut(const struct announce *a)
@@ -93,7 +92,7 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 	case WIRE_PLAN:
 		if (plan_parse(packet, &plan) != WIRE_DROP_NONE)
 			return false;
-		clear_reserved(data, &plan);
+		clear_reserved(data);
 		packet_put_plan(out, &plan);
 		packet_point(out, plan.set.data, plan.set.bytes);
 		packet_point(out, plan.set.blocks, plan.set.blocks_bytes);
@@ -113,11 +112,11 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 
 static void check_same(const struct packet *packet, uint8_t *data, uint32_t bytes)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = packet->kind,
 		.channel = packet->channel,
 		.worker = packet->worker,
-		.token = packet->token,
+		.seal = packet->token,
 		.frame = packet->frame,
 		.edge = packet->edge,
 		.number = packet->number,

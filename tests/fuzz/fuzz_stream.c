@@ -11,6 +11,8 @@
 #include "client/worker/array.h"
 #include "client/worker/pace.h"
 #include "client/worker/engine.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define STREAMS_MAX 3
@@ -50,7 +52,7 @@ struct machine {
 	bool in_place[TASKS_MAX];
 	bool running[TASKS_MAX];
 	uint64_t now_us, next_tag;
-	struct packet_head head;
+	struct wire_header head;
 	uint8_t body[16384], scratch[4096];
 	uint32_t body_bytes;
 };
@@ -411,7 +413,7 @@ static void twist(void)
 		m.head.worker = script_u16(s);
 		break;
 	case 2:
-		m.head.token = script_u64(s);
+		m.head.seal = script_u64(s);
 		break;
 	case 3:
 		m.head.frame += (uint32_t)(int8_t)script_u8(s);
@@ -455,10 +457,10 @@ static void send_one(void)
 	struct peer *peer = &m.peers[stream];
 
 	m.body_bytes = 0;
-	m.head = (struct packet_head){
+	m.head = (struct wire_header){
 		.kind = kinds[byte % 8],
 		.worker = byte & 64 ? WIRE_EVERYONE : m.configs[stream].rank,
-		.token = GROUP_TOKEN,
+		.seal = GROUP_TOKEN,
 		.edge = byte & 128 ? peer->ack : m.configs[stream].first_frame,
 		.window = (uint16_t)m.configs[stream].window,
 		.sequence = peer->sequence,

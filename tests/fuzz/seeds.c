@@ -8,6 +8,7 @@
 #include "client/trace/trace_ask.h"
 #include "client/trace/trace_format.h"
 #include "ebpf/packet.h"
+#include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"
 
 #define SCRIPTS 24
@@ -52,7 +53,7 @@ static void packet_seeds(void)
 	struct plan plan = {.tag = 7, .frame_count = 12};
 	const uint64_t words[16] = {1, 2, 3};
 	const struct status status = {.stamp = 9, .word_count = 3, .words = {1, 2, 3}};
-	struct packet_head head = {.kind = WIRE_ANNOUNCE, .token = 99, .frame = 5};
+	struct wire_header head = {.kind = WIRE_ANNOUNCE, .seal = 99, .frame = 5};
 	struct packet_out out;
 
 	packet_begin(&out, &head);

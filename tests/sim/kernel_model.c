@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* kernel_model.c - see kernel_model.h */
 
+#include "tests/flatten.h"
 #include "tests/sim/kernel_model.h"
 
 #include "ebpf/seal.h"
@@ -18,11 +19,11 @@ static enum kernel_verdict send(struct run *run, const struct fast_slot *slot)
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 	const struct fast_channel *channel = run->channel;
 	struct packet_out out;
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_RESULT,
 		.channel = channel->id,
 		.worker = WIRE_EVERYONE,
-		.token = channel->group_token,
+		.seal = channel->group_token,
 		.frame = run->packet.frame,
 		.edge = (uint32_t)channel->base,
 		.window = (uint16_t)(channel->credit - (uint32_t)channel->base),

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define TICK_US 20000
@@ -375,11 +377,11 @@ static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
                         const struct packet *packet, const struct sim_event *event)
 {
 	struct world *world = a->world;
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_KNOCKED,
 		.channel = port->info.id,
 		.worker = packet->worker,
-		.token = port->info.group_token,
+		.seal = port->info.group_token,
 	};
 	uint64_t now_us = simnet_now(world->net);
 	struct packet_out out;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define NARROW_BYTES 600 /* what still passes */
@@ -156,11 +157,11 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_STATUS, WIRE_KNOCK};
 	uint8_t data[WIRE_PAYLOAD_MIN] = {0};
 	struct packet_out out;
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = kinds[simnet_between(world->net, 0, sizeof(kinds) - 1)],
 		.channel = port->info.id,
 		.worker = (uint16_t)w->rank,
-		.token = port->info.tokens[w->rank],
+		.seal = port->info.tokens[w->rank],
 		.frame = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 		.edge = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 		.sequence = (uint16_t)simnet_between(world->net, 0, 2),
@@ -180,11 +181,11 @@ static void flood(struct world *world, const struct sim_port *port, uint32_t agg
                   const struct sim_worker *w)
 {
 	struct packet_out out;
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = WIRE_STATUS,
 		.channel = port->info.id,
 		.worker = (uint16_t)w->rank,
-		.token = port->info.tokens[w->rank],
+		.seal = port->info.tokens[w->rank],
 		.frame = port->base,
 		.edge = port->base,
 		.sequence = port->sequence,
@@ -322,7 +323,7 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
-	const struct plan_mismatch *m = &w->ops[op].task.mismatch;
+	const struct wire_mismatch *m = &w->ops[op].task.mismatch;
 	const struct rule *rule = &rules[fault->spec->kind];
 	const char *error = session_error(w->session);
 	uint32_t who = fault->spec->who;

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "client/worker/array.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 #define NEVER UINT64_MAX
@@ -132,7 +134,7 @@ static void session_over(struct sim_member *m)
 	lines_out(m);
 	connections_end(m);
 	for (uint32_t i = 0; i < m->peer_count && strcmp(m->next.next, m->job) != 0; i++)
-		m->marks[m->peers[i].place] = session_mark(m->session, i);
+		m->marks[m->peers[i].place] = link_mark(session_link(m->session, i));
 	m->voice = session_voice(m->session);
 	session_close(m->session);
 	m->session = NULL;
@@ -212,7 +214,7 @@ static void op_fill(struct sim_member *m, uint32_t number)
 			memcpy(&op->send[i], &real, sizeof(real));
 	}
 	if (number == 2)
-		op->send[0] = session_waiting(m->session) > 0;
+		op->send[0] = link_look(session_link(m->session, 0))->waiting > 0;
 }
 
 static void turn_begin(struct sim_member *m)
@@ -382,7 +384,7 @@ static void connect_try(struct sim_member *m, uint32_t index)
 		return;
 	if (!aggregator->dead && !members_apart(m->world, m->node, peer->place)) {
 		peer->connection = aggregator_connect(aggregator, m->node);
-		session_connected(m->session, index, now_us);
+		link_connected(session_link(m->session, index), now_us);
 	} else if (now_us < peer->until_us) {
 		peer->due_us = now_us + CONNECT_AGAIN_US;
 	} else {
@@ -396,7 +398,7 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 	struct member_peer *peer = &m->peers[index];
 
 	peer->connection = 0;
-	if (session_again(m->session, index)) {
+	if (link_again(session_link(m->session, index))) {
 		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
 		if (!m->again)
 			peer->until_us =

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
 const struct op_spec *worker_op(const struct sim_worker *w, uint32_t op)
@@ -73,7 +75,7 @@ static void connect_all(struct sim_worker *w)
 {
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		w->connections[i] = aggregator_connect(&w->world->aggregators[i], w->node);
-		session_connected(w->session, i, simnet_now(w->world->net));
+		link_connected(session_link(w->session, i), simnet_now(w->world->net));
 	}
 }
 

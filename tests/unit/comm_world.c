@@ -47,12 +47,6 @@ uint32_t session_own_queue(const struct session *session)
 	return told(w.own_queue);
 }
 
-uint32_t session_dscp(const struct session *session, uint32_t index)
-{
-	(void)session;
-	return index + 1;
-}
-
 uint32_t session_op_slots(const struct session *session)
 {
 	(void)session;
@@ -81,13 +75,6 @@ const char *session_group(const struct session *session, uint32_t index)
 {
 	(void)session;
 	return index == 1 && told(w.has_group) ? "239.77.1.1:5600" : NULL;
-}
-
-void session_no_multicast(struct session *session, uint32_t index)
-{
-	(void)session;
-	assert_int_equal(index, 1);
-	say(w.no_multicast++);
 }
 
 const char *session_data(const struct session *session, uint32_t index)
@@ -152,12 +139,6 @@ bool session_quiet(const struct session *session)
 {
 	(void)session;
 	return told(w.quiet);
-}
-
-uint32_t session_waiting(const struct session *session)
-{
-	(void)session;
-	return 3;
 }
 
 bool session_paused(const struct session *session)
@@ -226,6 +207,33 @@ void session_fail(struct session *session, enum winnow_result result, const char
 {
 	(void)session;
 	say(snprintf(w.failed, sizeof(w.failed), "%d %s", (int)result, text));
+}
+
+/* ---- its links ---- */
+
+struct link {
+	struct link_view view;
+};
+
+static struct link links[PEERS] = {
+	{.view = {.waiting = 3, .start.dscp = 1}}, {.view.start.dscp = 2}, {.view.start.dscp = 3}};
+
+struct link *session_link(const struct session *session, uint32_t index)
+{
+	(void)session;
+	assert_true(index < PEERS);
+	return &links[index];
+}
+
+const struct link_view *link_look(const struct link *link)
+{
+	return &link->view;
+}
+
+void link_no_multicast(struct link *link)
+{
+	assert_ptr_equal(link, &links[1]);
+	say(w.no_multicast++);
 }
 
 /* ---- what else a communicator has ---- */
@@ -335,7 +343,7 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 		                            .bytes = 1,
 		                            .from = net->queue[net->first].from};
 	if (count == 0)
-		(void)!read(net->fd, &drained, sizeof(drained));
+		(void)!read(net->facts.fd, &drained, sizeof(drained));
 	pthread_mutex_unlock(&w.lock);
 	return count;
 }
@@ -359,27 +367,15 @@ static bool fake_ready(struct net *net)
 	return told(net->refusals > 0 ? net->refusals-- == 0 : net->ready);
 }
 
-static uint32_t fake_rest(struct net *net)
-{
-	(void)net;
-	return NET_REST_FD;
-}
-
 static void fake_limit(struct net *net, uint32_t bytes)
 {
 	(void)net;
 	say(w.limits[w.limit_count++ % 4] = bytes);
 }
 
-static int fake_fd(const struct net *net)
+static const struct net_facts *fake_facts(const struct net *net)
 {
-	return net->fd;
-}
-
-static uint32_t fake_buffer(const struct net *net)
-{
-	(void)net;
-	return 65536;
+	return &net->facts;
 }
 
 static void fake_close(struct net *net)
@@ -394,9 +390,7 @@ static const struct net_backend fake = {
 	.send = fake_send,
 	.ready = fake_ready,
 	.limit = fake_limit,
-	.rest = fake_rest,
-	.fd = fake_fd,
-	.buffer = fake_buffer,
+	.facts = fake_facts,
 	.close = fake_close,
 };
 
@@ -428,8 +422,8 @@ int world_begin(void **state)
 	w.quiet = true;
 	w.deadline_us = UINT64_MAX;
 	w.own_queue = UINT32_MAX;
-	w.shared.fd = eventfd(0, EFD_NONBLOCK);
-	w.group.fd = eventfd(0, EFD_NONBLOCK);
+	w.shared.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK), .buffer_bytes = 65536};
+	w.group.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK)};
 	w.shared.ready = w.group.ready = true;
 	assert_non_null(comm);
 	comm->wake_fd = eventfd(0, EFD_NONBLOCK);
@@ -493,8 +487,8 @@ int world_end(void **state)
 		world_ends(comm);
 	}
 	close(comm->wake_fd);
-	close(w.shared.fd);
-	close(w.group.fd);
+	close(w.shared.facts.fd);
+	close(w.group.facts.fd);
 	for (uint32_t i = 0; i < PEERS; i++)
 		close(far_ends[i]);
 	free(comm);

@@ -24,7 +24,7 @@
 #define LIMIT_MS 20000
 
 struct net {
-	int fd;
+	struct net_facts facts;
 	bool ready;
 	uint32_t refusals; /* so often it is not, and then it is */
 	uint32_t first, end;

@@ -11,7 +11,7 @@ static void test_strangers(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
-	struct packet_head knock;
+	struct wire_header knock;
 	struct packet_out out;
 
 	(void)state;

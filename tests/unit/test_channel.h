@@ -21,6 +21,8 @@
 #include "aggregator/channel/channel.h"
 #include "bitmap/coded.h"
 #include "ebpf/geometry.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_random.h"
 
 #define BENCH_WORKERS_MAX 4
@@ -134,14 +136,14 @@ static inline void bench_send(struct bench *b, const struct packet_out *out)
 	free(copy);
 }
 
-static inline struct packet_head bench_head(const struct bench *b, uint16_t rank, uint8_t kind,
+static inline struct wire_header bench_head(const struct bench *b, uint16_t rank, uint8_t kind,
                                             uint32_t frame)
 {
-	return (struct packet_head){
+	return (struct wire_header){
 		.kind = kind,
 		.channel = CHANNEL_ID,
 		.worker = rank,
-		.token = b->tokens[rank],
+		.seal = b->tokens[rank],
 		.frame = frame,
 		.edge = b->acks[rank],
 		.window = b->window,
@@ -153,7 +155,7 @@ static inline struct packet_head bench_head(const struct bench *b, uint16_t rank
 static inline void send_status(struct bench *b, uint16_t rank, const struct status *status,
                                uint16_t sequence, uint32_t pushed)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_STATUS, status->first);
+	struct wire_header head = bench_head(b, rank, WIRE_STATUS, status->first);
 	struct packet_out out;
 
 	head.sequence = sequence;
@@ -205,7 +207,7 @@ static inline void send_ack_all(struct bench *b, uint32_t ack)
 static inline void send_push(struct bench *b, uint16_t rank, uint32_t frame, const void *data,
                              uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
+	struct wire_header head = bench_head(b, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -255,7 +257,7 @@ static inline struct announce announce_cut(const struct bench *b, struct announc
 static inline void send_announce(struct bench *b, uint16_t rank, const struct announce *a,
                                  const void *rest, uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_ANNOUNCE, 0);
+	struct wire_header head = bench_head(b, rank, WIRE_ANNOUNCE, 0);
 	const struct announce whole = announce_cut(b, *a);
 	struct packet_out out;
 

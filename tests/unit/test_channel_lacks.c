@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_lacks.c - what workers lack and ask for again, and what of it they get */
 
+#include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 
 /* By sequence: sent to all before the latest that the worker has seen, or not. */
@@ -202,7 +203,7 @@ static void send_late(struct bench *b, uint16_t rank, uint16_t late)
 static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame)
 {
 	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
-	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
+	struct wire_header head = bench_head(b, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	head.pushed = frame;
@@ -330,7 +331,7 @@ static void test_answer_of_path(void **state)
 	struct bench *b = dense_open(2, 16, 0);
 	struct packet packet = {
 		.kind = WIRE_PUSH, .worker = 1, .token = b->tokens[1], .marked = true};
-	struct packet_head head = bench_head(b, 1, WIRE_STATUS, 0);
+	struct wire_header head = bench_head(b, 1, WIRE_STATUS, 0);
 	struct packet_out out;
 	struct status status;
 	uint8_t bytes[64];

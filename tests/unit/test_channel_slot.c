@@ -221,7 +221,7 @@ static void test_credit_rides(void **state)
 
 static void send_room(struct bench *b, uint16_t rank, uint32_t ack, uint16_t window)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_STATUS, 0);
+	struct wire_header head = bench_head(b, rank, WIRE_STATUS, 0);
 	struct packet_out out;
 
 	head.edge = ack;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_times.c - how long operations took, by limits, and which worker the others waited for */
 
+#include "tests/check/check.h"
 #include "tests/unit/test_channel.h"
 
 static uint16_t calls_before(const uint64_t call_us[3], uint16_t rank)

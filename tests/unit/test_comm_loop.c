@@ -30,10 +30,10 @@ static void test_whose(void **state)
 	}
 	/* And when it sleeps, what comes wakes it. */
 	say(world_put(&w.shared, address[2], 'h'));
-	world_ring(w.shared.fd);
+	world_ring(w.shared.facts.fd);
 	await(w.heard_count == 7);
 	say(world_put(&w.group, address[0], 'i'));
-	world_ring(w.group.fd);
+	world_ring(w.group.facts.fd);
 	await(w.heard_count == 8);
 	assert_int_equal(told(w.heard[7].index), 1);
 }
@@ -158,7 +158,7 @@ static void test_groups_open(void **state)
 	assert_int_equal(w.group_config.payload_max, 1472);
 	assert_int_equal(w.group_config.buffer_bytes, 65536);
 	say(world_put(&w.group, address[0], 'x'));
-	world_ring(w.group.fd);
+	world_ring(w.group.facts.fd);
 	await(w.heard_count == 1);
 	assert_int_equal(told(w.opened), 1);
 	assert_int_equal(told(w.no_multicast), 0);

@@ -133,7 +133,7 @@ static void test_failures_are_told_again(void **state)
 	char text[WHY_BYTES];
 
 	(void)state;
-	taken(comm)->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};
+	taken(comm)->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_COUNT};
 	end(mismatch, WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
 	snprintf(text, sizeof(text), "%s", winnow_last_error());
@@ -229,6 +229,33 @@ static void test_never_freed(void **state)
 	                 WINNOW_OK);
 	end(taken(comm), WINNOW_OK);
 	winnow_rows_free(&rows);
+	closed(comm);
+}
+
+/* A call that is told nowhere to put what it makes is refused. */
+static void test_nowhere(void **state)
+{
+	struct winnow_comm *comm = opened();
+	const int64_t index[] = {4, 0};
+	struct winnow_request *request;
+	struct winnow_rows *rows;
+
+	(void)state;
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
+	                                                     WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                                                     NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, &rows, NULL),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "request is NULL"));
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, NULL, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "rows is NULL"));
 	closed(comm);
 }
 
@@ -411,7 +438,7 @@ static void test_parts_differ(void **state)
 	struct winnow_request *request = begin_parts(comm, two, 2);
 
 	(void)state;
-	request->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
+	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
 	end(taken(comm), WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
 	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
@@ -429,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_freed_early),
 		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),
+		cmocka_unit_test(test_nowhere),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_parts_of_segments),

@@ -19,7 +19,7 @@ static int counted_cpuid(unsigned int leaf, unsigned int *eax, unsigned int *ebx
 }
 
 #define __get_cpuid counted_cpuid
-#include "bitmap/bitmap_cpu.c"
+#include "bitmap/bitmap.c"
 
 static void test_asked_once(void **state)
 {

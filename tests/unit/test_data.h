@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "bitmap/bitmap.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_data_net.h"
 
 #define ID 0x0100
@@ -208,13 +209,13 @@ static inline struct datagram *datagram_of(uint16_t rank, const struct packet_ou
 	return d;
 }
 
-static inline struct packet_head head_of(uint16_t id, uint16_t rank, uint8_t kind, uint32_t frame)
+static inline struct wire_header head_of(uint16_t id, uint16_t rank, uint8_t kind, uint32_t frame)
 {
-	return (struct packet_head){
+	return (struct wire_header){
 		.kind = kind,
 		.channel = id,
 		.worker = rank,
-		.token = TOKEN(rank),
+		.seal = TOKEN(rank),
 		.frame = frame,
 		.edge = FIRST_FRAME,
 		.pushed = FIRST_FRAME,
@@ -237,7 +238,7 @@ static inline void deliver(struct net *net, struct datagram *const list[], uint3
 static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t bytes)
 {
 	static uint8_t padding[WIRE_PAYLOAD_MAX];
-	struct packet_head head = head_of(id, rank, WIRE_KNOCK, 0);
+	struct wire_header head = head_of(id, rank, WIRE_KNOCK, 0);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -247,7 +248,7 @@ static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t byt
 
 static inline struct datagram *announce_made(uint16_t id, uint16_t rank, const struct announce *a)
 {
-	struct packet_head head = head_of(id, rank, WIRE_ANNOUNCE, 0);
+	struct wire_header head = head_of(id, rank, WIRE_ANNOUNCE, 0);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -284,7 +285,7 @@ static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t fram
                                        uint32_t block_elems)
 {
 	static uint8_t zeros[WIRE_PAYLOAD_MAX];
-	struct packet_head head = head_of(id, rank, WIRE_PUSH, frame);
+	struct wire_header head = head_of(id, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -295,7 +296,7 @@ static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t fram
 /* From `ack` on nothing is here; what is there? */
 static inline struct datagram *status_of(uint16_t id, uint16_t rank, uint32_t ack, bool asks)
 {
-	struct packet_head head = head_of(id, rank, WIRE_STATUS, 0);
+	struct wire_header head = head_of(id, rank, WIRE_STATUS, 0);
 	struct packet_out out;
 
 	head.edge = ack;

@@ -60,6 +60,7 @@ struct net {
 	uint32_t trouble_count; /* with whom there is trouble whenever somebody asks */
 	struct net_trouble troubles[4];
 	struct net_stats stats;
+	struct net_facts facts;
 };
 
 static struct net *nets[THREADS_MAX];
@@ -86,6 +87,10 @@ static int fake_open(const struct net_config *config, struct net **out, struct w
 	assert_non_null(net);
 	pthread_mutex_init(&net->lock, NULL);
 	net->readable = eventfd(0, EFD_NONBLOCK);
+	net->facts = (struct net_facts){.fd = net->readable,
+	                                .buffer_bytes = 4711,
+	                                .payload_max = 1234,
+	                                .address = {net_ipv4(OUR_IP), 5555}};
 	net->taken_at_a_time = NET_BURST_MAX;
 	nets[config->queue] = net;
 	net_opens++;
@@ -176,17 +181,6 @@ static bool fake_ready(struct net *net)
 	return ready;
 }
 
-static uint32_t fake_rest(struct net *net)
-{
-	(void)net;
-	return NET_REST_FD;
-}
-
-static int fake_fd(const struct net *net)
-{
-	return net->readable;
-}
-
 static uint32_t fake_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
 {
 	uint32_t count;
@@ -214,22 +208,9 @@ static void fake_stats(const struct net *net, struct net_stats *out)
 	*out = net->stats;
 }
 
-static uint32_t fake_buffer(const struct net *net)
+static const struct net_facts *fake_facts(const struct net *net)
 {
-	(void)net;
-	return 4711;
-}
-
-static struct net_addr fake_address(const struct net *net)
-{
-	(void)net;
-	return (struct net_addr){net_ipv4(OUR_IP), 5555};
-}
-
-static uint32_t fake_payload(const struct net *net)
-{
-	(void)net;
-	return 1234;
+	return &net->facts;
 }
 
 static void fake_close(struct net *net)
@@ -244,14 +225,10 @@ static const struct net_backend fake = {
 	.recv = fake_recv,
 	.send = fake_send,
 	.ready = fake_ready,
-	.rest = fake_rest,
-	.fd = fake_fd,
 	.troubles = fake_troubles,
 	.health = fake_health,
 	.stats = fake_stats,
-	.buffer = fake_buffer,
-	.address = fake_address,
-	.payload = fake_payload,
+	.facts = fake_facts,
 	.close = fake_close,
 };
 

@@ -23,7 +23,7 @@ static void test_lost(void **state)
 /* Orders reach the thread that the number names; a number that nobody has is none. */
 static void test_orders(void **state)
 {
-	struct net_addr address;
+	const struct net_facts *facts;
 	struct channel_config configs[3];
 	struct channel_stats stats;
 	struct channel_view view;
@@ -59,11 +59,11 @@ static void test_orders(void **state)
 		data_detach(w->data, configs[i].id);
 		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, waits));
 	}
-	address = data_address(w->data);
+	facts = data_facts(w->data);
 	assert_string_equal(data_backend(w->data), "fake");
-	assert_int_equal(data_buffer_bytes(w->data), 4711);
-	assert_int_equal(data_payload(w->data), 1234);
-	assert_int_equal(net_ip_number(&address.ip), OUR_IP);
+	assert_int_equal(facts->buffer_bytes, 4711);
+	assert_int_equal(facts->payload_max, 1234);
+	assert_int_equal(net_ip_number(&facts->address.ip), OUR_IP);
 	world_close(w);
 }
 

@@ -13,6 +13,8 @@
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 
 #define CHANNELS 2
 #define TAG 5
@@ -140,10 +142,10 @@ static void tell(struct bench *b, uint16_t channel, uint64_t tag)
 	                    .frame_count = 1,
 	                    .status = WIRE_MISMATCH,
 	                    .mismatch = {.value_a = 1, .rank_b = 1, .field = WIRE_FIELD_COUNT}};
-	struct packet_head head = {.kind = tag != 0 ? WIRE_PLAN : WIRE_STATUS_BACK,
+	struct wire_header head = {.kind = tag != 0 ? WIRE_PLAN : WIRE_STATUS_BACK,
 	                           .channel = channel,
 	                           .worker = WIRE_EVERYONE,
-	                           .token = GROUP_TOKEN,
+	                           .seal = GROUP_TOKEN,
 	                           .frame = tag != 0 ? b->planned[channel]++ : 0,
 	                           .edge = b->base[channel],
 	                           .window = 64};

@@ -19,6 +19,8 @@
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 
 #define BLOCK 32
 #define SEGMENT_BLOCKS 4032 /* with the smallest payload */
@@ -123,11 +125,11 @@ static void deliver(struct bench *b, struct packet_out *out)
 	engine_check(b->engine);
 }
 
-static struct packet_head head_of(const struct bench *b, uint8_t kind, uint32_t frame)
+static struct wire_header head_of(const struct bench *b, uint8_t kind, uint32_t frame)
 {
-	return (struct packet_head){.kind = kind,
+	return (struct wire_header){.kind = kind,
 	                            .worker = WIRE_EVERYONE,
-	                            .token = GROUP_TOKEN,
+	                            .seal = GROUP_TOKEN,
 	                            .frame = frame,
 	                            .edge = b->base,
 	                            .window = WINDOW,
@@ -137,7 +139,7 @@ static struct packet_head head_of(const struct bench *b, uint8_t kind, uint32_t 
 static void plan(struct bench *b, const struct packet *packet)
 {
 	struct plan plan = {.frame_count = SEGMENT_FRAMES, .flags = WIRE_ALL};
-	struct packet_head head;
+	struct wire_header head;
 	struct announce announce;
 	struct packet_out out;
 
@@ -163,7 +165,7 @@ static void plan(struct bench *b, const struct packet *packet)
 
 static void answer(struct bench *b, const struct packet *packet)
 {
-	struct packet_head head = head_of(b, WIRE_RESULT, packet->frame);
+	struct wire_header head = head_of(b, WIRE_RESULT, packet->frame);
 	uint8_t body[WIRE_PAYLOAD_MIN];
 	struct packet_out out;
 

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "aggregator/jobs/jobs.h"
+#include "tests/check/check.h"
 #include "tests/unit/test_random.h"
 
 #define WORKERS 8

@@ -3,6 +3,7 @@
 #ifndef TESTS_UNIT_TEST_JOBS_MEMBERS_H
 #define TESTS_UNIT_TEST_JOBS_MEMBERS_H
 
+#include "tests/check/check.h"
 #include "tests/unit/test_jobs.h"
 
 static inline struct bench *members_open(void)

@@ -48,11 +48,11 @@ static void test_wrong_answers(void **state)
 	answer(link, WIRE_KNOCKED, 6, 8972);
 	answer(link, WIRE_STATUS_BACK, 5, 8972);
 	answer(link, WIRE_PROBE, 5, 8972);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	assert_int_equal(knocks(link, 8972, &channels), 1); /* who has answered is left alone */
 	assert_int_equal(channels, 1);
 	answer(link, WIRE_KNOCKED, 5, 8972);
-	assert_int_equal(link_state(link), LINK_PROBED);
+	assert_int_equal(link_look(link)->state, LINK_PROBED);
 	link_ready(link, 8972);
 	assert_false(heard(link, CONTROL_READY).multicast);
 	link_close(link);
@@ -70,13 +70,13 @@ static void test_no_probe(void **state)
 	assert_int_equal(knocks(link, 8972, &channels), 2);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_state(link), LINK_PROBING);
-	while (link_state(link) == LINK_PROBING && now_us < from_us + 1000000) {
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	while (link_look(link)->state == LINK_PROBING && now_us < from_us + 1000000) {
 		now_us = link_deadline(link) > now_us ? link_deadline(link) : now_us;
 		assert_int_equal(knocks(link, 8972, &channels), now_us < from_us + 100000);
 		assert_true(channels == 1 || now_us >= from_us + 100000);
 	}
-	assert_int_equal(link_state(link), LINK_PROBED);
+	assert_int_equal(link_look(link)->state, LINK_PROBED);
 	assert_true(now_us == from_us + 100000);
 	link_ready(link, 8972);
 	assert_false(heard(link, CONTROL_READY).multicast);
@@ -85,7 +85,7 @@ static void test_no_probe(void **state)
 	link_no_multicast(link);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_state(link), LINK_PROBED);
+	assert_int_equal(link_look(link)->state, LINK_PROBED);
 	link_close(link);
 }
 

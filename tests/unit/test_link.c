@@ -23,21 +23,21 @@ static void test_join(void **state)
 	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000 && join.after == 77);
 	assert_memory_equal(join.nonce, config.nonce, sizeof(join.nonce));
 	assert_null(link_take_line(link, now_us));
-	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	say(link, &message);
-	assert_int_equal(link_welcome(link)->op_slots, 4);
+	assert_int_equal(link_look(link)->welcome.op_slots, 4);
 	assert_true(link_deadline(link) <= now_us);
 	assert_int_equal(knocks(link, 8972, &channels), 2);
 	assert_int_equal(channels, 3);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_PROBE, 0, 8972);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_state(link), LINK_PROBED);
-	assert_int_equal(link_size(link), 8972);
+	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(link_look(link)->size, 8972);
 	link_ready(link, 1472);
 	assert_true(link_deadline(link) == 0); /* READY is to go out now */
-	assert_int_equal(link_state(link), LINK_WAITING);
+	assert_int_equal(link_look(link)->state, LINK_WAITING);
 	message = heard(link, CONTROL_READY);
 	assert_true(message.payload == 1472 && message.multicast);
 	say(link, &(struct control_message){.kind = CONTROL_START,
@@ -45,28 +45,28 @@ static void test_join(void **state)
 	                                    .window = 32,
 	                                    .window_start = 8,
 	                                    .multicast = true});
-	assert_int_equal(link_state(link), LINK_RUNNING);
-	assert_int_equal(link_start(link)->window_start, 8);
-	assert_true(link_start(link)->multicast);
-	assert_int_equal(link_left_rank(link), 4);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
+	assert_int_equal(link_look(link)->start.window_start, 8);
+	assert_true(link_look(link)->start.multicast);
+	assert_int_equal(link_look(link)->left_rank, 4);
 	say(link, &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "gone home"});
-	assert_int_equal(link_left_rank(link), 2);
-	assert_string_equal(link_left_text(link), "gone home");
+	assert_int_equal(link_look(link)->left_rank, 2);
+	assert_string_equal(link_look(link)->left_text, "gone home");
 	/* Who is late holds until the next heartbeat, or until it is another operation that waits. */
-	assert_string_equal(link_late(link), "");
+	assert_string_equal(link_look(link)->late, "");
 	link_doing(link, 2, 7);
 	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
-	assert_string_equal(link_late(link), "rank 3 is late");
+	assert_string_equal(link_look(link)->late, "rank 3 is late");
 	link_doing(link, 1, 7);
-	assert_string_equal(link_late(link), "rank 3 is late");
+	assert_string_equal(link_look(link)->late, "rank 3 is late");
 	link_doing(link, 1, 8);
-	assert_string_equal(link_late(link), "");
+	assert_string_equal(link_look(link)->late, "");
 	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
 	link_doing(link, 0, 8);
-	assert_string_equal(link_late(link), "");
+	assert_string_equal(link_look(link)->late, "");
 	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
 	say(link, &(struct control_message){.kind = CONTROL_PING});
-	assert_string_equal(link_late(link), "");
+	assert_string_equal(link_look(link)->late, "");
 	link_leave(link);
 	heard(link, CONTROL_LEAVE);
 	assert_null(link_take_line(link, now_us));
@@ -109,7 +109,7 @@ static void test_garbage(void **state)
 
 		link_line(link, lines[i], now_us);
 		assert_failed(link, "protocol", "does not speak Winnow's protocol");
-		assert_null(strchr(link_error(link), '\033'));
+		assert_null(strchr(link_look(link)->error, '\033'));
 		say(link, &hello);
 		assert_null(link_take_line(link, now_us));
 		link_close(link);
@@ -191,7 +191,7 @@ static void test_key(void **state)
 		message.proof[0] ^= !good;
 		say(link, &message);
 		if (good)
-			assert_int_equal(link_state(link), LINK_PROBING);
+			assert_int_equal(link_look(link)->state, LINK_PROBING);
 		else
 			assert_failed(link, "key", "does not know the key of job 'job'");
 		link_close(link);
@@ -222,7 +222,7 @@ static void test_proven_lines(void **state)
 	link_stay(link, &(struct control_message){.of = 4});
 	heard(link, CONTROL_STAY);
 	say(link, &message);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	line = link_take_line(link, now_us); /* without a proof it was not heard */
 	assert_non_null(line);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
@@ -235,7 +235,7 @@ static void test_proven_lines(void **state)
 	free(line);
 	pass(link, SILENCE_US / 2);
 	say(link, &ends);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	pass(link, SILENCE_US / 4); /* it was no sign of life */
 	assert_failed(link, "gone", "silent for 4.0 s: lines come, but with wrong proofs");
 	link_close(link);
@@ -274,7 +274,7 @@ static void test_senseless(void **state)
 		if (i < 3)
 			assert_failed(link, "protocol", "START that makes no sense");
 		else
-			assert_int_equal(link_state(link), LINK_RUNNING);
+			assert_int_equal(link_look(link)->state, LINK_RUNNING);
 		link_close(link);
 	}
 }

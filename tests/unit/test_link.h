@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "client/worker/link.h"
+#include "tests/flatten.h"
 
 #define SILENCE_US 4000000
 #define JOIN_US 30000000
@@ -94,10 +95,10 @@ static inline struct control_message welcome(void)
 
 static inline void assert_failed(const struct link *link, const char *code, const char *text)
 {
-	assert_int_equal(link_state(link), LINK_FAILED);
-	assert_string_equal(link_error_code(link), code);
-	if (strstr(link_error(link), text) == NULL)
-		fail_msg("'%s' does not say '%s'", link_error(link), text);
+	assert_int_equal(link_look(link)->state, LINK_FAILED);
+	assert_string_equal(link_look(link)->error_code, code);
+	if (strstr(link_look(link)->error, text) == NULL)
+		fail_msg("'%s' does not say '%s'", link_look(link)->error, text);
 	assert_true(link_deadline(link) == UINT64_MAX);
 }
 
@@ -155,7 +156,7 @@ static inline struct link *probing(const struct link_config *config)
 	message.silence_ms = (uint32_t)(config->silence_us / 1000);
 	message.stall_ms = (uint32_t)(config->stall_us / 1000);
 	say(link, &message);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	return link;
 }
 

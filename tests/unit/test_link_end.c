@@ -17,12 +17,12 @@ static void test_least(void **state)
 	say(link, &message);
 	answer(link, WIRE_KNOCKED, 5, WIRE_PAYLOAD_MIN);
 	answer(link, WIRE_KNOCKED, 9, WIRE_PAYLOAD_MIN);
-	assert_int_equal(link_state(link), LINK_PROBED); /* no group: no PROBE to wait for */
+	assert_int_equal(link_look(link)->state, LINK_PROBED); /* no group: no PROBE to wait for */
 	link_ready(link, WIRE_PAYLOAD_MIN);
 	message.kind = CONTROL_START;
 	message.window_start = 1;
 	say(link, &message);
-	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	link_close(link);
 }
 
@@ -47,13 +47,13 @@ static void test_heartbeat(void **state)
 		heard(link, CONTROL_PING);
 		say(link, &(struct control_message){.kind = CONTROL_PING});
 	}
-	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	for (int i = 0; i < 3; i++) {
 		pass(link, SILENCE_US / 4);
 		heard(link, CONTROL_PING);
 	}
 	pass(link, SILENCE_US / 4 - 1);
-	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	assert_true(link_deadline(link) == now_us + 1);
 	link_tick(link, ++now_us);
 	assert_failed(link, "gone", "silent for 4.0 s");
@@ -81,7 +81,7 @@ static void test_effective_times(void **state)
 	pass(link, 100000);
 	heard(link, CONTROL_PING);
 	pass(link, 199999);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	pass(link, 1);
 	assert_failed(link, "gone", "silent for 0.4 s");
 	link_close(link);
@@ -114,7 +114,7 @@ static struct link *running(const struct link_config *config)
 	heard(link, CONTROL_READY);
 	say(link, &(struct control_message){
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
-	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	return link;
 }
 
@@ -128,9 +128,9 @@ static void test_stood_still(void **state)
 	pass(link, SILENCE_US / 2);
 	now_us += 10 * SILENCE_US;
 	link_tick(link, now_us);
-	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	pass(link, SILENCE_US / 4 - 1);
-	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	pass(link, 1);
 	assert_failed(link, "gone", "silent for 4.0 s");
 	link_close(link);
@@ -217,7 +217,7 @@ static void test_path_dead(void **state)
 	assert_int_equal(message.sent, 48);
 	assert_int_equal(knocks(link, 1472, &channels), 0);
 	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US + SILENCE_US / 2 - 1), 0);
-	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "path", "no datagrams come back from its data port");
 	link_close(link);
@@ -238,7 +238,7 @@ static void test_path_dead_and_told(void **state)
 	                                    .code = "path",
 	                                    .rank = 3,
 	                                    .text = "rank 3 sends datagrams that do not arrive"});
-	assert_int_equal(link_state(link), LINK_FAILED);
+	assert_int_equal(link_look(link)->state, LINK_FAILED);
 	assert_true(link_waits_for_us(link));
 	now_us = since_us + SILENCE_US + SILENCE_US / 2; /* when the verdict was due */
 	assert_true(link_deadline(link) <= now_us);
@@ -311,7 +311,7 @@ static void test_join_timeout(void **state)
 	}
 	now_us = START_US + JOIN_US - 1;
 	link_tick(link, now_us);
-	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "timeout",
 	              "could not join within 30.0 s: no datagrams come back from its data port");
@@ -320,7 +320,7 @@ static void test_join_timeout(void **state)
 	assert_int_equal(link_open(&config, now_us, &link), 0); /* never connected: no silence */
 	assert_true(link_deadline(link) == START_US + JOIN_US);
 	link_tick(link, START_US + JOIN_US - 1);
-	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	link_tick(link, START_US + JOIN_US);
 	assert_failed(link, "timeout", "could not join within 30.0 s: it has not answered");
 	link_close(link);
@@ -339,7 +339,7 @@ static void test_abort(void **state)
 	assert_string_equal(message.code, "stalled");
 	assert_string_equal(message.text, "rank 3 is late");
 	assert_null(link_take_line(link, now_us + SILENCE_US));
-	assert_int_equal(link_worker(link)->world, 4);
+	assert_int_equal(link_look(link)->config.world, 4);
 	link_close(link);
 }
 
@@ -353,7 +353,7 @@ static void test_again(void **state)
 	(void)state;
 	say(link, &hello);
 	assert_true(link_again(link)); /* with the JOIN not yet sent */
-	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	assert_null(link_take_line(link, now_us + SILENCE_US));
 	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
 	now_us += 200000;
@@ -417,7 +417,7 @@ static void test_no_room(void **state)
 	for (uint32_t again = 0; again < 2; again++) {
 		link = opened(&config);
 		say(link, &full);
-		assert_int_equal(link_state(link), LINK_JOINING);
+		assert_int_equal(link_look(link)->state, LINK_JOINING);
 		if (again) {
 			assert_true(link_again(link));
 			link_connected(link, now_us);

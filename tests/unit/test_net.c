@@ -28,8 +28,8 @@ static void test_buffers(void **state)
 
 	(void)state;
 	assert_int_equal(net_udp.open(&config, &net, &why), 0);
-	assert_int_equal(net_udp.buffer(net), 32768);
-	getsockopt(net_udp.fd(net), SOL_SOCKET, SO_SNDBUF, &bytes, &size);
+	assert_int_equal(net_udp.facts(net)->buffer_bytes, 32768);
+	getsockopt(net_udp.facts(net)->fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
 	assert_int_equal(bytes, 32768);
 	net_udp.close(net);
 }
@@ -75,7 +75,7 @@ static void test_port_shared(void **state)
 
 	(void)state;
 	assert_int_equal(net_udp.open(&config, &first, &why), 0);
-	config.local.port = net_udp.address(first).port;
+	config.local.port = net_udp.facts(first)->address.port;
 	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRINUSE);
 	assert_null(second);
 	net_udp.close(first);

@@ -7,7 +7,8 @@
 static void test_send_errors(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff),
 	                                 .port = 9}; /* broadcast: not allowed */
 	struct batch *batch = batch_new(), *large = batch_new();
@@ -35,7 +36,8 @@ static void test_send_errors(void **state)
 static void test_backlog(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 
 	(void)state;
 	for (int room = 0; room < 12; room++) {
@@ -75,7 +77,7 @@ static void test_backlog(void **state)
 static void test_batch_too_large(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr target = net_udp.address(to);
+	const struct net_addr target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	struct net_out out[9];
 	int status;
@@ -105,7 +107,8 @@ static void test_batch_too_large(void **state)
 static void test_no_segmentation(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 
 	(void)state;
 	refusal = EIO;
@@ -132,7 +135,8 @@ static void test_no_segmentation(void **state)
 static void test_troubles(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff), .port = 9};
 	struct net_trouble troubles[NET_TROUBLES_MAX];
 	struct batch *batch = batch_new();

@@ -14,7 +14,8 @@
 static void test_boundaries(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 	const struct net_addr *const address = &source;
 	static const uint32_t mixed[] = {1472, 40, 1472, 584, 1472, 40, 8972, 72, 1000, 1472, 33};
 	uint32_t sent = 0, sent_bytes = 0;
@@ -63,7 +64,8 @@ static void test_boundaries(void **state)
 static void test_super_packets(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	bool segments;
 
@@ -108,14 +110,14 @@ static void test_local_address(void **state)
 	const struct net_config config = {
 		.payload_max = 1472, .buffer_bytes = 65536, .queue_count = 1};
 	struct net *to = opened(0, 0, 1), *from;
-	const struct net_addr target = net_udp.address(to);
+	const struct net_addr target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	struct why why;
 
 	(void)state;
 	assert_int_equal(net_udp.open(&config, &from, &why), 0);
 	for (uint32_t i = 0; i < 4; i++) {
-		struct net_addr source = net_udp.address(from);
+		struct net_addr source = net_udp.facts(from)->address;
 
 		batch->count = batch->bytes = 0;
 		batch_add(batch, 100);
@@ -151,8 +153,8 @@ static void test_families(void **state)
 		batch_add(batch, 1452);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct net *one = opened_at(loopbacks[i], 0, 0, 1);
-		const struct net_addr other = net_udp.address(one);
-		const struct net_addr at_dual = {loopbacks[i], net_udp.address(dual).port};
+		const struct net_addr other = net_udp.facts(one)->address;
+		const struct net_addr at_dual = {loopbacks[i], net_udp.facts(dual)->address.port};
 		uint64_t calls = stats(dual).tx_calls;
 		struct net_in in[NET_BURST_MAX];
 
@@ -180,7 +182,7 @@ static void test_empty_datagram(void **state)
 	struct net *to = opened(0, 0, 1);
 	struct sockaddr_in address = {.sin_family = AF_INET,
 	                              .sin_addr.s_addr = htonl(LOOPBACK),
-	                              .sin_port = htons(net_udp.address(to).port)};
+	                              .sin_port = htons(net_udp.facts(to)->address.port)};
 	const int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	struct net_in in[4];
 	uint32_t got = 0;
@@ -207,8 +209,9 @@ static void test_empty_datagram(void **state)
 static void test_port_unreachable(void **state)
 {
 	struct net *from = opened(0, 0, 1), *gone = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
-	const struct net_addr nobody = net_udp.address(gone);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
+	const struct net_addr nobody = net_udp.facts(gone)->address;
 	struct batch *batch = batch_new();
 	struct net_in in[4];
 
@@ -233,7 +236,8 @@ static void test_port_unreachable(void **state)
 static void test_many_pieces(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr source = net_udp.facts(from)->address,
+			      target = net_udp.facts(to)->address;
 	struct iovec pieces[40][60];
 	struct batch *batch = batch_new();
 
@@ -260,7 +264,7 @@ static struct net_addr three_opened(struct net *queues[3])
 	struct net_addr address;
 
 	queues[0] = opened(0, 0, 3);
-	address = net_udp.address(queues[0]);
+	address = net_udp.facts(queues[0])->address;
 	queues[1] = opened(address.port, 1, 3);
 	queues[2] = opened(address.port, 2, 3);
 	return address;
@@ -301,7 +305,7 @@ static void test_steered_apart(void **state)
 static void test_steering(void **state)
 {
 	struct net *queues[3], *from = opened(0, 0, 1);
-	const struct net_addr source = net_udp.address(from);
+	const struct net_addr source = net_udp.facts(from)->address;
 	struct net_addr target;
 
 	(void)state;
@@ -354,7 +358,7 @@ static void test_marks(void **state)
 			break; /* a system without it */
 		if (!six)
 			assert_int_equal(net_udp.open(&config, &net, &why), 0);
-		local = net_udp.address(net);
+		local = net_udp.facts(net)->address;
 		size = net_sockaddr(&local, &at);
 		for (int tos = 0; tos < 4; tos++) {
 			uint64_t before_us = clock_us();
@@ -396,8 +400,9 @@ static void test_limit(void **state)
 	(void)state;
 	for (uint32_t limit = 40000; limit <= 160000; limit *= 2) {
 		net_udp.limit(net, limit);
-		assert_int_equal(getsockopt(net_udp.fd(net), SOL_SOCKET, SO_SNDBUF, &bytes, &size),
-		                 0);
+		assert_int_equal(
+			getsockopt(net_udp.facts(net)->fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size),
+			0);
 		assert_int_equal(bytes, limit);
 	}
 	net_udp.close(net);

@@ -69,7 +69,7 @@ static inline struct net *opened_at(struct net_ip ip, uint16_t port, uint32_t qu
 
 	if (net_udp.open(&config, &net, &why) != 0)
 		fail_msg("%s", why.text);
-	assert_true(net_udp.buffer(net) >= 65536);
+	assert_true(net_udp.facts(net)->buffer_bytes >= 65536);
 	return net;
 }
 
@@ -88,7 +88,7 @@ static inline struct net_stats stats(const struct net *net)
 
 static inline bool wait_for(const struct net *net, int timeout_ms)
 {
-	struct pollfd fd = {.fd = net_udp.fd(net), .events = POLLIN};
+	struct pollfd fd = {.fd = net_udp.facts(net)->fd, .events = POLLIN};
 
 	return poll(&fd, 1, timeout_ms) == 1;
 }

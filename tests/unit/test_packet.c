@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 
+#include "tests/flatten.h"
 #include "tests/unit/test_packet.h"
 
 /* ---- printing what was read ---- */
@@ -76,8 +77,7 @@ static void put_plan(char *text, const struct packet *p)
 	    "flags 0x%02x\n",
 	    plan.tag, plan.segment, plan.frame_count, plan.status, plan.exponent, plan.flags);
 	if (plan.status == WIRE_MISMATCH) {
-		put(text,
-		    "value_a %" PRIu64 "\nvalue_b %" PRIu64 "\nrank_a %u\nrank_b %u\nfield %u\n",
+		put(text, "value_a %llu\nvalue_b %llu\nrank_a %u\nrank_b %u\nfield %u\n",
 		    plan.mismatch.value_a, plan.mismatch.value_b, plan.mismatch.rank_a,
 		    plan.mismatch.rank_b, plan.mismatch.field);
 		return;
@@ -127,11 +127,11 @@ static void put_packet(char *text, const struct packet *p)
 
 static void build_header(const struct packet *p, struct packet_out *out)
 {
-	struct packet_head head = {
+	struct wire_header head = {
 		.kind = p->kind,
 		.channel = p->channel,
 		.worker = p->worker,
-		.token = p->token,
+		.seal = p->token,
 		.frame = p->frame,
 		.edge = p->edge,
 		.number = p->number,
@@ -212,7 +212,7 @@ static void test_kinds(void **state)
 static void test_pieces(void **state)
 {
 	static uint8_t memory[64];
-	struct packet_head head = {.kind = WIRE_PUSH};
+	struct wire_header head = {.kind = WIRE_PUSH};
 	struct packet_out out;
 
 	(void)state;
@@ -240,7 +240,7 @@ static void test_most_pieces(void **state)
 {
 	static uint8_t memory[2 * PACKET_POINTS_MAX];
 	struct status status = {.word_count = WIRE_STATUS_WORDS_MAX, .words = {1}};
-	struct packet_head head = {.kind = WIRE_STATUS};
+	struct wire_header head = {.kind = WIRE_STATUS};
 	struct packet_out out;
 
 	(void)state;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/reports.h"
+#include "aggregator/control.h"
 
 static struct reports reports;
 static struct report report;

@@ -65,7 +65,7 @@ static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
 	struct packet_out out;
 
 	bit_set(own, block);
-	packet_begin(&out, &(struct packet_head){0});
+	packet_begin(&out, &(struct wire_header){0});
 	task->access->push(task, &frame, &out);
 	assert_int_equal(out.piece_count, 2);
 	assert_int_equal(out.bytes - out.pieces[0].iov_len, 8);

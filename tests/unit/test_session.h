@@ -41,7 +41,7 @@ static inline struct session *session_of(const char *job)
 	}
 	assert_int_equal(session_open(&config, now_us, &session), 0);
 	for (uint32_t i = 0; i < LINKS; i++)
-		session_connected(session, i, now_us);
+		link_connected(session_link(session, i), now_us);
 	return session;
 }
 
@@ -78,10 +78,10 @@ static inline struct control_message told(struct session *session, uint32_t inde
 static inline void probe(struct session *session, uint32_t index, uint32_t bytes)
 {
 	uint8_t data[WIRE_PAYLOAD_MAX] = {0};
-	struct packet_head head = {.kind = WIRE_KNOCKED,
+	struct wire_header head = {.kind = WIRE_KNOCKED,
 	                           .channel = (uint16_t)(5 + index),
 	                           .worker = 1,
-	                           .token = GROUP_TOKEN};
+	                           .seal = GROUP_TOKEN};
 	struct packet_out out = {.scratch = scratch};
 
 	packet_begin(&out, &head);

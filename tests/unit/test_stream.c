@@ -75,18 +75,18 @@ static void test_announce_again(void **state)
 static void test_strangers(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
-	struct packet_head head;
+	struct wire_header head;
 
 	(void)state;
 	b->planned += 5; /* nothing of a stranger's header is believed */
 	head = bench_head(b, WIRE_STATUS_BACK, 0);
-	head.token ^= UINT64_C(1) << 63;
+	head.seal ^= UINT64_C(1) << 63;
 	assert_null(send_head(b, &head, NULL, 0));
 	expect_drop(b, WIRE_DROP_SEAL);
-	head.token = TOKEN;
+	head.seal = TOKEN;
 	assert_null(send_head(b, &head, NULL, 0));
 	expect_drop(b, WIRE_DROP_SEAL);
-	head.token = GROUP_TOKEN;
+	head.seal = GROUP_TOKEN;
 	head.worker = RANK + 1;
 	assert_null(send_head(b, &head, NULL, 0));
 	expect_drop(b, WIRE_DROP_WORKER);
@@ -265,7 +265,7 @@ static struct plan mismatch_of(uint64_t tag)
 	struct plan plan = plan_of(tag, 1, 0);
 
 	plan.status = WIRE_MISMATCH;
-	plan.mismatch = (struct plan_mismatch){.value_a = 1, .value_b = 2, .rank_b = 1, .field = 2};
+	plan.mismatch = (struct wire_mismatch){.value_a = 1, .value_b = 2, .rank_b = 1, .field = 2};
 	return plan;
 }
 

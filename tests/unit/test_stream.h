@@ -22,6 +22,8 @@
 #include "client/worker/array.h"
 #include "client/worker/stream.h"
 #include "client/winnow.h"
+#include "tests/check/check.h"
+#include "tests/flatten.h"
 #include "tests/unit/test_random.h"
 
 /* Is this the set that an announcement has, of a segment of `count` blocks? */
@@ -117,13 +119,13 @@ static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, con
 
 /* ---- what the aggregator sends ---- */
 
-static inline struct packet_head bench_head(const struct bench *b, uint8_t kind, uint32_t frame)
+static inline struct wire_header bench_head(const struct bench *b, uint8_t kind, uint32_t frame)
 {
-	return (struct packet_head){
+	return (struct wire_header){
 		.kind = kind,
 		.channel = CHANNEL_ID,
 		.worker = WIRE_EVERYONE,
-		.token = GROUP_TOKEN,
+		.seal = GROUP_TOKEN,
 		.frame = frame,
 		.edge = b->base,
 		.window = b->window,
@@ -147,7 +149,7 @@ static inline struct allreduce *bench_send(struct bench *b, const struct packet_
 	return task;
 }
 
-static inline struct allreduce *send_head(struct bench *b, const struct packet_head *head,
+static inline struct allreduce *send_head(struct bench *b, const struct wire_header *head,
                                           const void *data, uint32_t bytes)
 {
 	struct packet_out out;
@@ -163,7 +165,7 @@ static inline void send_status(struct bench *b, uint16_t worker, uint32_t stamp,
 {
 	struct status status = {
 		.stamp = stamp, .first = first, .word_count = word != 0, .words = {word}};
-	struct packet_head head = bench_head(b, WIRE_STATUS_BACK, first);
+	struct wire_header head = bench_head(b, WIRE_STATUS_BACK, first);
 	struct packet_out out;
 
 	head.worker = worker;
@@ -180,7 +182,7 @@ static inline void send_credit(struct bench *b)
 static inline struct allreduce *send_result(struct bench *b, uint32_t frame, const void *data,
                                             uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, WIRE_RESULT, frame);
+	struct wire_header head = bench_head(b, WIRE_RESULT, frame);
 
 	return send_head(b, &head, data, bytes);
 }
@@ -203,7 +205,7 @@ static inline struct plan plan_of(uint64_t tag, uint32_t frame_count, uint8_t fl
 static inline struct allreduce *send_plan(struct bench *b, uint32_t first, const struct plan *plan,
                                           const void *rest, uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, WIRE_PLAN, first);
+	struct wire_header head = bench_head(b, WIRE_PLAN, first);
 	struct packet_out out;
 
 	packet_begin(&out, &head);

@@ -164,7 +164,7 @@ static void random_result(struct hostile *h)
 /* The header lies about base, window and planned. */
 static void random_credit(struct hostile *h)
 {
-	struct packet_head head = bench_head(h->b, WIRE_STATUS_BACK, (uint32_t)random_bits());
+	struct wire_header head = bench_head(h->b, WIRE_STATUS_BACK, (uint32_t)random_bits());
 	uint64_t body[4] = {random_bits() & 0xffffffff, 0, random_bits(), random_bits()};
 
 	head.worker = random_below(2) ? RANK : WIRE_EVERYONE;

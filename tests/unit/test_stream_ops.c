@@ -448,7 +448,7 @@ static void test_scatter_again(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = scatter_open(b, no_bits);
-	struct packet_head head = bench_head(b, WIRE_RESULT, FIRST + 1);
+	struct wire_header head = bench_head(b, WIRE_RESULT, FIRST + 1);
 	struct plan plan = plan_of(TAG, 1, 0);
 	const uint64_t one = 1;
 	uint8_t sums[BLOCK_BYTES] = {9};

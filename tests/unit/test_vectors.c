@@ -23,6 +23,7 @@
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
+#include "tests/flatten.h"
 
 #define FOLDER "docs/vectors/"
 #define LINES_MAX 160

@@ -107,7 +107,7 @@ static void test_not_ours_six(void **state)
 	expect(world, &frame, XDP_PASS);
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
 	push_make(&frame, 0, FIRST_FRAME, block, 256); /* a daemon that listens by IPv4 */
-	memset(xdp_settings(world->xdp)->six, 0, sizeof(xdp_settings(world->xdp)->six));
+	memset(xdp_look(world->xdp)->settings->six, 0, sizeof(xdp_look(world->xdp)->settings->six));
 	expect(world, &frame, XDP_PASS);
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
 }
@@ -138,7 +138,7 @@ static void test_any_address(void **state)
 	struct frame frame;
 
 	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
-	xdp_settings(world->xdp)->ip = 0;
+	xdp_look(world->xdp)->settings->ip = 0;
 	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	frame.at.ip.daddr = htonl(OUR_IP + 1);
 	expect(world, &frame, XDP_DROP);

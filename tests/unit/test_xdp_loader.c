@@ -31,7 +31,7 @@ static void test_slot_ranges(void **state)
 {
 	struct world *world = *state; /* has slots 0 .. 63 of 96 */
 	struct xdp *xdp = world->xdp;
-	const struct fast_channel *channels = xdp_channels(xdp);
+	const struct fast_channel *channels = xdp_look(xdp)->channels;
 	int small, other;
 
 	assert_int_equal(xdp_channel_open(xdp, 7, 0), -EINVAL);
@@ -45,17 +45,17 @@ static void test_slot_ranges(void **state)
 	assert_int_equal(channels[other].first_slot, 80);
 	assert_int_equal(channels[other].window_mask, 15);
 	assert_int_equal(channels[other].id, 8);
-	assert_int_equal(xdp_settings(xdp)->known[8], FAST_KNOWN_FIRST + other);
+	assert_int_equal(xdp_look(xdp)->settings->known[8], FAST_KNOWN_FIRST + other);
 	assert_int_equal(xdp_channel_open(xdp, 9, 1), -ENOSPC);
 
-	xdp_slots(xdp)[64].state = FAST_DONE;
-	xdp_channel_close(xdp, small);
-	assert_int_equal(xdp_settings(xdp)->known[7], 0);
+	xdp_look(xdp)->slots[64].state = FAST_DONE;
+	xdp_channel_end(xdp, small, false);
+	assert_int_equal(xdp_look(xdp)->settings->known[7], 0);
 	small = xdp_channel_open(xdp, 9, 8);
 	assert_int_equal(channels[small].first_slot, 64);
-	assert_int_equal(xdp_slots(xdp)[64].state, FAST_CLOSED);
+	assert_int_equal(xdp_look(xdp)->slots[64].state, FAST_CLOSED);
 	assert_int_equal(channels[small].tokens[0], 0);
-	xdp_channel_close(xdp, other);
+	xdp_channel_end(xdp, other, false);
 	assert_int_equal(channels[xdp_channel_open(xdp, 10, 8)].first_slot, 72);
 }
 
@@ -66,12 +66,12 @@ static void test_leave(void **state)
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
-	xdp_channel_leave(xdp, world->index);
-	assert_int_equal(xdp_settings(xdp)->known[CHANNEL], FAST_KNOWN_USER);
+	xdp_channel_end(xdp, world->index, true);
+	assert_int_equal(xdp_look(xdp)->settings->known[CHANNEL], FAST_KNOWN_USER);
 	frame_make(&frame, WIRE_PUSH, 0, NULL, 0);
 	expect_pass(world, &frame);
 	world->index = xdp_channel_open(xdp, 9, 64); /* which there was no room for */
-	assert_int_equal(xdp_channels(xdp)[world->index].first_slot, 0);
+	assert_int_equal(xdp_look(xdp)->channels[world->index].first_slot, 0);
 	expect_pass(world, &frame);
 	xdp_known(xdp, CHANNEL, false);
 	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
@@ -83,7 +83,7 @@ static void test_many_channels(void **state)
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
-	xdp_channel_close(xdp, world->index);
+	xdp_channel_end(xdp, world->index, false);
 	for (uint16_t i = 0; i < SLOT_COUNT; i++)
 		assert_int_equal(xdp_channel_open(xdp, i, 1), i);
 	assert_int_equal(xdp_channel_open(xdp, 999, 1), -ENOSPC);
@@ -91,10 +91,10 @@ static void test_many_channels(void **state)
 	frame.at.wire.channel = SLOT_COUNT - 1;
 	expect_pass(world, &frame);
 	for (uint16_t i = 1; i < SLOT_COUNT; i += SLOT_COUNT / 4)
-		xdp_channel_close(xdp, i);
+		xdp_channel_end(xdp, i, false);
 	frame.at.wire.channel = 1;
 	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
-	xdp_channel_close(xdp, 0);
+	xdp_channel_end(xdp, 0, false);
 	assert_int_equal(xdp_channel_open(xdp, CHANNEL, 2), 0);
 }
 
@@ -135,8 +135,8 @@ static void test_modes(void **state)
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		assert_int_equal(open_at(modes[i], &xdp, &why), 0);
-		assert_int_equal(xdp_mode(xdp), i == 2 ? XDP_MODE_GENERIC : XDP_MODE_NATIVE);
-		assert_string_equal(xdp_note(xdp), "");
+		assert_int_equal(xdp_look(xdp)->mode, i == 2 ? XDP_MODE_GENERIC : XDP_MODE_NATIVE);
+		assert_string_equal(xdp_look(xdp)->note.text, "");
 		xdp_close(xdp);
 	}
 	shell("ip link set wnx0 mtu 9000 && ip link set wnx1 mtu 9000");
@@ -144,8 +144,8 @@ static void test_modes(void **state)
 	assert_non_null(strstr(why.text, "wnx0"));
 	assert_non_null(strstr(why.text, "9000"));
 	assert_int_equal(open_at(XDP_MODE_AUTO, &xdp, &why), 0);
-	assert_int_equal(xdp_mode(xdp), XDP_MODE_GENERIC);
-	assert_non_null(strstr(xdp_note(xdp), "9000"));
+	assert_int_equal(xdp_look(xdp)->mode, XDP_MODE_GENERIC);
+	assert_non_null(strstr(xdp_look(xdp)->note.text, "9000"));
 	xdp_close(xdp);
 	shell("ip link set wnx0 mtu 1500 && ip link set wnx1 mtu 1500");
 }

@@ -173,8 +173,8 @@ static struct xdp *load(void)
 	int status;
 
 	if (found->xdp != NULL) {
-		*xdp_settings(found->xdp) = found->settings;
-		memset(xdp_slots(found->xdp), 0, SLOT_COUNT * sizeof(struct fast_slot));
+		*xdp_look(found->xdp)->settings = found->settings;
+		memset(xdp_look(found->xdp)->slots, 0, SLOT_COUNT * sizeof(struct fast_slot));
 		xdp_counters(found->xdp, counted_before);
 		return found->xdp;
 	}
@@ -187,7 +187,7 @@ static struct xdp *load(void)
 	}
 	if (status != 0)
 		fail_msg("%s", why.text);
-	found->settings = *xdp_settings(found->xdp);
+	found->settings = *xdp_look(found->xdp)->settings;
 	memset(counted_before, 0, sizeof(counted_before));
 	return found->xdp;
 }
@@ -207,7 +207,7 @@ void world_open(struct world *world, uint16_t worker_count)
 	world->xdp = load();
 	world->index = xdp_channel_open(world->xdp, CHANNEL, WINDOW);
 	assert_int_equal(world->index, 0);
-	channel = &xdp_channels(world->xdp)[world->index];
+	channel = &xdp_look(world->xdp)->channels[world->index];
 	channel->worker_count = worker_count;
 	channel->group_token = GROUP_TOKEN;
 	channel->multicast = 1;
@@ -229,12 +229,12 @@ void world_open(struct world *world, uint16_t worker_count)
 	channel_seal(channel);
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
 	world->channel = channel;
-	world->slots = xdp_slots(world->xdp) + channel->first_slot;
+	world->slots = xdp_look(world->xdp)->slots + channel->first_slot;
 }
 
 void world_close(struct world *world)
 {
-	xdp_channel_close(world->xdp, world->index);
+	xdp_channel_end(world->xdp, world->index, false);
 }
 
 struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t unit_bytes,

@@ -150,6 +150,13 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 	}
 	net->group = config->group;
 	net->port = grouped ? config->local.port : device->udp_port;
+	net->facts = (struct net_facts){
+		.fd = -1,
+		/* As a socket counts: the frames that may wait in a queue of each port. */
+		.buffer_bytes = device->payload_max * 1024,
+		.payload_max = device->payload_max,
+		.address = {.ip = grouped ? config->group : device->ip, .port = net->port},
+	};
 	net->group_fd = -1;
 	net->next = net->queue->nets;
 	net->queue->nets = net;
@@ -203,12 +210,6 @@ static uint32_t dpdk_rest(struct net *net)
 
 /* ---- looking ---- */
 
-static int dpdk_fd(const struct net *net)
-{
-	(void)net;
-	return -1;
-}
-
 static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
 {
 	return trouble_take(&net->troubles, out);
@@ -238,23 +239,9 @@ static void dpdk_stats(const struct net *net, struct net_stats *out)
 	}
 }
 
-static uint32_t dpdk_buffer(const struct net *net)
+static const struct net_facts *dpdk_facts(const struct net *net)
 {
-	/* As a socket counts: the frames that may wait in a queue of each port. */
-	return net->queue->device->payload_max * 1024;
-}
-
-static struct net_addr dpdk_address(const struct net *net)
-{
-	const struct device *device = net->queue->device;
-
-	return (struct net_addr){.ip = net_ip_none(&net->group) ? device->ip : net->group,
-	                         .port = net->port};
-}
-
-static uint32_t dpdk_payload(const struct net *net)
-{
-	return net->queue->device->payload_max;
+	return &net->facts;
 }
 
 static const struct net_backend net_dpdk = {
@@ -264,13 +251,10 @@ static const struct net_backend net_dpdk = {
 	.send = queue_send,
 	.ready = queue_ready,
 	.rest = dpdk_rest,
-	.fd = dpdk_fd,
 	.troubles = dpdk_troubles,
 	.health = dpdk_health,
 	.stats = dpdk_stats,
-	.buffer = dpdk_buffer,
-	.address = dpdk_address,
-	.payload = dpdk_payload,
+	.facts = dpdk_facts,
 	.close = dpdk_close,
 };
 

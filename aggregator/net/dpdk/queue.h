@@ -17,6 +17,7 @@
 
 struct net {
 	struct queue *queue;
+	struct net_facts facts;
 	struct net_ip group; /* none: our own address */
 	uint16_t port;       /* that its datagrams are sent to */
 	int group_fd;     /* the kernel's membership, where the address is the kernel's; else -1 */

@@ -7,14 +7,12 @@ import subprocess
 
 import numpy
 
+from processes import DemoError
+
 RARE = 2  # words below this count are left out
 VERSES = 31102
 WINDOW = 5
 NEGATIVES = 5
-
-
-class CorpusError(RuntimeError):
-    pass
 
 
 def read_text():
@@ -23,12 +21,12 @@ def read_text():
     try:
         output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
     except FileNotFoundError:
-        raise CorpusError("the program `bible` is missing: apt-get install bible-kjv") from None
+        raise DemoError("the program `bible` is missing: apt-get install bible-kjv") from None
     except subprocess.CalledProcessError as error:
-        raise CorpusError(f"`bible` failed: {error.stderr.decode(errors='replace').strip()}") from None
+        raise DemoError(f"`bible` failed: {error.stderr.decode(errors='replace').strip()}") from None
     verses = output.decode("ascii").splitlines()
     if len(verses) != VERSES:
-        raise CorpusError(f"`bible` printed {len(verses)} verses, {VERSES} were expected")
+        raise DemoError(f"`bible` printed {len(verses)} verses, {VERSES} were expected")
     return "\n".join(verse.split(" ", 1)[1] for verse in verses)
 
 

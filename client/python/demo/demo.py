@@ -16,7 +16,6 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 sys.dont_write_bytecode = True
 
 import processes  # noqa: E402
@@ -29,10 +28,8 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, help="training steps of each run [150 and 45]")
     parser.add_argument("--workers", type=int, default=4, help="worker processes [4]")
-    parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path, help="where winnowd is [build]")
-    parser.add_argument("--out", type=pathlib.Path, help="where demo.png and demo/*.bits go [the build folder]")
     parser.add_argument("--host-network", action="store_true", help="measure on the host's loopback device")
-    given = parser.parse_args()
+    given = processes.arguments(parser, "demo.png and demo/*.bits go")
     if (given.steps is not None and given.steps < 1) or not 2 <= given.workers <= 16:
         parser.error("want at least 1 step and 2 to 16 workers")
     return given
@@ -54,10 +51,7 @@ def train(given, directory, children):
     import corpus
 
     data = directory / "corpus.npz"
-    try:
-        corpus.prepare(data)
-    except corpus.CorpusError as error:
-        raise DemoError(error) from None
+    corpus.prepare(data)
     address = f"127.0.0.1:{processes.free_port()}"
     bits = given.out / "demo"
     bits.mkdir(parents=True, exist_ok=True)
@@ -73,12 +67,7 @@ def train(given, directory, children):
     children.start(
         "winnowd", [given.build / "winnowd", "--listen", address, "--insecure-no-key", "--log", "error"]
     )
-    environment = {
-        "PYTHONPATH": str(HERE.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "WINNOW_LIBRARY": str(given.build / "libwinnow.so"),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = processes.environment(given.build)
     workers = [
         children.start(f"worker {rank}", [sys.executable, HERE / "worker.py", rank, place], **environment)
         for rank in range(given.workers)
@@ -119,27 +108,19 @@ def present(given, ranks, private):
 
 def main():
     given = options()
-    given.build = given.build.resolve()
-    given.out = (given.out or given.build).resolve()
     begun = time.monotonic()
-    processes.stop_on_signals()
-    try:
-        check_machine(given)
-        private = not given.host_network and processes.enter_namespace()
-        with tempfile.TemporaryDirectory(prefix="winnow-demo-") as directory:
-            children = processes.Processes(directory)
-            print(f"Training with {given.workers} workers, two models, two ways each, and one with local steps:", flush=True)
-            try:
-                ranks = train(given, pathlib.Path(directory), children)
-            finally:
-                children.stop()
-        present(given, ranks, private)
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
+    check_machine(given)
+    private = not given.host_network and processes.enter_namespace()
+    with tempfile.TemporaryDirectory(prefix="winnow-demo-") as directory:
+        children = processes.Processes(directory)
+        print(f"Training with {given.workers} workers, two models, two ways each, and one with local steps:", flush=True)
+        try:
+            ranks = train(given, pathlib.Path(directory), children)
+        finally:
+            children.stop()
+    present(given, ranks, private)
     print(f"Done in {time.monotonic() - begun:.0f} s.")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(processes.run(main))

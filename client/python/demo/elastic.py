@@ -11,13 +11,10 @@ import hashlib
 import json
 import os
 import pathlib
-import signal
 import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 sys.dont_write_bytecode = True
 
 import processes  # noqa: E402
@@ -109,41 +106,22 @@ class Run:
             self.start()
 
     def start(self):
-        environment = {
-            "PYTHONPATH": f"{HERE.parent}:{HERE}",
-            "WINNOW_LIBRARY": str(self.given.build / "libwinnow.so"),
-            "WINNOW_INSECURE_NO_KEY": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = processes.environment(self.given.build)
         number = len(self.workers)
         command = [sys.executable, __file__, "--worker", number, json.dumps(self.settings)]
-        self.workers.append(self.children.start(f"worker {number}", command, **environment))
+        self.workers.append(self.children.start(f"worker {number}", command, WINNOW_INSECURE_NO_KEY="1", **environment))
 
     def lines(self, number):
         path = pathlib.Path(self.settings["log"] % number)
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
-    def until(self, holds, what):
-        """The dead are expected to be dead."""
-        until = time.monotonic() + LIMIT_SECONDS
-        while not holds():
-            for number, worker in enumerate(self.workers):
-                if worker.poll() not in (None, 0, -signal.SIGKILL):
-                    raise DemoError(f"worker {number} ended with status {worker.poll()}{self.last_word(number)}")
-            if time.monotonic() > until:
-                raise DemoError(f"not done after {LIMIT_SECONDS} s: {what}")
-            time.sleep(0.02)
-
-    def last_word(self, number):
-        text = (self.directory.parent / f"worker-{number}.err").read_text(errors="replace").strip()
-        return ": " + text.splitlines()[-1] if text else ""
-
-    def reached(self, step):
-        return any(line["step"] >= step for line in self.lines(0))
+    def until(self, step, what):
+        reached = lambda: any(line["step"] >= step for line in self.lines(0))
+        self.children.wait(self.workers, LIMIT_SECONDS, reached, what)
 
     def finish(self):
-        self.until(lambda: all(worker.poll() is not None for worker in self.workers), "training")
+        self.children.wait(self.workers, LIMIT_SECONDS)
         weights = {line["weights"] for n in range(len(self.workers)) for line in self.lines(n) if "weights" in line}
         if len(weights) != 1:
             raise DemoError(f"the workers end with {len(weights)} different models")
@@ -165,12 +143,12 @@ def disturb(run):
     steps, events = run.given.steps, []
 
     def when(share, what, act):
-        run.until(lambda: run.reached(int(steps * share)), what)
+        run.until(int(steps * share), what)
         act()
         events.append({"what": what, "at": time.monotonic()})
 
-    when(0.2, "worker 3 is killed", lambda: run.workers[3].kill())
-    when(0.45, "the first winnowd is killed", lambda: run.daemons[0].kill())
+    when(0.2, "worker 3 is killed", lambda: run.children.kill(run.workers[3]))
+    when(0.45, "the first winnowd is killed", lambda: run.children.kill(run.daemons[0]))
     when(0.6, "a fifth worker joins", pathlib.Path(run.settings["gate"]).touch)
     return events
 
@@ -216,10 +194,7 @@ def demo(given, directory):
     import corpus
 
     data = directory / "corpus.npz"
-    try:
-        corpus.prepare(data)
-    except corpus.CorpusError as error:
-        raise DemoError(error) from None
+    corpus.prepare(data)
     quiet = Run(given, directory, "quiet", data)
     try:
         quiet.finish()
@@ -254,25 +229,14 @@ def demo(given, directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=120, help="training steps of each run [120]")
-    parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path, help="where winnowd is [build]")
-    parser.add_argument("--out", type=pathlib.Path, help="where elastic.png goes [the build folder]")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = processes.arguments(parser, "elastic.png goes")
     if given.worker:
-        work(int(given.worker[0]), json.loads(given.worker[1]))
-        return 0
+        return work(int(given.worker[0]), json.loads(given.worker[1]))
     if given.steps < 20:
         parser.error("want at least 20 steps")
-    given.build = given.build.resolve()
-    given.out = (given.out or given.build).resolve()
-    processes.stop_on_signals()
-    try:
-        with tempfile.TemporaryDirectory(prefix="winnow-elastic-") as directory:
-            demo(given, pathlib.Path(directory))
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
+    with tempfile.TemporaryDirectory(prefix="winnow-elastic-") as directory:
+        return processes.run(lambda: demo(given, pathlib.Path(directory)))
 
 
 if __name__ == "__main__":

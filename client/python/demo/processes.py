@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+HERE = pathlib.Path(__file__).resolve().parent
 INSIDE = "WINNOW_DEMO_NAMESPACE"
 PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -63,6 +64,36 @@ def stop_on_signals():
         signal.signal(number, stop)
 
 
+def run(main):
+    """Its exit status; what ends it early is said in one line."""
+    stop_on_signals()
+    try:
+        main()
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def arguments(parser, out):
+    parser.add_argument("--build", default=HERE.parents[2] / "build", type=pathlib.Path, help="where winnowd is [build]")
+    parser.add_argument("--out", type=pathlib.Path, help=f"where {out} [the build folder]")
+    given = parser.parse_args()
+    given.build = given.build.resolve()
+    given.out = (given.out or given.build).resolve()
+    return given
+
+
+def environment(build):
+    """Of a worker."""
+    return {
+        "PYTHONPATH": f"{HERE.parent}:{HERE}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "WINNOW_LIBRARY": str(build / "libwinnow.so"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
 class Processes:
     """Children that end with this object, and with this process, whatever ends it."""
 
@@ -91,14 +122,20 @@ class Processes:
         self._children.append((name, process, errors))
         return process
 
-    def wait(self, wanted, seconds):
-        """Until the processes `wanted` have ended well; DemoError if any child fails or time is up."""
+    def kill(self, process):
+        """From then on it is expected to be dead."""
+        process.kill()
+        self._children = [child for child in self._children if child[1] is not process]
+
+    def wait(self, wanted, seconds, holds=None, what="is this machine busy? Try --steps 20"):
+        """Until the processes `wanted` have ended well, or `holds`; DemoError if any child fails or time is up."""
         until = time.monotonic() + seconds
-        while any(process.poll() is None for process in wanted):
+        holds = holds or (lambda: all(process.poll() is not None for process in wanted))
+        while not holds():
             self._check(wanted)
             if time.monotonic() > until:
-                raise DemoError(f"not done after {seconds:.0f} s: is this machine busy? Try --steps 20")
-            time.sleep(0.05)
+                raise DemoError(f"not done after {seconds:.0f} s: {what}")
+            time.sleep(0.02)
         self._check(wanted)
 
     def _check(self, wanted):

@@ -5,7 +5,6 @@ import ctypes
 import os
 import random
 import secrets
-import threading
 import time
 
 from . import _buffers, _member, _native
@@ -285,7 +284,7 @@ class Comm(Member):
         makes its Comm with job="NAME/ID". After a failure, but for a refused argument, there is no
         membership: call it again with another id.
         """
-        given_up, ends = ctypes.c_int(0), []
+        given_up = ctypes.c_int(0)
         membership = _native.Membership(
             id=None if id is None else os.fsencode(str(id)),
             rank=number("rank", rank),
@@ -297,23 +296,17 @@ class Comm(Member):
         def form():
             try:
                 code = self._call(lib.winnow_comm_reconfigure, (), (ctypes.byref(membership),))
-                ends.append(None if code == _native.OK else failure(code))
+                return None if code == _native.OK else failure(code)
             except WinnowError as error:
-                ends.append(error)
+                return error
 
-        thread = threading.Thread(target=form, name="winnow-join", daemon=True)
         try:
-            thread.start()
-            thread.join()
-        except BaseException:
-            given_up.value = 1
-            thread.join(_member.GIVE_UP_S)
-            raise
+            error = _member.wait_for(form, given_up)
         finally:
             self.memberships += 1
             self._look()
-        if ends[0] is not None:
-            raise ends[0]
+        if error is not None:
+            raise error
 
     def _look(self):
         self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))

@@ -7,6 +7,7 @@ import zlib
 import torch
 
 from . import _cuda, _topk_gpu
+from ._member import end_job
 from ._topk import CHUNK, topk
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
@@ -132,6 +133,15 @@ class Compressor:
                 velocity.masked_fill_(gradient != 0, 0)
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
+
+    def take_or_end(self, comm, gradient, parameter):
+        """take() of a parameter that is compressed; what it refuses ends the job."""
+        if not self.takes(parameter):
+            return
+        try:
+            self.take(gradient, parameter)
+        except ValueError as error:
+            end_job(comm, f"{error}, on rank {comm.rank}")
 
     def chose(self, parameter):
         """Whether the last take() did; while it warms up, none does."""

@@ -218,7 +218,8 @@ class Elastic:
 
     def _begin(self, buffer, parameters):
         for parameter, values in parts_of(buffer, parameters):
-            self._compress(parameter, values)
+            if self.compress is not None:
+                self.compress.take_or_end(self.comm, values, parameter)
         parts = parts_of(buffer, parameters)
         segments = [_way.segments([parameter], values, self.compress, self._seen) for parameter, values in parts]
         home = Home(buffer, self.compress is not None or any(map(_way.leaves, segments)))
@@ -228,16 +229,6 @@ class Elastic:
             part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
             part.start(self.comm, cut, self._options)
             self._parts.append(part)
-
-    def _compress(self, parameter, values):
-        if self.compress is None or not self.compress.takes(parameter):
-            return
-        try:
-            self.compress.take(values, parameter)
-        except ValueError as error:
-            text = f"{error}, on rank {self.comm.rank}"
-            self.comm.abort(text)
-            raise WinnowError(WinnowError.ABORTED, text) from None
 
     def _wait(self):
         """All of DDP's buckets are under way; it takes their results next, and then comes _tell()."""

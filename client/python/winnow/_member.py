@@ -25,7 +25,7 @@ _SLICE_MS = 100
 _MOMENT_S = 0.001
 _LATE_S = 5  # of waiting, until it is asked who is late
 _LATE_AGAIN_S = 60
-GIVE_UP_S = 3  # for the library to take back that we have joined
+_GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
@@ -106,6 +106,12 @@ def failure(code, text=None):
     text = text or lib.winnow_last_error().decode(errors="replace")
     kind = MembersChanged if code in (WinnowError.MEMBERS, WinnowError.LOST) else WinnowError
     return kind(code, text or lib.winnow_strerror(code).decode())
+
+
+def end_job(member, text):
+    """On all ranks."""
+    member.abort(text)
+    raise WinnowError(WinnowError.ABORTED, text)
 
 
 def number(name, value, highest=2**32 - 1):
@@ -240,6 +246,22 @@ def of_others(calls):
 Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
 
 
+def wait_for(act, given_up):
+    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others."""
+    ends = []
+    thread = threading.Thread(target=lambda: ends.append(act()), name="winnow-join", daemon=True)
+    try:
+        thread.start()
+        thread.join()
+    except BaseException:
+        given_up.value = 1
+        until = time.monotonic() + _GIVE_UP_S
+        while thread.ident is not None and not ends and time.monotonic() < until:
+            time.sleep(_MOMENT_S)
+        raise
+    return ends[0]
+
+
 class Member:
     """One process's place in a job: a Comm or a Node, which say `_calls` and `_noun`.
 
@@ -263,31 +285,23 @@ class Member:
             raise
 
     def _join(self, setup, config):
-        """In a thread of its own, so that Ctrl-C ends the wait for others. Then nothing is left of it."""
-        handle, given_up, ends, owner = self._handle, ctypes.c_int(0), [], {}
+        """Ctrl-C ends the wait for others. Then nothing is left of it."""
+        handle, given_up, owner = self._handle, ctypes.c_int(0), {}
         config.give_up = ctypes.pointer(given_up)
 
         def create():
             code = self._calls.create(ctypes.byref(setup), ctypes.byref(handle))
             text = lib.winnow_last_error().decode(errors="replace")
-            ours = owner.setdefault("is", "the member") != "the member"
-            ends.append((code, text))
-            if ours and handle:
+            if owner.setdefault("is", "the member") != "the member" and handle:
                 self._calls.destroy(handle)
+            return code, text
 
-        thread = threading.Thread(target=create, name="winnow-join", daemon=True)
         try:
-            thread.start()
-            thread.join()
+            code, text = wait_for(create, given_up)
         except BaseException:
-            given_up.value = 1
-            until = time.monotonic() + GIVE_UP_S
-            while thread.ident is not None and not ends and time.monotonic() < until:
-                time.sleep(_MOMENT_S)
             if owner.setdefault("is", "the thread") == "the thread":
                 self._handle = None
             raise
-        code, text = ends[0]
         if code != _native.OK:
             raise failure(code, text)
 

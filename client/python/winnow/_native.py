@@ -7,7 +7,8 @@ tests/python/test_abi.py compiles the header and compares every number and offse
 import ctypes
 import ctypes.util
 import os
-import pathlib
+
+from . import _programs
 
 ABI_VERSION = 8
 
@@ -141,33 +142,15 @@ FUNCTIONS = {
     "winnow_comm_destroy": (None, [_pointer]),
     "winnow_comm_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_allreduce": (_int, _buffers + [_pointer]),
-    "winnow_allreduce_async": (
-        _int,
-        _buffers + [ctypes.POINTER(Options), _pointer, _slot],
-    ),
+    "winnow_allreduce_async": (_int, _buffers + _start + [_slot]),
     "winnow_reduce_scatter": (_int, _buffers + [_pointer]),
     "winnow_broadcast": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32, _pointer]),
     "winnow_broadcast_async": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32] + _start + [_slot]),
-    "winnow_reduce_scatter_async": (
-        _int,
-        _buffers + [ctypes.POINTER(Options), _pointer, _slot],
-    ),
-    "winnow_allreduce_segments_async": (
-        _int,
-        _buffers + _segments + _start + [_slot],
-    ),
-    "winnow_allreduce_sparse_block": (
-        _int,
-        _blocks + [_pointer, ctypes.c_uint64, _int, _int, _pointer],
-    ),
-    "winnow_allreduce_sparse_block_async": (
-        _int,
-        _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [_slot],
-    ),
-    "winnow_allreduce_rows_async": (
-        _int,
-        _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [_slot],
-    ),
+    "winnow_reduce_scatter_async": (_int, _buffers + _start + [_slot]),
+    "winnow_allreduce_segments_async": (_int, _buffers + _segments + _start + [_slot]),
+    "winnow_allreduce_sparse_block": (_int, _blocks + [_pointer, ctypes.c_uint64, _int, _int, _pointer]),
+    "winnow_allreduce_sparse_block_async": (_int, _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [_slot]),
+    "winnow_allreduce_rows_async": (_int, _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [_slot]),
     "winnow_topk": (
         _int,
         [_pointer, _pointer, ctypes.c_uint64, _int, ctypes.POINTER(Choice), ctypes.POINTER(ctypes.c_uint64)],
@@ -196,10 +179,7 @@ FUNCTIONS = {
     "winnow_node_destroy": (None, [_pointer]),
     "winnow_node_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
-    "winnow_node_allreduce_async": (
-        _int,
-        _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot],
-    ),
+    "winnow_node_allreduce_async": (_int, _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot]),
     "winnow_node_check": (_int, [_pointer]),
     "winnow_node_abort": (None, [_pointer, ctypes.c_char_p]),
     "winnow_node_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
@@ -213,15 +193,9 @@ def find_library():
     named = os.environ.get("WINNOW_LIBRARY")
     if named:
         return named
-    package = pathlib.Path(__file__).resolve().parent
-    beside = package / "libwinnow.so"
-    if beside.exists():
-        return str(beside)
-    # <repository>/client/python/winnow
-    if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
-        built = package.parents[2] / "build" / "libwinnow.so"
-        if built.exists():
-            return str(built)
+    for place in _programs.places():
+        if (place / "libwinnow.so").exists():
+            return str(place / "libwinnow.so")
     installed = ctypes.util.find_library("winnow")
     if installed:
         return installed

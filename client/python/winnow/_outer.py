@@ -9,7 +9,7 @@ import torch.distributed as dist
 from . import _way
 from ._comm import Comm
 from ._compress import compressor_of, lost_of
-from ._member import WinnowError, brief
+from ._member import brief, end_job
 from ._places import draw_job
 from ._sums import Sums
 
@@ -179,19 +179,10 @@ class OuterOptimizer:
         difference = self._rounded().sub_(now)
         for name, parameter, begin, end in self._parts:
             if not difference[begin:end].isfinite().all():
-                self._end_job(f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps")
+                end_job(self.comm, f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps")
         for _, parameter, begin, end in self._parts if self.compress is not None else ():
-            if self.compress.takes(parameter):
-                try:
-                    self.compress.take(difference[begin:end], parameter)
-                except ValueError as error:
-                    self._end_job(f"{error}, on rank {self.comm.rank}")
+            self.compress.take_or_end(self.comm, difference[begin:end], parameter)
         return difference
-
-    def _end_job(self, text):
-        """On all ranks."""
-        self.comm.abort(text)
-        raise WinnowError(WinnowError.ABORTED, text)
 
     def _weights(self):
         return torch.cat([part.parameter.detach().flatten().cpu().float() for part in self._parts])

@@ -24,13 +24,17 @@ def _become(name):
     os.execv(program, [str(program), *sys.argv[1:]])
 
 
-def _find(name):
-    package = pathlib.Path(__file__).resolve().parent
-    places = [package]
+def places():
+    """Where programs and library may lie beside this file: in the package, or in <repository>/build."""
+    package = pathlib.Path(__file__).resolve().parent  # there <repository>/client/python/winnow
     if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
-        places.append(package.parents[2] / "build")  # <repository>/client/python/winnow
-    places += [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    for place in places:
+        return [package, package.parents[2] / "build"]
+    return [package]
+
+
+def _find(name):
+    path = [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    for place in places() + path:
         if _is_program(place / name):
             return place / name
     return None

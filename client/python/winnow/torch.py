@@ -26,7 +26,7 @@ from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, los
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
-from ._member import OpStats, Shares, WinnowError, brief, flag_of
+from ._member import OpStats, Shares, WinnowError, brief, end_job, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
@@ -454,11 +454,7 @@ class HookState:
 
     def _compress(self, tensor, parameters):
         for parameter, part in parts_of(tensor, parameters):
-            if self.compress.takes(parameter):
-                try:
-                    self.compress.take(part, parameter)
-                except ValueError as error:
-                    self._end_job(f"{error}, on rank {self.comm.rank}")
+            self.compress.take_or_end(self.comm, part, parameter)
 
     def _refuse_nan(self, tensor, parameters):
         """Before it is in everybody's sum; the other ranks learn whose it is."""
@@ -466,12 +462,7 @@ class HookState:
         if not values.isnan().any():
             return
         where = self._names.holding(parameters, lambda part: tensor.is_sparse or values[part].isnan().any())
-        self._end_job(f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged")
-
-    def _end_job(self, text):
-        """On all ranks."""
-        self.comm.abort(text)
-        raise WinnowError(WinnowError.ABORTED, text)
+        end_job(self.comm, f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged")
 
     def _failed(self, error):
         self.error = self.error or error

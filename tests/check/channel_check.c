@@ -4,24 +4,7 @@
 #include <assert.h>
 
 #include "aggregator/channel/channel_impl.h"
-
-/* a <= b <= c, as frames or other numbers that wrap. */
-static bool in_order(uint32_t a, uint32_t b, uint32_t c)
-{
-	return !frame_before(b, a) && !frame_before(c, b);
-}
-
-void channel_check_edges(const struct channel *c)
-{
-	assert(in_order(c->base, c->opened, c->planned));
-	assert(in_order(c->base + 1, c->credit, c->base + c->config.window));
-	assert(!frame_before(c->credit, c->advertised) && !frame_before(c->base, c->told_base));
-	assert(in_order(c->order_head, c->plans_sent, c->order_tail));
-	assert(in_order(c->order_head, c->open_segment, c->order_tail));
-	assert(c->order_tail - c->order_head <= c->segment_count);
-	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
-	assert(c->results_tail - c->results_head <= c->config.window);
-}
+#include "tests/check/check.h"
 
 static void check_members(const struct channel *c)
 {
@@ -30,9 +13,9 @@ static void check_members(const struct channel *c)
 	for (uint32_t rank = 0; rank < c->config.worker_count; rank++) {
 		const struct member *member = &c->members[rank];
 
-		assert(in_order(c->base, member->ack, c->opened));
+		assert(frames_in_order(c->base, member->ack, c->opened));
 		assert(!frame_before(member->room, member->ack));
-		assert(in_order(member->looked, member->settled, member->pushed));
+		assert(frames_in_order(member->looked, member->settled, member->pushed));
 		assert(!frame_before(c->opened, member->pushed));
 		assert(member->round_left <= c->config.window);
 		assert(member->round_length <= ROUND_US_MAX);
@@ -145,7 +128,7 @@ static void check_frames(const struct channel *c)
 	uint32_t next = c->order_head != c->order_tail ? segment_planned(c, c->order_head)->first
 	                                               : c->planned;
 
-	assert(in_order(next, c->base, c->planned));
+	assert(frames_in_order(next, c->base, c->planned));
 	for (uint32_t i = c->order_head; i != c->order_tail; i++) {
 		const struct segment *segment = segment_planned(c, i);
 		uint32_t end = segment->first + segment->frame_count;

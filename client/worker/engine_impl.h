@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine_impl.h - the engine's state; private to engine.c */
+#ifndef CLIENT_ENGINE_IMPL_H
+#define CLIENT_ENGINE_IMPL_H
+
+#include "client/worker/engine.h"
+
+/* Operations in the order in which they were submitted. */
+struct task_list {
+	struct allreduce *first, *last;
+};
+
+struct engine {
+	struct bitmap_pool *pool;
+	const struct bitmap_engine *bitmap;
+	uint32_t stream_count;
+	uint32_t op_slots;
+	uint32_t payload;
+	uint32_t rank, world;
+	int failed; /* status of engine_fail(), or 0 */
+	uint64_t progress_us;
+	struct task_list waiting; /* for a slot */
+	struct task_list active;  /* in slots, oldest first */
+	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
+	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
+	uint64_t *
+		failed_tags; /* [op_slots] what failed in a slot and may still be withdrawn; 0: nothing */
+	struct stream *streams[];
+};
+
+#endif /* CLIENT_ENGINE_IMPL_H */

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* jobs_check.c - what always holds of jobs between two calls */
+
+#include <assert.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+#include "tests/check/check.h"
+
+static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
+{
+	const struct job *job = peer->job;
+
+	assert(peer->used || job == NULL);
+	if (job == NULL)
+		return;
+	assert(job >= jobs->jobs && job < jobs->jobs + jobs->config.jobs_max);
+	assert(job->state != JOB_FREE && peer->rank < job->world);
+	assert(job->members[peer->rank] == peer);
+	assert(peer->ready <= (job->state != JOB_FORMING));
+	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
+}
+
+/* Peers without a job, jobs that do not run yet: each is in its crowd, and nobody else. */
+static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t unstarted)
+{
+	assert(jobs->waiting.count == waiting && jobs->unstarted.count == unstarted);
+	for (uint32_t i = 0; i < waiting; i++) {
+		const struct jobs_peer *peer = jobs->waiting.members[i].who;
+
+		assert(peer->used && peer->job == NULL);
+		assert(jobs->waiting.members[i].owner == net_ip_owner(&peer->ip));
+	}
+	for (uint32_t i = 0; i < unstarted; i++) {
+		const struct job *job = jobs->unstarted.members[i].who;
+
+		assert(job->state == JOB_FORMING || job->state == JOB_PROBING);
+	}
+}
+
+static void check_members(const struct job *job)
+{
+	uint32_t present = 0, ready = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL)
+			continue;
+		assert(peer->used && peer->job == job && peer->rank == rank);
+		present++;
+		ready += peer->ready;
+	}
+	assert(present >= 1);
+	if (job->state == JOB_ENDING)
+		return;
+	assert(present == job->joined - job->left);
+	assert((job->state == JOB_FORMING) == (job->joined < job->world));
+	assert((job->state == JOB_RUNNING) == (job->ready == job->world));
+	assert(job->state == JOB_RUNNING ? ready == present : ready == job->ready);
+	assert(job->state == JOB_RUNNING || job->left == 0);
+}
+
+static void check_channels(const struct jobs *jobs, const struct job *job)
+{
+	bool formed = job->state == JOB_PROBING || job->state == JOB_RUNNING;
+
+	assert(job->channel_count == (formed ? jobs->config.threads : 0));
+	assert((job->bytes > 0) == formed);
+	assert(job->bytes <= jobs->config.job_bytes_max);
+	if (job->state == JOB_ENDING)
+		return;
+	assert(!formed || job->shape.payload >= WIRE_PAYLOAD_MIN);
+	assert(job->shape.payload <= jobs->config.payload_max &&
+	       job->shape.window <= WIRE_WINDOW_MAX);
+	assert((job->shape.window & (job->shape.window - 1)) == 0);
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		const struct job_channel *channel = &job->channels[i];
+
+		assert(job->channel_ids[i] == job_channel_id(jobs, job, i));
+		assert((channel->channel != NULL) == (job->state == JOB_RUNNING));
+		assert(!job->fast ||
+		       (channel->fast != NULL && job->shape.window <= job->fast_window));
+	}
+}
+
+void jobs_check(const struct jobs *jobs)
+{
+	uint32_t peers = 0, waiting = 0, running = 0, unstarted = 0;
+	uint64_t refused = 0;
+	size_t bytes = 0;
+
+	for (uint32_t i = 0; i < jobs->places; i++) {
+		check_peer(jobs, &jobs->peers[i]);
+		peers += jobs->peers[i].used;
+		waiting += jobs->peers[i].used && jobs->peers[i].job == NULL;
+	}
+	assert(peers == jobs->peer_count && peers < jobs->places);
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		const struct job *job = &jobs->jobs[i];
+
+		bytes += job->bytes;
+		if (job->state == JOB_FREE) {
+			assert(job->members == NULL && job->bytes == 0 && job->channel_count == 0);
+			continue;
+		}
+		assert(job->world >= 1 && job->world <= jobs->config.workers_max);
+		check_members(job);
+		check_channels(jobs, job);
+		running += job->state == JOB_RUNNING;
+		unstarted += job->state == JOB_FORMING || job->state == JOB_PROBING;
+		for (uint32_t j = 0; j < i && job->state != JOB_ENDING; j++)
+			assert(jobs->jobs[j].state == JOB_ENDING ||
+			       strcmp(jobs->jobs[j].name, job->name) != 0);
+	}
+	assert(bytes == jobs->bytes && bytes <= jobs->config.bytes_max);
+	check_crowds(jobs, waiting, unstarted);
+	assert(jobs->totals.jobs_started >= jobs->totals.jobs_finished + running);
+	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
+		refused += jobs->totals.refused[i];
+	assert(refused == jobs->totals.joins_refused);
+}
