@@ -52,15 +52,23 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 		started = start_worker(rank, world, argc, argv);
 	if (started)
 		return 0;
-	cli_error(1, "cannot start processes: %s", strerror(errno));
-	bench_local_stop();
-	return 1;
+	return bench_local_stop(cli_error(1, "cannot start processes: %s", strerror(errno)));
 }
 
-/* Workers end by themselves; the aggregator is told to. */
-void bench_local_stop(void)
+/* Workers end by themselves and say why they fail; the aggregator is told to end. */
+int bench_local_stop(int status)
 {
-	for (uint32_t i = 0; i < children.count; i++)
-		waitpid(children.pids[i], NULL, 0);
+	for (uint32_t i = 0; i < children.count; i++) {
+		int how = 0;
+
+		waitpid(children.pids[i], &how, 0);
+		if (how == 0 || status != 0)
+			continue;
+		status = WEXITSTATUS(how);
+		if (WIFSIGNALED(how))
+			status = cli_error(128 + WTERMSIG(how), "rank %u was ended by signal %d",
+			                   i + 1, WTERMSIG(how));
+	}
 	children_winnowd_end(&children);
+	return status;
 }

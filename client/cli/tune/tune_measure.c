@@ -87,16 +87,17 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	return 0;
 }
 
-void tune_leave(const struct tune *tune)
+int tune_leave(const struct tune *tune, int status)
 {
 	winnow_comm_destroy(runner.comm);
 	if (runner.local)
-		bench_local_stop();
+		status = bench_local_stop(status);
 	for (uint32_t op = 0; runner.tensors != NULL && op < tune->source.op_count; op++)
 		free(runner.tensors[op]);
 	free((void *)runner.tensors);
 	free(runner.recv);
 	free(runner.times);
+	return status;
 }
 
 /* ---- measuring ---- */
