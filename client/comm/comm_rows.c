@@ -57,6 +57,8 @@ static const char *wrong_buffers(struct allreduce task, uint64_t block_count, ui
 
 	if (block_length == 0 || block_length > WIRE_BLOCK_ELEMS_MAX)
 		return "block_length is 1 to 65536";
+	if (options != NULL && options->memory != WINNOW_MEMORY_HOST)
+		return "a list of blocks is in the host's memory: none is taken from a GPU";
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *wrong;
 
