@@ -92,6 +92,8 @@ int winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_in
 	};
 	const char *wrong = wrong_buffers(task, block_count, block_length, options);
 
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
 	*request = NULL;
 	if (recv == NULL && recv_count > 0)
 		wrong = "a buffer is NULL";
@@ -132,6 +134,10 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 	};
 	const char *wrong = wrong_buffers(task, block_count, block_length, options);
 
+	if (request == NULL || rows == NULL)
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 request == NULL ? COMM_WANTS_REQUEST
+		                                 : "rows is NULL: nobody would get the result");
 	*request = NULL;
 	*rows = NULL;
 	if (wrong == NULL && recv_count % block_length != 0)

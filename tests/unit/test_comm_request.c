@@ -293,6 +293,20 @@ static void test_lists_refused(void **state)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
 	assert_null(rows);
+	for (int missing = 0; missing < 3; missing++) {
+		int code = missing == 0
+		                   ? winnow_allreduce_sparse_block_async(
+					     given, index, 2, 4, received, COUNT, WINNOW_I32,
+					     WINNOW_SUM, NULL, comm, NULL)
+		                   : winnow_allreduce_rows_async(given, index, 2, 4, COUNT,
+		                                                 WINNOW_I32, WINNOW_SUM, NULL, comm,
+		                                                 missing == 1 ? &rows : NULL,
+		                                                 missing == 1 ? NULL : &request);
+
+		assert_int_equal(code, WINNOW_ERR_INVALID);
+		assert_non_null(strstr(winnow_last_error(),
+		                       missing == 2 ? "rows is NULL" : "request is NULL"));
+	}
 	assert_null(comm->submitted_first);
 	closed(comm);
 }
