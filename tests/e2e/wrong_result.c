@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * wrong_result.c - preloaded into winnow bench: a library whose results are wrong in one byte
+ * wrong_result.c - preloaded into winnow bench: what goes wrong with it
  *
  *     WRONG_BYTE=OFFSET:MASK     which byte of each result that has so many, and the bits to turn over in it
- *     WRONG_RANK=R               only in the process whose command line has --rank=R
+ *     WRONG_FORK=N               the N-th fork() fails
+ *     WRONG_MEMORY=yes           posix_memalign() fails
+ *     WRONG_RANK=R               only in the process whose command line has --rank=R; 0: in one without it
  *     WRONG_END=NUMBER           a process that leaves its job ends by this signal
  */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/winnow.h"
 
@@ -30,6 +34,8 @@ static int is_here(void)
 		return rank == NULL;
 	length = fread(line, 1, sizeof(line), file);
 	fclose(file);
+	if (strcmp(rank, "0") == 0)
+		return memmem(line, length, "--rank=", 7) == NULL;
 	sprintf(option, "--rank=%.20s", rank);
 	return memmem(line, length, option, strlen(option) + 1) != NULL;
 }
@@ -73,4 +79,25 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 	real(comm);
 	if (number != NULL && is_here())
 		raise(atoi(number));
+}
+
+pid_t fork(void)
+{
+	static int count;
+	pid_t (*real)(void);
+	const char *number = getenv("WRONG_FORK");
+
+	*(void **)&real = dlsym(RTLD_NEXT, "fork");
+	if (number == NULL || ++count != atoi(number))
+		return real();
+	errno = EAGAIN;
+	return -1;
+}
+
+int posix_memalign(void **out, size_t boundary, size_t size)
+{
+	int (*real)(void **, size_t, size_t);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "posix_memalign");
+	return getenv("WRONG_MEMORY") != NULL && is_here() ? ENOMEM : real(out, boundary, size);
 }

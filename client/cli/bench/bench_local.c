@@ -2,6 +2,7 @@
 /* bench_local.c - --local N of bench and tune: an aggregator and N workers on this machine */
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,14 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 		started = start_worker(rank, world, argc, argv);
 	if (started)
 		return 0;
-	return bench_local_stop(cli_error(1, "cannot start processes: %s", strerror(errno)));
+	cli_error(1, "cannot start processes: %s", strerror(errno));
+	bench_local_end();
+	return bench_local_stop(1);
+}
+
+void bench_local_end(void)
+{
+	children_signal(&children, SIGTERM);
 }
 
 /* Workers end by themselves and say why they fail; the aggregator is told to end. */

@@ -73,6 +73,8 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	runner.local = local != 0 && status == 0;
 	if (status == 0)
 		status = tensors_make(tune);
+	if (status != 0 && runner.local)
+		bench_local_end();
 	if (status != 0)
 		return status;
 	if (comm->job == NULL)
