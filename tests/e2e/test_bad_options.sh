@@ -77,6 +77,11 @@ printf '#!/bin/sh\nexec "$@" >/dev/full\n' >"$tmp/full"
 chmod +x "$tmp/full"
 refuses 1 'cannot write' "$tmp/full" "$BUILD/winnow" key
 refuses 2 'cannot write' "$tmp/full" "$BUILD/winnow" config dump run
+# Its help names all commands that have options.
+"$BUILD/winnow" config --help >"$tmp/config"
+for name in $("$BUILD/winnow" config dump | sed -n 's/^\[\(.*\)\]$/\1/p'); do
+	grep -qw "$name" "$tmp/config" || fail "winnow config --help does not name $name"
+done
 refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
 [ -n "${SAN:-}" ] || for command in status top; do # sanitizers need descriptors
 	printf '#!/bin/sh\nulimit -n 7\nexec "$@"\n' >"$tmp/few"
