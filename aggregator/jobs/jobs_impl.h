@@ -92,7 +92,7 @@ struct job {
 	bool begun;          /* JOB_ENDING: all had joined, */
 	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
-	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
+	uint32_t epoch;      /* 0 so far: a changed membership is a job of its own */
 	struct proof_share share; /* what it is to have of a network that it shares */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */

@@ -269,15 +269,19 @@ static void on_signal(uv_signal_t *signal, int number)
 		kill(c->winnowd, SIGTERM); /* once more: it is draining */
 }
 
-void children_watch(struct children *c)
+bool children_watch(struct children *c)
 {
+	if (!cli_loop())
+		return false;
 	for (size_t i = 0; i < SIGNALS; i++) {
-		uv_signal_init(uv_default_loop(), &signals[i]);
+		if (uv_signal_init(uv_default_loop(), &signals[i]) != 0)
+			return false;
 		signals[i].data = c;
 		uv_signal_start(&signals[i], on_signal, numbers[i]);
 	}
 	uv_timer_init(uv_default_loop(), &patience);
 	patience.data = c;
+	return true;
 }
 
 int children_wait(struct children *c)

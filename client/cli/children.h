@@ -42,8 +42,11 @@ bool children_winnowd(struct children *c, char *argv[], const int files[3]);
  */
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 
-/* children_watch - before the first is started: from now on libuv's default loop gets their signals. */
-void children_watch(struct children *c);
+/*
+ * children_watch - before the first is started: from now on libuv's default loop gets their signals.
+ * False: too few descriptors.
+ */
+bool children_watch(struct children *c);
 
 /* Ends the workers. `status`, an exit status, says why. */
 void children_end(struct children *c, int status);

@@ -4,11 +4,13 @@
 #include "client/cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 static const char *command = "";
 
@@ -47,6 +49,20 @@ void cli_progress(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fflush(stderr);
+}
+
+bool cli_loop(void)
+{
+	int ends[3][2], count = 0;
+
+	/* A loop needs as many descriptors; libuv aborts the process when it finds few. */
+	while (count < 3 && pipe2(ends[count], O_CLOEXEC) == 0)
+		count++;
+	for (int i = 0; i < count; i++) {
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+	return count == 3 && uv_default_loop() != NULL;
 }
 
 int cli_command_at(int argc, char **argv)

@@ -186,7 +186,8 @@ int cli_colocate(int argc, char **argv)
 		status = index_find();
 	if (status != 0)
 		return status;
-	children_watch(&run.children);
+	if (!children_watch(&run.children))
+		return cli_error(1, "cannot start processes: too many open files?");
 	if (!start_all(argv + at + 1))
 		children_end(&run.children, 1);
 	return children_wait(&run.children);

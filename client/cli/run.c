@@ -171,8 +171,9 @@ static int run(char **command)
 	bool started = true;
 	int status;
 
+	if (!children_watch(&children))
+		return cli_error(1, "cannot start processes: too many open files?");
 	uv_timer_init(uv_default_loop(), &drained);
-	children_watch(&children);
 	if (settings.aggregator == NULL) {
 		started = children_winnowd_local(&children, NULL, address);
 		setenv("WINNOW_INSECURE_NO_KEY", "1", 1);

@@ -91,10 +91,11 @@ static int sockets_find(void)
 {
 	FILE *file = fopen("/proc/net/unix", "re");
 	char line[512];
+	int status = 0;
 
 	if (file == NULL)
 		return cli_error(1, "cannot read /proc/net/unix: %s", strerror(errno));
-	while (fgets(line, sizeof(line), file) != NULL && asked_count < ASKED_MAX) {
+	while (status == 0 && fgets(line, sizeof(line), file) != NULL && asked_count < ASKED_MAX) {
 		const char *name = strstr(line, " @" TRACE_ASK_PREFIX);
 		unsigned pid, number;
 
@@ -103,10 +104,10 @@ static int sockets_find(void)
 		    (settings.pid != 0 && pid != settings.pid))
 			continue;
 		if (!worker_find(pid, number, &asked[asked_count++]))
-			return cli_error(1, "cannot make a socket: %s", strerror(errno));
+			status = cli_error(1, "cannot make a socket: %s", strerror(errno));
 	}
 	fclose(file);
-	return 0;
+	return status;
 }
 
 /* ---- asking ---- */
@@ -131,8 +132,11 @@ static void ask(const struct trace_request *request, bool all)
 		waits[i] = all || wanted(one);
 		if (waits[i])
 			one->answered = false;
-		if (waits[i] && send(one->fd, text, bytes, 0) < 0)
+		/* One that is stopped reads nothing, so that its queue may be full. */
+		if (waits[i] && send(one->fd, text, bytes, MSG_DONTWAIT) < 0 && errno != EAGAIN) {
+			close(one->fd);
 			one->fd = -1;
+		}
 	}
 	for (uint32_t i = 0; i < asked_count; i++) {
 		struct asked *one = &asked[i];

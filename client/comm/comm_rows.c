@@ -57,6 +57,8 @@ static const char *wrong_buffers(struct allreduce task, uint64_t block_count, ui
 
 	if (block_length == 0 || block_length > WIRE_BLOCK_ELEMS_MAX)
 		return "block_length is 1 to 65536";
+	if (options != NULL && options->memory != WINNOW_MEMORY_HOST)
+		return "a list of blocks is in the host's memory: none is taken from a GPU";
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *wrong;
 
@@ -134,7 +136,8 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 
 	if (request == NULL || rows == NULL)
 		return comm_fail(WINNOW_ERR_INVALID,
-		                 request == NULL ? COMM_WANTS_REQUEST : "rows is NULL");
+		                 request == NULL ? COMM_WANTS_REQUEST
+		                                 : "rows is NULL: nobody would get the result");
 	*request = NULL;
 	*rows = NULL;
 	if (wrong == NULL && recv_count % block_length != 0)

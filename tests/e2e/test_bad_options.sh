@@ -77,10 +77,18 @@ printf '#!/bin/sh\nexec "$@" >/dev/full\n' >"$tmp/full"
 chmod +x "$tmp/full"
 refuses 1 'cannot write' "$tmp/full" "$BUILD/winnow" key
 refuses 2 'cannot write' "$tmp/full" "$BUILD/winnow" config dump run
+# Its help names all commands that have options.
+"$BUILD/winnow" config --help >"$tmp/config"
+for name in $("$BUILD/winnow" config dump | sed -n 's/^\[\(.*\)\]$/\1/p'); do
+	grep -qw "$name" "$tmp/config" || fail "winnow config --help does not name $name"
+done
 refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
-[ -n "${SAN:-}" ] || for command in status top; do # sanitizers need descriptors
-	printf '#!/bin/sh\nulimit -n 7\nexec "$@"\n' >"$tmp/few"
+[ -n "${SAN:-}" ] || for few in 4 5 6 7; do # sanitizers need descriptors
+	printf '#!/bin/sh\nulimit -n %s\nexec "$@"\n' $few >"$tmp/few"
 	chmod +x "$tmp/few"
-	refuses "$([ "$command" = top ] && echo 1 || echo 2)" 'too many open files' "$tmp/few" "$BUILD/winnow" $command 127.0.0.1:1
+	refuses 2 'too many open files' "$tmp/few" "$BUILD/winnow" status 127.0.0.1:1
+	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" top 127.0.0.1:1
+	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" run -- true
+	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
 done
 echo "all refused"

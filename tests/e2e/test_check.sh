@@ -45,6 +45,15 @@ found mean 524290:40 --size 1M --op avg
 found product 524290:40 --size 1M --op prod
 found place 524290:40 --size 1M --in-place
 
+# --local: whichever worker it is, the command's exit status and one line say it.
+for rank in 1 2; do
+	refuses 1 "^winnow bench: rank $rank has 2 wrong elements$" env "LD_PRELOAD=$tmp/wrong_result.so" "WRONG_RANK=$rank" WRONG_BYTE=3:40 "$BUILD/winnow" bench --local 3 --size 64K,128K --iters 2 --check
+done
+refuses 137 '^winnow bench: rank 2 was ended by signal 9$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=2 WRONG_END=9 "$BUILD/winnow" bench --local 3 --size 64K --iters 2
+# One that cannot begin: the others do not wait for it.
+refuses 1 '^winnow bench: cannot start processes: Resource temporarily unavailable$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_FORK=4 "$BUILD/winnow" bench --local 4 --size 64K
+refuses 1 '^winnow tune: .*memory' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=0 WRONG_MEMORY=yes "$BUILD/winnow" tune --local 2 --size 64K
+
 # The table, which rank 0 prints, says it, and each row counts.
 bad=0
 job table 3:40 --size 1M,64K --density 1,0.1 --check

@@ -17,7 +17,7 @@ worker 1 2
 trace() { # status arg..: into trace.log, trace.err
 	local want=$1 got=0
 	shift
-	"$w" trace "$@" >"$tmp/trace.log" 2>"$tmp/trace.err" || got=$?
+	timeout 30 "$w" trace "$@" >"$tmp/trace.log" 2>"$tmp/trace.err" || got=$?
 	[ $got = "$want" ] || fail "winnow trace $*: exit status $got, not $want"
 }
 for _ in $(seq 100); do
@@ -82,11 +82,29 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	[ ! -e theirs/t ] || fail "another user was obeyed"
 fi
 
-# One that is stopped: the others answer, and who does not is said.
+# One that is stopped: the others answer, and who does not is said; also where many have asked it.
+full_queue() {
+	/usr/bin/python3 - "$first" <<'END'
+import socket, sys
+asker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+asker.setblocking(False)
+for line in open("/proc/net/unix"):
+    if f"@winnow-trace.{sys.argv[1]}." in line:
+        asker.connect("\0" + line.split("@")[1].strip())
+try:
+    while True:
+        asker.send(b"?")
+except BlockingIOError:
+    pass
+END
+}
 kill -STOP "$first"
-trace 1 --timeout 500ms --job "$job"
-grep -q "process $first does not answer" trace.err || fail "a stopped worker"
-grep -qE "^$job +1 " trace.log || fail "the other one is not shown"
+for before in : full_queue; do
+	$before || fail "its queue cannot be filled"
+	trace 1 --timeout 500ms --job "$job"
+	grep -q "process $first does not answer" trace.err || fail "a stopped worker, after $before"
+	grep -qE "^$job +1 " trace.log || fail "the other one is not shown"
+done
 kill -CONT "$first"
 
 refuses 2 'start needs a folder' "$w" trace start

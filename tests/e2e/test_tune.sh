@@ -157,6 +157,17 @@ WINNOW_CONFIG=$tmp/w.ini "$w" bench --local 2 --iters 1 --json >"$tmp/bench.json
 [ "$(json "$tmp/bench.json" block) $(json "$tmp/bench.json" bytes)" = "96 1048576" ] || fail "bench does not take the block"
 "$w" tune --size 1M --unit 32 --write "$tmp/new.ini" >/dev/null || fail "--write"
 [ "$(grep -c '^block = 32$' "$tmp/new.ini")" = 2 ] || fail "--write"
+# The file may hold a key: who could not read it still cannot, and it stays where a link says.
+mkdir "$tmp/etc"
+printf '[winnowd]\nkey = x\n' >"$tmp/etc/w.ini"
+chmod 640 "$tmp/etc/w.ini"
+[ "$(id -u)" != 0 ] || chown 65534:65533 "$tmp/etc/w.ini"
+stat -c '%a %u %g' "$tmp/etc/w.ini" >"$tmp/owner.want"
+ln -s etc/w.ini "$tmp/link.ini"
+"$w" tune --size 1M --unit 32 --write "$tmp/link.ini" >/dev/null || fail "--write to a link"
+[ -L "$tmp/link.ini" ] || fail "--write has replaced a link"
+[ "$(grep -cE '^(key = x|block = 32)$' "$tmp/etc/w.ini") $(ls "$tmp/etc")" = "3 w.ini" ] || fail "--write to a link wrote $(cat "$tmp/etc/w.ini")"
+stat -c '%a %u %g' "$tmp/etc/w.ini" | cmp - "$tmp/owner.want" || fail "--write gives the file away"
 sed -i 's/^block = 32/block = often/' "$tmp/new.ini"
 refuses 2 "block in .*new.ini is 'often'" env WINNOW_CONFIG="$tmp/new.ini" "$w" bench --local 2
 

@@ -299,6 +299,45 @@ static void test_rows(void **state)
 	}
 }
 
+/* Lists that cannot be: nothing is queued. */
+static void test_lists_refused(void **state)
+{
+	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request;
+	const int64_t index[] = {4, 0};
+	struct winnow_rows *rows;
+
+	(void)state;
+	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
+	                                                     WINNOW_I32, WINNOW_SUM, &gpu, comm,
+	                                                     &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	assert_null(request);
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, &gpu, comm, &rows, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	assert_null(rows);
+	for (int missing = 0; missing < 3; missing++) {
+		int code = missing == 0
+		                   ? winnow_allreduce_sparse_block_async(
+					     given, index, 2, 4, received, COUNT, WINNOW_I32,
+					     WINNOW_SUM, NULL, comm, NULL)
+		                   : winnow_allreduce_rows_async(given, index, 2, 4, COUNT,
+		                                                 WINNOW_I32, WINNOW_SUM, NULL, comm,
+		                                                 missing == 1 ? &rows : NULL,
+		                                                 missing == 1 ? NULL : &request);
+
+		assert_int_equal(code, WINNOW_ERR_INVALID);
+		assert_non_null(strstr(winnow_last_error(),
+		                       missing == 2 ? "rows is NULL" : "request is NULL"));
+	}
+	assert_null(comm->submitted_first);
+	closed(comm);
+}
+
 /* ---- tensors of segments ---- */
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -458,6 +497,7 @@ int main(void)
 		cmocka_unit_test(test_never_freed),
 		cmocka_unit_test(test_nowhere),
 		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_lists_refused),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_parts_of_segments),
 		cmocka_unit_test(test_tiles_refused),

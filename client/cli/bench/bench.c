@@ -336,6 +336,9 @@ static int run_rows(struct winnow_comm *comm)
 	}
 	bench_print_foot(&settings, rows, count);
 	bench_json(&settings, rows, count);
+	if (wrong > 0 && settings.comm.rank != 0) /* whose table nobody sees */
+		cli_error(1, "rank %u has %llu wrong elements", settings.comm.rank,
+		          (unsigned long long)wrong);
 	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
 }
 
@@ -378,6 +381,6 @@ int cli_bench(int argc, char **argv)
 	settings.aggregators = cli_item_count(settings.comm.aggregators);
 	status = join_and_run();
 	if (settings.local != 0)
-		bench_local_stop();
+		status = bench_local_stop(status);
 	return status;
 }

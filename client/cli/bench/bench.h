@@ -135,7 +135,12 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
  * options; says so in `comm`. 0, or an exit status, said on stderr.
  */
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv);
-void bench_local_stop(void);
+
+/* For a worker that will not join: the others would wait for it for a minute. Then stop. */
+void bench_local_end(void);
+
+/* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
+int bench_local_stop(int status);
 
 /* ---- bench_print.c ---- */
 

@@ -2,6 +2,7 @@
 /* bench_local.c - --local N of bench and tune: an aggregator and N workers on this machine */
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,14 +54,29 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 	if (started)
 		return 0;
 	cli_error(1, "cannot start processes: %s", strerror(errno));
-	bench_local_stop();
-	return 1;
+	bench_local_end();
+	return bench_local_stop(1);
 }
 
-/* Workers end by themselves; the aggregator is told to. */
-void bench_local_stop(void)
+void bench_local_end(void)
 {
-	for (uint32_t i = 0; i < children.count; i++)
-		waitpid(children.pids[i], NULL, 0);
+	children_signal(&children, SIGTERM);
+}
+
+/* Workers end by themselves and say why they fail; the aggregator is told to end. */
+int bench_local_stop(int status)
+{
+	for (uint32_t i = 0; i < children.count; i++) {
+		int how = 0;
+
+		waitpid(children.pids[i], &how, 0);
+		if (how == 0 || status != 0)
+			continue;
+		status = WEXITSTATUS(how);
+		if (WIFSIGNALED(how))
+			status = cli_error(128 + WTERMSIG(how), "rank %u was ended by signal %d",
+			                   i + 1, WTERMSIG(how));
+	}
 	children_winnowd_end(&children);
+	return status;
 }

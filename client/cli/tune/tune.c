@@ -238,7 +238,7 @@ static int run(struct tune *tune, int argc, char **argv)
 		status = tune_predict(tune);
 	if (status == 0 && measure)
 		status = tune_measure(tune);
-	tune_leave(tune);
+	status = tune_leave(tune, status);
 	if (status != 0 || settings.comm.rank != 0)
 		return status;
 	tune_judge(tune);

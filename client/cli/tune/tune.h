@@ -150,7 +150,7 @@ int tune_params_cost(struct tune *tune);
 /* tune_join - tensors, and the communicator, whose network is then tune->net; tune_leave() in any case. */
 int tune_join(struct tune *tune, int argc, char **argv);
 int tune_measure(struct tune *tune);
-void tune_leave(const struct tune *tune);
+int tune_leave(const struct tune *tune, int status); /* see bench_local_stop() */
 
 /* ---- output ---- */
 

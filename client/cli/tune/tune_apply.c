@@ -2,9 +2,11 @@
 /* tune_apply.c - --write, --apply: the best block size into a file of options */
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,18 +72,43 @@ static void lines_put(const struct tune *tune, FILE *old, FILE *out)
 	}
 }
 
+/* A new file for the readers and writers of the old one, which may hold a key. */
+static FILE *file_make(const char *name, FILE *old)
+{
+	mode_t mask = umask(077);
+	struct stat was;
+	FILE *out;
+
+	if (old == NULL)
+		umask(mask);
+	out = fopen(name, "wxe");
+	umask(mask);
+	if (out == NULL || old == NULL || fstat(fileno(old), &was) != 0)
+		return out;
+	/* The owner may not be ours to give. Members of another group get nothing. */
+	if (fchown(fileno(out), was.st_uid, was.st_gid) != 0 &&
+	    fchown(fileno(out), (uid_t)-1, was.st_gid) != 0)
+		was.st_mode &= ~(mode_t)S_IRWXG;
+	(void)!fchmod(fileno(out), was.st_mode & 0777);
+	return out;
+}
+
 /* All of it or nothing: a job may start at any moment. */
 int tune_write(const struct tune *tune, const char *path, const char *done)
 {
-	char name[4200];
+	char name[4200], target[PATH_MAX];
 	FILE *out, *old;
 	bool good;
 
+	if (realpath(path, target) != NULL)
+		path = target;
 	snprintf(name, sizeof(name), "%.4000s.%ld", path, (long)getpid());
-	out = fopen(name, "wxe");
+	old = fopen(path, "re");
+	if (old == NULL && errno != ENOENT)
+		return cli_error(1, "cannot read %s: %s", path, strerror(errno));
+	out = file_make(name, old);
 	if (out == NULL)
 		return cli_error(1, "cannot write %s: %s", name, strerror(errno));
-	old = fopen(path, "re");
 	lines_put(tune, old, out);
 	if (old != NULL)
 		fclose(old);

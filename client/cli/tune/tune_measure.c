@@ -73,6 +73,8 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	runner.local = local != 0 && status == 0;
 	if (status == 0)
 		status = tensors_make(tune);
+	if (status != 0 && runner.local)
+		bench_local_end();
 	if (status != 0)
 		return status;
 	if (comm->job == NULL)
@@ -87,16 +89,17 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	return 0;
 }
 
-void tune_leave(const struct tune *tune)
+int tune_leave(const struct tune *tune, int status)
 {
 	winnow_comm_destroy(runner.comm);
 	if (runner.local)
-		bench_local_stop();
+		status = bench_local_stop(status);
 	for (uint32_t op = 0; runner.tensors != NULL && op < tune->source.op_count; op++)
 		free(runner.tensors[op]);
 	free((void *)runner.tensors);
 	free(runner.recv);
 	free(runner.times);
+	return status;
 }
 
 /* ---- measuring ---- */
