@@ -19,6 +19,18 @@ void line_proofs_make(const struct job_secret *secret, const struct transcript *
 	line_key(secret, transcript, "winnow to worker 2", to_worker->key);
 }
 
+void line_proofs_early(const struct proof_key *key, const char *job, uint32_t world,
+                       const struct transcript *transcript, struct line_proof *to_aggregator,
+                       struct line_proof *to_worker)
+{
+	static const uint8_t no_salt[PROOF_BYTES];
+	struct job_secret secret;
+
+	job_secret_make(key, no_salt, 0, job, world, &secret);
+	line_proofs_make(&secret, transcript, to_aggregator, to_worker);
+	to_aggregator->on = to_worker->on = true;
+}
+
 /* Of the line with this number, up to its newline: the number and the MAC in lower-case hex digits. */
 static void proof_text(const struct line_proof *proof, uint64_t number, const char *line,
                        char out[DIGITS + 1])

@@ -2,7 +2,7 @@
 /*
  * line_proof.h - lines of the control connection that nobody on the path can forge, change or repeat
  *
- * PROTOCOL.md section 5.6. In a job with a key each line after WELCOME begins with a proof: its
+ * PROTOCOL.md section 5.6. In a job with a key each line after JOIN but WELCOME begins with a proof: its
  * number, and a MAC of both. One struct is one direction of one connection, at one of its ends.
  */
 #ifndef AGGREGATOR_CONTROL_LINE_PROOF_H
@@ -22,6 +22,11 @@ struct line_proof {
 /* line_proofs_make - the keys of both directions, which are not on yet. */
 void line_proofs_make(const struct job_secret *secret, const struct transcript *transcript,
                       struct line_proof *to_aggregator, struct line_proof *to_worker);
+
+/* line_proofs_early - those from JOIN to WELCOME: on. The transcript is of HELLO and JOIN. */
+void line_proofs_early(const struct proof_key *key, const char *job, uint32_t world,
+                       const struct transcript *transcript, struct line_proof *to_aggregator,
+                       struct line_proof *to_worker);
 
 /* line_prove - `line`, malloc'ed and with its newline, with its proof. It is freed; NULL: out of memory. */
 char *line_prove(struct line_proof *proof, char *line);

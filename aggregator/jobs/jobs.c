@@ -179,11 +179,11 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
  */
 static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
-	if (peer->lines_in.next == 0 && *line == '{')
+	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
 		return;
 	if (!peer->forged)
 		jobs_log(jobs, "warn", "forged",
-		         LOG_FIELDS(LOG_WORD("job", peer->job->name),
+		         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
 		                    LOG_NUMBER("rank", peer->rank)),
 		         "a line of its control connection has a wrong proof: somebody on the path "
 		         "has made or changed it");

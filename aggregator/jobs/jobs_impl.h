@@ -70,7 +70,8 @@ struct jobs_peer {
 	struct proof_key key;          /* it has shown that it knows; */
 	bool keyed;                    /* false: none was asked for */
 	struct transcript transcript;
-	struct line_proof lines_in, lines_out;     /* on once it has its WELCOME */
+	struct line_proof lines_in, lines_out;     /* on once it has joined with a key; */
+	struct line_proof lines_early;             /* lines_in until WELCOME */
 	bool forged;                               /* a line with a wrong proof has come */
 	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */

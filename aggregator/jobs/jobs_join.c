@@ -340,6 +340,7 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 		transcript_add(&peer->transcript, line);
 		free(line);
 		seal_worker_key(&secret, &peer->transcript, &job->seals->workers[rank]);
+		peer->lines_early = peer->lines_in;
 		line_proofs_make(&secret, &peer->transcript, &peer->lines_in, &peer->lines_out);
 	}
 	return true;
@@ -574,6 +575,9 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 	if (refused_at_sight(jobs, peer, join))
 		return;
+	if (peer->keyed)
+		line_proofs_early(&peer->key, join->job, join->world, &peer->transcript,
+		                  &peer->lines_in, &peer->lines_out);
 	if (join->world == 0) {
 		door_take(jobs, peer, join, now_us);
 		return;

@@ -282,18 +282,46 @@ void link_connected(struct link *link, uint64_t now_us)
 	link->heard_us = now_us;
 }
 
+/*
+ * A line without a proof while we join: WELCOME has one of its own, and who does not know our key, or who we
+ * are, can prove no refusal. From anybody else, all that it can do is what a cut would: end this attempt.
+ */
+static void unproven_take(struct link *link, const char *line, uint64_t now_us)
+{
+	struct control_message message;
+	struct why why;
+	bool joins = link->view.state == LINK_JOINING && *line == '{' &&
+	             message_parse(line, &message, &why) == 0;
+
+	if (joins && message.kind == CONTROL_WELCOME) {
+		link->heard_us = now_us;
+		transcript_add(&link->transcript, line);
+		welcome_take(link, &message, now_us);
+	} else if (joins && message.kind == CONTROL_FAILED &&
+	           message_code_continues(message.code)) {
+		link->closed = true;
+		link_fail(link, "gone", "%s", message.text);
+	} else if (joins && message.kind == CONTROL_FAILED) {
+		failed_take(link, &message);
+	} else {
+		link->forged++;
+	}
+}
+
 void link_line(struct link *link, const char *line, uint64_t now_us)
 {
 	struct control_message message;
 	struct why why;
+	const char *said;
 
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return;
-	line = line_proven(&link->lines_in, line);
-	if (line == NULL) {
-		link->forged++;
+	said = line_proven(&link->lines_in, line);
+	if (said == NULL) {
+		unproven_take(link, line, now_us);
 		return;
 	}
+	line = said;
 	link->heard_us = now_us;
 	if (message_parse(line, &message, &why) != 0) {
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
@@ -350,6 +378,7 @@ bool link_again(struct link *link)
 		return false;
 	link->retried = true;
 	link->send_join = link->view.accepted = link->view.drains = false;
+	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
@@ -432,9 +461,13 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		return NULL;
 	}
 	line = message_format(&message);
-	if (message.kind == CONTROL_JOIN && line != NULL)
-		transcript_add(&link->transcript, line);
-	return line_prove(&link->lines_out, line);
+	if (message.kind != CONTROL_JOIN || line == NULL)
+		return line_prove(&link->lines_out, line);
+	transcript_add(&link->transcript, line);
+	if (link->view.config.key != NULL)
+		line_proofs_early(&link->key, link->job, link->view.config.world, &link->transcript,
+		                  &link->lines_out, &link->lines_in);
+	return line;
 }
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)

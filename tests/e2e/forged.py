@@ -4,7 +4,7 @@
 TCP is passed on as it is, datagrams too, but for what he does to them:
 
   lines    before each line that has a proof go others in the same direction: one that ends the job, without a proof and with
-           this line's, and this line with another end
+           this line's, and this line with another end; after a JOIN come some in the other direction
 
   flip     one of fifty has another bit, anywhere, on either way
   data     one of fifty PUSHes and RESULTs has other data, and its own header
@@ -89,6 +89,11 @@ def from_worker(data, address):
 
 
 END = b'{"type":"%s","rank":0,"code":"aborted","text":"forged"}'
+# What a worker that joins would obey, if they were the aggregator's.
+EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"next_world":1,"without":"0000000000000000","came":1,"text":""}
+{"type":"ping"}
+{"type":"hello","version":2,"key":true,"software":"forged","nonce":"%s","features":["scatter"]}
+""" % (b"5" * 64)
 texts = {}  # by socket: what has come of a line
 
 
@@ -103,6 +108,10 @@ def lines_of(sock, data):
             out += [end, proof + end, line[:-1] + b" }", end + proof]
             count["lines"] += 4
         out.append(line)
+        if "lines" in what and b'"type":"join"' in line:
+            sock.sendall(EARLY)
+            out.append(END % b"abort")
+            count["lines"] += 4
     return b"".join(line + b"\n" for line in out)
 
 

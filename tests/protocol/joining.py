@@ -54,16 +54,21 @@ class Joining:
         if kind == "join":
             self.transcript.add(line)  # 5.5
         self.out += self.proves.prove(line)
+        if kind == "join" and self.key:  # 5.6
+            keys = Keys(self.key, bytes(32), 0, self.job, self.world, self.transcript.hash)
+            self.proves, self.proven = Lines(keys.to_aggregator), Lines(keys.to_worker)
 
     # ---- what the aggregator says ----
 
     def line(self, line, now):
         """5.1: a message out of turn has no method, and ends the connection."""
-        line = self.proven.check(line)
-        if line is None:
+        proven = self.proven.check(line)
+        if proven is None and (self.welcome or not line.startswith(b"{")):
             return
-        said = json.loads(line)
-        self.heard_at = now
+        said = json.loads(proven or line)
+        if proven is None and said["type"] not in ("welcome", "failed"):  # 5.6
+            return
+        line, self.heard_at = proven or line, now
         turn = (
             "hello"
             if not self.hello

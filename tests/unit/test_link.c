@@ -219,11 +219,17 @@ static void test_proven_lines(void **state)
 	link = opened(&config);
 	say(link, &first);
 	heard(link, CONTROL_JOIN);
+	say(link, &(struct control_message){.kind = CONTROL_PING});
+	say(link, &first);
+	assert_false(link_look(link)->accepted);
 	link_stay(link, &(struct control_message){.of = 4});
-	heard(link, CONTROL_STAY);
+	line = link_take_line(link, now_us);
+	assert_non_null(line);
+	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
+	free(line);
 	say(link, &message);
 	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	line = link_take_line(link, now_us); /* without a proof it was not heard */
+	line = link_take_line(link, now_us); /* with that proof it may have come too late */
 	assert_non_null(line);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
 	free(line);
@@ -239,6 +245,43 @@ static void test_proven_lines(void **state)
 	pass(link, SILENCE_US / 4); /* it was no sign of life */
 	assert_failed(link, "gone", "silent for 4.0 s: lines come, but with wrong proofs");
 	link_close(link);
+}
+
+/* Before WELCOME nobody on the path can send a worker elsewhere, nor have it ask for that. */
+static void test_unproven(void **state)
+{
+	static const struct control_message next = {
+		.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 1};
+	static const struct {
+		const char *code, *then;
+		bool lost;
+	} ends[] = {{"lost", "gone", true}, {"running", "running", false}};
+	struct link_config config = basic();
+	struct control_message first = hello;
+	struct proof_key key;
+
+	(void)state;
+	assert_int_equal(proof_key_from_text("12345678", &key), 0);
+	config.key = &key;
+	config.world = 0;
+	first.key = true;
+	for (int i = 0; i < 2; i++) {
+		struct control_message failed = {.kind = CONTROL_FAILED, .text = "forged"};
+		struct link *link = opened(&config);
+
+		snprintf(failed.code, sizeof(failed.code), "%s", ends[i].code);
+		say(link, &first);
+		heard(link, CONTROL_JOIN);
+		say(link, &next);
+		assert_null(link_next(link));
+		assert_int_equal(link_look(link)->state, LINK_JOINING);
+		say(link, &failed);
+		assert_failed(link, ends[i].then, "forged");
+		say(link, &next);
+		assert_null(link_next(link));
+		assert_true(link_lost(link) == ends[i].lost);
+		link_close(link);
+	}
 }
 
 static void test_senseless(void **state)
@@ -285,7 +328,8 @@ int main(void)
 		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
 		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
-		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_unproven),
+		cmocka_unit_test(test_senseless),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sodium.h>
 
 #include "aggregator/control/line_proof.h"
 #include "ebpf/seal.h"
@@ -71,6 +72,9 @@ static void check_keys(const struct said *said)
 	seal_group_key(&secret, &group_key);
 	seal_worker_key(&secret, &said->transcript, &worker_key);
 	line_proofs_make(&secret, &said->transcript, &to_aggregator, &to_worker);
+	if (sodium_is_zero(said->salt, sizeof(said->salt))) /* from JOIN to WELCOME */
+		line_proofs_early(&key, said->job, said->world, &said->transcript, &to_aggregator,
+		                  &to_worker);
 	to_aggregator.on = to_worker.on = true;
 	assert_memory_equal(said->transcript.hash, said->hash, 32);
 	assert_memory_equal(made, said->begin, 32);
@@ -206,7 +210,7 @@ static void test_vectors(void **state)
 			line_take(&said, line, space + 1);
 	}
 	fclose(file);
-	assert_int_equal(checked, 5 + 1 + 4 + 4 + 9);
+	assert_int_equal(checked, 5 + 1 + 4 + 4 + 9 + 3);
 }
 
 /* ---- datagrams ---- */
