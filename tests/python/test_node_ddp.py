@@ -218,6 +218,7 @@ def by_other_ways(rank, world, job):
         os.environ["WINNOW_JOB"] = job + "-copy"
         copy = pickle.loads(text)
         same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
+        assert copy.comm.nodes == 2
         copy.close()
     assert furthest(want, got) < BOUND and furthest(want, same) < BOUND
 
