@@ -68,9 +68,6 @@ class Arrays(harness.CommCase):
             request = comm.allreduce_async(array, segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
             self.assertIs(request.wait(20), array)
             self.assertGreater(request.stats.blocks, request.stats.blocks_union)
-            # Some tenth of 20000 values, and what says where they are.
-            self.assertTrue(0 < request.stats.staged_out_bytes < 80_000 / 2)
-            self.assertLess(request.stats.staged_in_bytes, 80_000 / 2)
 
         self.check(lambda rank, values: Array(values, Stream()), call)
 
