@@ -29,7 +29,8 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
 	if (jobs->peers == NULL || jobs->jobs == NULL ||
 	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
-	    crowd_open(&jobs->unstarted, config->jobs_max) != 0) {
+	    crowd_open(&jobs->unstarted, config->jobs_max) != 0 ||
+	    crowd_open(&jobs->remembered, JOBS_SUCCESSIONS) != 0) {
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
@@ -43,6 +44,7 @@ void jobs_close(struct jobs *jobs)
 		return;
 	crowd_close(&jobs->waiting);
 	crowd_close(&jobs->unstarted);
+	crowd_close(&jobs->remembered);
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);

@@ -24,26 +24,43 @@ static uint64_t job_mark(const struct job *job)
 	return job->token;
 }
 
-static const struct jobs_succession *succession_find(const struct jobs *jobs, uint64_t of)
+/* Are both memberships of the same job? */
+static bool kin(const char *name, const char *other)
 {
-	for (uint32_t i = 0; i < JOBS_SUCCESSIONS && of != 0; i++)
-		if (jobs->successions[i].of == of)
+	const size_t length = message_name_base(name);
+
+	return message_name_base(other) == length && strncmp(name, other, length) == 0;
+}
+
+/* Of the membership of this job that `of` stands for: another job's workers have no say in it. */
+static const struct jobs_succession *succession_find(const struct jobs *jobs, const char *name,
+                                                     uint64_t of)
+{
+	for (uint32_t i = 0; i < jobs->remembered.count && of != 0; i++)
+		if (jobs->successions[i].of == of && kin(jobs->successions[i].to, name))
 			return &jobs->successions[i];
 	return NULL;
 }
 
-static void succession_note(struct jobs *jobs, uint64_t of, uint64_t to, bool ours)
+/* When there are too many, the owner that has most forgets its oldest: nobody's memberships push out another's. */
+static void succession_note(struct jobs *jobs, const struct job *job, uint64_t of, const char *to,
+                            bool ours)
 {
-	jobs->successions[jobs->succession_at] = (struct jobs_succession){of, to, ours};
-	jobs->succession_at = (jobs->succession_at + 1) % JOBS_SUCCESSIONS;
+	struct jobs_succession *place = &jobs->successions[jobs->remembered.count];
+
+	if (jobs->remembered.count == JOBS_SUCCESSIONS) {
+		place = crowd_heaviest(&jobs->remembered).oldest;
+		crowd_remove(&jobs->remembered, place);
+	}
+	crowd_add(&jobs->remembered, job->owner, place);
+	*place = (struct jobs_succession){.of = of, .ours = ours};
+	snprintf(place->to, sizeof(place->to), "%s", to);
 }
 
 bool job_named_here(const struct jobs *jobs, const struct job *job)
 {
-	uint64_t hash = message_name_hash(job->name);
-
-	for (uint32_t i = 0; i < JOBS_SUCCESSIONS; i++)
-		if (jobs->successions[i].ours && jobs->successions[i].to == hash)
+	for (uint32_t i = 0; i < jobs->remembered.count; i++)
+		if (jobs->successions[i].ours && strcmp(jobs->successions[i].to, job->name) == 0)
 			return true;
 	return false;
 }
@@ -51,37 +68,37 @@ bool job_named_here(const struct jobs *jobs, const struct job *job)
 /* Is any other membership here of the job of which `name` is one? */
 static bool lives(const struct jobs *jobs, const char *name)
 {
-	const size_t length = message_name_base(name);
-
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		if (jobs->jobs[i].state != JOB_FREE &&
-		    message_name_base(jobs->jobs[i].name) == length &&
-		    strncmp(jobs->jobs[i].name, name, length) == 0 &&
+		if (jobs->jobs[i].state != JOB_FREE && kin(jobs->jobs[i].name, name) &&
 		    strcmp(jobs->jobs[i].name, name) != 0)
 			return true;
 	return false;
 }
 
-const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
+const char *succession_forbids(const struct jobs *jobs, const char *name, uint64_t after)
 {
 	bool again = message_name_is_again(name);
-	uint64_t hash = message_name_hash(name);
 	const struct jobs_succession *known;
 
 	if (message_name_is_first(name) && lives(jobs, name))
 		return "the job is here, and newcomers wait until its members admit them";
 	if (!message_name_follows(name))
 		return NULL;
-	if (succession_find(jobs, hash) != NULL)
+	if (succession_find(jobs, name, message_name_hash(name)) != NULL)
 		return "it is over, and its members have gone on in another one";
-	known = succession_find(jobs, after);
-	if (known != NULL && known->to != hash)
+	known = succession_find(jobs, name, after);
+	if (known != NULL && strcmp(known->to, name) != 0)
 		return "others of your last one have gone on in another one";
 	if (again && lives(jobs, name))
 		return "it is for when all aggregators have been restarted, but the job is here";
-	if (known == NULL && after != 0)
-		succession_note(jobs, after, hash, false);
 	return NULL;
+}
+
+void succession_take(struct jobs *jobs, const struct job *job, uint64_t after)
+{
+	if (message_name_follows(job->name) && after != 0 &&
+	    succession_find(jobs, job->name, after) == NULL)
+		succession_note(jobs, job, after, job->name, false);
 }
 
 /* ---- who continues ---- */
@@ -125,7 +142,7 @@ static const char *forbidden(const struct jobs *jobs, const struct job *job,
 {
 	const uint64_t all = roll->of, voices = 2 * (uint64_t)roll->voices;
 
-	if (succession_find(jobs, job_mark(job)) != NULL)
+	if (succession_find(jobs, job->name, job_mark(job)) != NULL)
 		return "others have gone on in another membership";
 	if (roll->fewer && (voices < all || (voices == all && !roll->first)))
 		return "an aggregator is lost too, and they are no majority";
@@ -142,7 +159,7 @@ static void name_next(struct jobs *jobs, const struct job *job, struct control_m
 	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
 	snprintf(message->next, sizeof(message->next), "%.*s/" CONTROL_NEXT_NAME "%016llx",
 	         (int)message_name_base(job->name), job->name, (unsigned long long)number);
-	succession_note(jobs, job_mark(job), message_name_hash(message->next), true);
+	succession_note(jobs, job, job_mark(job), message->next, true);
 }
 
 static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const struct roll *roll)

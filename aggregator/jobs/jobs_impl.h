@@ -24,11 +24,11 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
 #define JOBS_SUCCESSIONS 1024 /* that are remembered */
 
-/* A membership has ended, and these are who goes on: at most one such membership. */
+/* A membership has ended, and these are who goes on: at most one such membership, of the same job. */
 struct jobs_succession {
-	uint64_t of; /* see job_mark(); 0: none */
-	uint64_t to; /* hash of the job's name */
-	bool ours;   /* we have named it */
+	uint64_t of; /* see job_mark() */
+	char to[CONTROL_NAME_BYTES];
+	bool ours; /* we have named it */
 };
 
 #define JOBS_PAUSES 16
@@ -82,6 +82,7 @@ struct jobs_peer {
 struct job {
 	enum job_state state;
 	char name[CONTROL_NAME_BYTES];
+	uint64_t owner; /* its key's beginning; without keys its first worker's address */
 	uint32_t world;
 	uint32_t joined, ready, left;
 	uint32_t features;          /* that we and all who have joined have */
@@ -131,7 +132,7 @@ struct jobs {
 	uint64_t now_us; /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
-	uint32_t succession_at; /* where the next one is written */
+	struct crowd remembered; /* of these, by owner */
 	struct jobs_pause pauses[JOBS_PAUSES];
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
@@ -162,11 +163,10 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 
 /* jobs_end.c */
 
-/*
- * May a worker join a membership with this name, coming from the one that `after` stands for? NULL; or why not.
- * If it may, no other membership succeeds that one here.
- */
-const char *succession_take(struct jobs *jobs, const char *name, uint64_t after);
+/* May a worker join a membership with this name, coming from the one that `after` stands for? NULL; or why not. */
+const char *succession_forbids(const struct jobs *jobs, const char *name, uint64_t after);
+/* It has joined: no other membership succeeds that one here. */
+void succession_take(struct jobs *jobs, const struct job *job, uint64_t after);
 bool job_named_here(const struct jobs *jobs, const struct job *job); /* by us, as a successor */
 void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void job_ending_tick(struct jobs *jobs, struct job *job);

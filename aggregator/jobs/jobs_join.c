@@ -533,7 +533,8 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 		job_forget(job);
 		return false;
 	}
-	crowd_add(&jobs->unstarted, owner_of(opener), job);
+	job->owner = owner_of(opener);
+	crowd_add(&jobs->unstarted, job->owner, job);
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", join->job);
 	job->world = join->world;
@@ -582,7 +583,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		door_take(jobs, peer, join, now_us);
 		return;
 	}
-	over = succession_take(jobs, join->job, join->after);
+	over = succession_forbids(jobs, join->job, join->after);
 	if (over != NULL) {
 		peer_refuse(jobs, peer, "running", "membership '%s': %s", join->job, over);
 		return;
@@ -603,6 +604,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	job = job != NULL ? job : free_job;
+	succession_take(jobs, job, join->after);
 	peer->job = job;
 	peer->rank = join->rank;
 	peer->payload = join->payload;

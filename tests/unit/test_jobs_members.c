@@ -294,6 +294,71 @@ static void test_one_successor(void **state)
 	bench_close(b);
 }
 
+/* Rank 1 of two is lost, and the other continues: it is told the name of the next membership. */
+static void expect_continues(struct bench *b, const char *job, char name[CONTROL_NAME_BYTES])
+{
+	name[0] = '\0';
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_told(b, 0, "lost");
+	stay(b, 0, 0);
+	expect_next(b, 0, 0, 1, 0, name);
+	assert_int_equal(strncmp(name, job, strcspn(job, "/") + 1), 0);
+}
+
+/* What follows a membership is said by workers of its own job alone, and only by those that are admitted. */
+static void test_other_names(void **state)
+{
+	static const char one[] = "job/next.1", two[] = "job/next.2";
+	char name[CONTROL_NAME_BYTES];
+	struct bench *b = members_open();
+
+	(void)state;
+	job_running(b, 0, one, 2);
+	come(b, 2, "evil/next.9", 0, 2, message_name_hash(one));
+	come(b, 3, "jo/next.9", 0, 2, message_name_hash(one));
+	say_kind(b, 3, CONTROL_LEAVE);
+	come(b, 3, one, 1, 2, 77);
+	expect_end(b, 3, "rank", 0);
+	come(b, 3, "job/next.9", 0, 5, message_name_hash(one));
+	expect_end(b, 3, "world", 0);
+	expect_continues(b, one, name);
+	come(b, 0, name, 0, 2, message_name_hash(one));
+	/* It forms: nobody else can have ended it. */
+	come(b, 3, "evil/next.9", 1, 2, message_name_hash(name));
+	expect_line(b, 2, CONTROL_WELCOME);
+	come(b, 1, name, 1, 2, message_name_hash(one));
+	expect_line(b, 0, CONTROL_WELCOME);
+	/* Rank 0 is taken, whatever comes after what; and 77 has no successor yet. */
+	come(b, 4, name, 0, 2, 77);
+	expect_end(b, 4, "rank", 0);
+	come(b, 4, two, 0, 2, 77);
+	expect_silence(b, 4);
+	bench_close(b);
+}
+
+/* However many memberships somebody else has, the successors of this job's are remembered. */
+static void test_many_successions(void **state)
+{
+	static const char one[] = "job/next.1";
+	char name[CONTROL_NAME_BYTES], evil[CONTROL_NAME_BYTES];
+	struct bench *b = members_open();
+
+	(void)state;
+	job_running(b, 0, one, 2);
+	expect_continues(b, one, name);
+	for (uint32_t i = 0; i < 3000; i++) {
+		snprintf(evil, sizeof(evil), "evil%u/next.%u", i % 7, i);
+		come(b, 2, evil, 0, 2, 1 + i);
+		expect_silence(b, 2);
+		jobs_gone(b->jobs, b->workers[2].peer, "reset");
+	}
+	come(b, 0, one, 0, 2, 0);
+	assert_non_null(strstr(expect_end(b, 0, "running", 0)->text, "it is over"));
+	come(b, 2, "evil3/next.x", 0, 2, 3000); /* and its own last ones */
+	assert_non_null(strstr(expect_end(b, 2, "running", 0)->text, "others of your last one"));
+	bench_close(b);
+}
+
 /* A restarted aggregator knows nothing of memberships: all members have to come back. */
 static void test_restarted(void **state)
 {
@@ -402,12 +467,13 @@ static void test_agreed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shrink),         cmocka_unit_test(test_roll),
-		cmocka_unit_test(test_patience),       cmocka_unit_test(test_gives_up),
-		cmocka_unit_test(test_no_successor),   cmocka_unit_test(test_majority),
-		cmocka_unit_test(test_dies_meanwhile), cmocka_unit_test(test_one_successor),
-		cmocka_unit_test(test_restarted),      cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_agreed),
+		cmocka_unit_test(test_shrink),           cmocka_unit_test(test_roll),
+		cmocka_unit_test(test_patience),         cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_dies_meanwhile),   cmocka_unit_test(test_one_successor),
+		cmocka_unit_test(test_restarted),        cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_agreed),           cmocka_unit_test(test_other_names),
+		cmocka_unit_test(test_many_successions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
