@@ -31,7 +31,7 @@ struct named_key {
 static const struct proof_share share_usual = {.weight = 1};
 
 struct proof_keys {
-	uint32_t count;
+	uint32_t count, distinct;
 	struct named_key *keys;
 };
 
@@ -123,6 +123,15 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 	               : -ENOMEM;
 }
 
+/* While all are texts yet. */
+static bool text_known(const struct proof_keys *keys, const char *text)
+{
+	for (uint32_t i = 0; i < keys->count; i++)
+		if (strcmp(keys->keys[i].text, text) == 0)
+			return true;
+	return false;
+}
+
 /* -EEXIST: the job has one. */
 static int key_add(struct proof_keys *keys, const char *job, const char *text,
                    const struct proof_share *share)
@@ -148,6 +157,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text,
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
+	keys->distinct += !text_known(keys, text);
 	keys->count++;
 	return 0;
 }
@@ -274,6 +284,11 @@ void proof_keys_free(struct proof_keys *keys)
 uint32_t proof_keys_count(const struct proof_keys *keys)
 {
 	return keys->count;
+}
+
+uint32_t proof_keys_distinct(const struct proof_keys *keys)
+{
+	return keys->distinct;
 }
 
 /* Made when it is first needed: a file may have thousands, and each takes its time. */

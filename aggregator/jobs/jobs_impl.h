@@ -7,6 +7,7 @@
  * jobs_order.c  what an operator wants of a job that runs
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
  * jobs_end.c    how jobs fail, and how those who are left continue
+ * jobs_room.c   how many jobs, and how much memory, an owner may have beside the others
  * jobs_door.c   newcomers, who wait until the members admit them
  * jobs_state.c  peers and jobs: telling them, giving back what they hold
  *
@@ -82,7 +83,7 @@ struct jobs_peer {
 struct job {
 	enum job_state state;
 	char name[CONTROL_NAME_BYTES];
-	uint64_t owner; /* its key's beginning; without keys its first worker's address */
+	uint64_t owner; /* its first worker's, see peer_owner() */
 	uint32_t world;
 	uint32_t joined, ready, left;
 	uint32_t features;          /* that we and all who have joined have */
@@ -173,6 +174,14 @@ void job_ending_tick(struct jobs *jobs, struct job *job);
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* jobs_room.c */
+enum room { ROOM_JOBS, ROOM_BYTES };
+/* Everyone with the key that it has proved; else the address from which it came. */
+uint64_t peer_owner(const struct jobs_peer *peer);
+/* Would the owner, with `need` of what is `unused`, take what is kept for others? */
+bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
+                  size_t unused);
 
 /* jobs_door.c */
 void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,

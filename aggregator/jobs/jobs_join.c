@@ -13,17 +13,14 @@
 
 /* ---- may this worker join? ---- */
 
-static struct job *job_named(struct jobs *jobs, const char *name, struct job **free_job)
+static struct job *job_named(struct jobs *jobs, const char *name)
 {
-	*free_job = NULL;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
 
 		if (job->state != JOB_FREE && job->state != JOB_ENDING &&
 		    strcmp(job->name, name) == 0)
 			return job;
-		if (job->state == JOB_FREE && *free_job == NULL)
-			*free_job = job;
 	}
 	return NULL;
 }
@@ -212,23 +209,32 @@ static void job_numbers(struct jobs *jobs, struct job *job)
  */
 static bool job_reserve(struct jobs *jobs, struct job *job)
 {
-	size_t bytes = channel_memory(&job->shape) * jobs->config.threads;
-	size_t others = jobs->bytes - job->bytes;
+	size_t bytes = channel_memory(&job->shape) * jobs->config.threads, unused;
 
+	jobs->bytes -= job->bytes;
+	job->bytes = 0;
+	unused = jobs->config.bytes_max - jobs->bytes;
 	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
 		         jobs->config.job_bytes_max);
 		return false;
 	}
-	if (bytes > jobs->config.bytes_max - others) {
+	if (bytes > unused) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
-		         bytes, others, jobs->config.bytes_max);
+		         bytes, jobs->bytes, jobs->config.bytes_max);
+		return false;
+	}
+	if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes: of the %zu that are free some are kept for "
+		         "other keys (bytes_max)",
+		         bytes, unused);
 		return false;
 	}
 	job->bytes = bytes;
-	jobs->bytes = others + bytes;
+	jobs->bytes += bytes;
 	return true;
 }
 
@@ -486,22 +492,9 @@ static void job_start(struct jobs *jobs, struct job *job)
 /* ---- messages ---- */
 
 /*
- * The owner of a job: everyone with the key that its first worker has proved, or else the address
- * it came from.
- */
-static uint64_t owner_of(const struct jobs_peer *peer)
-{
-	uint64_t owner = net_ip_owner(&peer->ip);
-
-	if (peer->keyed)
-		memcpy(&owner, peer->key.bytes, sizeof(owner));
-	return owner;
-}
-
-/*
- * All places are taken. The owner with the most jobs that do not run yet gives up the oldest of
- * them, if it has more than its share of the places and the newcomer has fewer: so nobody keeps
- * others out with joins that lead to nothing. Returns the free place, or NULL.
+ * All places are taken, or kept for others. The owner with the most jobs that do not run yet gives
+ * up the oldest of them, if it has more than its share of the places and the newcomer has fewer: so
+ * nobody keeps others out with joins that lead to nothing. Returns the free place, or NULL.
  */
 static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 {
@@ -533,7 +526,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 		job_forget(job);
 		return false;
 	}
-	job->owner = owner_of(opener);
+	job->owner = peer_owner(opener);
 	crowd_add(&jobs->unstarted, job->owner, job);
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", join->job);
@@ -553,6 +546,36 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	return true;
 }
 
+/* NULL: there is no room for it, and the peer is refused. */
+static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
+                              const struct control_message *join, uint64_t now_us)
+{
+	const uint64_t owner = peer_owner(peer);
+	struct job *job = NULL;
+	uint32_t free_count = 0;
+	bool kept;
+
+	for (uint32_t i = jobs->config.jobs_max; i-- > 0;) {
+		if (jobs->jobs[i].state != JOB_FREE)
+			continue;
+		job = &jobs->jobs[i];
+		free_count++;
+	}
+	kept = free_count > 0 && room_is_kept(jobs, owner, ROOM_JOBS, 1, free_count);
+	if (free_count == 0 || kept)
+		job = job_crowd_out(jobs, owner);
+	if (job != NULL && job_begin(jobs, job, peer, join, now_us))
+		return job;
+	if (kept)
+		peer_refuse(jobs, peer, "jobs",
+		            "%u of %u places for jobs are free, and kept for other keys (jobs_max)",
+		            free_count, jobs->config.jobs_max);
+	else
+		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
+		            jobs->config.jobs_max);
+	return NULL;
+}
+
 /* The shortest patience of the workers that have joined is the job's. */
 static void job_times(struct job *job)
 {
@@ -570,7 +593,6 @@ static void job_times(struct job *job)
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
                uint64_t now_us)
 {
-	struct job *free_job;
 	struct job *job;
 	const char *over;
 
@@ -588,7 +610,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		peer_refuse(jobs, peer, "running", "membership '%s': %s", join->job, over);
 		return;
 	}
-	job = job_named(jobs, join->job, &free_job);
+	job = job_named(jobs, join->job);
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
 	if (job == NULL && jobs->draining && !message_name_is_next(join->job)) {
@@ -596,14 +618,10 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		            "this aggregator is shutting down; use another");
 		return;
 	}
-	if (job == NULL && free_job == NULL)
-		free_job = job_crowd_out(jobs, owner_of(peer));
-	if (job == NULL && (free_job == NULL || !job_begin(jobs, free_job, peer, join, now_us))) {
-		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
-		            jobs->config.jobs_max);
+	if (job == NULL)
+		job = job_opened(jobs, peer, join, now_us);
+	if (job == NULL)
 		return;
-	}
-	job = job != NULL ? job : free_job;
 	succession_take(jobs, job, join->after);
 	peer->job = job;
 	peer->rank = join->rank;

@@ -201,38 +201,52 @@ static void test_share_is_of_all(void **state)
 	bench_close(b);
 }
 
+/* ---- keys ---- */
+
+static struct proof_keys *keys_of(const char *text)
+{
+	char path[] = "/tmp/winnow-keys-XXXXXX";
+	struct proof_keys *keys;
+	int fd = mkstemp(path);
+	struct why why;
+
+	assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
+	unlink(path);
+	return keys;
+}
+
+/* Worker `i` joins, and proves the job's key. */
+static void join_proven(struct bench *b, uint32_t i, const char *job, uint32_t world)
+{
+	struct control_message message = join_of(job, 0, world);
+	struct proof_statement statement = {
+		.client_nonce = message.nonce, .job = job, .world = world};
+
+	connect_worker(b, i);
+	statement.server_nonce = b->workers[i].server_nonce;
+	proof_make(proof_keys_find(b->config.keys, job), PROOF_JOIN, &statement, message.proof);
+	say(b, i, &message);
+}
+
 /* With keys it is the key that counts, not the address. */
 static void test_jobs_by_key(void **state)
 {
 	struct jobs_config config = config_usual();
-	struct proof_keys *keys;
 	struct jobs_view view;
 	struct bench *b;
-	struct why why;
-	char path[] = "/tmp/winnow-keys-XXXXXX";
-	const char text[] =
-		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
-		"b0 key-of-tenant-b weight=3 dscp=af21\n";
-	int fd = mkstemp(path);
 
 	(void)state;
-	assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
-	close(fd);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
-	unlink(path);
-	config.keys = keys;
+	config.keys = keys_of(
+		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
+		"b0 key-of-tenant-b weight=3 dscp=af21\n");
 	config.dscp = OUR_DSCP;
 	b = bench_open(&config);
 	for (uint32_t i = 0; i < 5; i++) {
 		const char *const names[] = {"a0", "a1", "a2", "a3", "b0"};
-		struct control_message message = join_of(names[i], 0, 2);
-		struct proof_statement statement = {
-			.client_nonce = message.nonce, .job = names[i], .world = 2};
 
-		connect_worker(b, i);
-		statement.server_nonce = b->workers[i].server_nonce;
-		proof_make(proof_keys_find(keys, names[i]), PROOF_JOIN, &statement, message.proof);
-		say(b, i, &message);
+		join_proven(b, i, names[i], 2);
 	}
 	expect_end(b, 3, "jobs", 0); /* tenant a's fourth, from yet another address */
 	expect_end(b, 0, "jobs", 2);
@@ -246,7 +260,98 @@ static void test_jobs_by_key(void **state)
 		if (jobs_view(b->jobs, i, &view))
 			assert_int_equal(view.dscp, strcmp(view.name, "b0") == 0 ? 18 : OUR_DSCP);
 	bench_close(b);
-	proof_keys_free(keys);
+	proof_keys_free(config.keys);
+}
+
+/* The jobs of one worker stand for those that run: they wait for datagrams, and do not give way. */
+static void test_places_are_kept(void **state)
+{
+	const char *const names[] = {"a/0", "a/1", "b0", "b1", "b2", "b3"};
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\nc key-of-tenant-c\n");
+	config.jobs_max = 7; /* one for each key, four for whoever comes first */
+	config.peers_max = 8;
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 6; i++) {
+		join_proven(b, i, names[i], 1);
+		expect_line(b, i, CONTROL_WELCOME);
+	}
+	join_proven(b, 6, "b4", 1);
+	assert_non_null(strstr(expect_end(b, 6, "jobs", 0)->text, "1 of 7 places"));
+	join_proven(b, 6, "c", 1);
+	expect_line(b, 6, CONTROL_WELCOME);
+	join_proven(b, 7, "b4", 1);
+	assert_non_null(strstr(expect_end(b, 7, "jobs", 0)->text, "7 jobs are running"));
+	for (uint32_t i = 0; i < 7; i++)
+		expect_silence(b, i);
+	bench_close(b);
+	proof_keys_free(config.keys);
+}
+
+/* Keys that are new after a reload share what is left, and the first of them does not wait for the second. */
+static void test_new_keys(void **state)
+{
+	const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "a", "c"};
+	struct jobs_config config = config_usual();
+	struct proof_keys *before = keys_of("* key-of-tenant-b\n");
+	struct bench *b;
+
+	(void)state;
+	config.keys = before;
+	config.jobs_max = 6;
+	config.peers_max = 8;
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 7; i++) {
+		if (i == 5) {
+			b->config.keys = keys_of(
+				"* key-of-tenant-b\na key-of-tenant-a\nc key-of-tenant-c\n");
+			jobs_keys_set(b->jobs, b->config.keys);
+			proof_keys_free(before);
+		}
+		if (i == 6)
+			expect_silence(b, 0);
+		join_proven(b, i, names[i], 1);
+		if (i < 6)
+			expect_line(b, i, CONTROL_WELCOME);
+	}
+	expect_end(b, 0, "jobs", 1); /* it has not begun, and c has none */
+	expect_line(b, 6, CONTROL_WELCOME);
+	for (uint32_t i = 1; i < 6; i++)
+		expect_silence(b, i);
+	proof_keys_free(b->config.keys);
+	bench_close(b);
+}
+
+/* Of two keys each has a quarter for itself, and the half that is left is for both. */
+static void test_memory_is_kept(void **state)
+{
+	const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "a/1", "b5"};
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\n");
+	config.jobs_max = 16;
+	config.peers_max = 8;
+	b = bench_open(&config);
+	join_proven(b, 0, "a", 1);
+	config.bytes_max = 8 * totals_of(b).bytes;
+	bench_close(b);
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 7; i++) {
+		join_proven(b, i, names[i], 1);
+		expect_line(b, i, CONTROL_WELCOME);
+	}
+	join_proven(b, 7, "b6", 1);
+	assert_non_null(strstr(expect_end(b, 7, "memory", 1)->text, "are kept for other keys"));
+	join_proven(b, 7, "a/2", 1);
+	expect_line(b, 7, CONTROL_WELCOME);
+	assert_int_equal(totals_of(b).bytes, config.bytes_max);
+	bench_close(b);
+	proof_keys_free(config.keys);
 }
 
 static int init(void **state)
@@ -262,6 +367,8 @@ int main(void)
 		cmocka_unit_test(test_places),          cmocka_unit_test(test_no_room),
 		cmocka_unit_test(test_jobs_share),      cmocka_unit_test(test_running_stay),
 		cmocka_unit_test(test_share_is_of_all), cmocka_unit_test(test_jobs_by_key),
+		cmocka_unit_test(test_places_are_kept), cmocka_unit_test(test_memory_is_kept),
+		cmocka_unit_test(test_new_keys),
 	};
 
 	random_seed();

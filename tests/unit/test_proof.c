@@ -74,6 +74,12 @@ static void test_key_file(void **state)
 	keys = keys_of(many, 0, NULL);
 	assert_key(keys, "job-0", "key-number-0");
 	assert_key(keys, "job-199", "key-number-199");
+	assert_int_equal(proof_keys_distinct(keys), 200);
+	proof_keys_free(keys);
+	keys = keys_of("a key-of-a-\nb key-of-b-\nc key-of-a-\n* key-of-b-\n", 0, NULL);
+	assert_key(keys, "c", "key-of-a-");
+	assert_int_equal(proof_keys_count(keys), 4);
+	assert_int_equal(proof_keys_distinct(keys), 2);
 	proof_keys_free(keys);
 }
 
