@@ -27,7 +27,10 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	jobs->places = config->peers_max + 1;
 	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
-	if (jobs->peers == NULL || jobs->jobs == NULL ||
+	jobs->pause_places = 2 * config->jobs_max;
+	jobs->pauses = calloc(jobs->pause_places, sizeof(*jobs->pauses));
+	if (jobs->peers == NULL || jobs->jobs == NULL || jobs->pauses == NULL ||
+	    crowd_open(&jobs->away, jobs->pause_places) != 0 ||
 	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
 	    crowd_open(&jobs->unstarted, config->jobs_max) != 0 ||
 	    crowd_open(&jobs->remembered, JOBS_SUCCESSIONS) != 0) {
@@ -45,6 +48,8 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->waiting);
 	crowd_close(&jobs->unstarted);
 	crowd_close(&jobs->remembered);
+	crowd_close(&jobs->away);
+	free(jobs->pauses);
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);
@@ -321,7 +326,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		late_text(jobs, peer, ping.text);
 		ping.waiting = door_count(jobs, peer->job);
 		ping.drains = jobs->draining;
-		ping.paused = job_pause(jobs, peer->job) != NULL;
+		ping.paused = peer->job->pause != NULL;
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)
@@ -462,7 +467,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .stall_us = job->shape.stall_us,
 	                          .newcomers = door_count(jobs, job),
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
-	if (job->state == JOB_RUNNING && job_pause(jobs, job) != NULL)
+	if (job->state == JOB_RUNNING && job->pause != NULL)
 		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])

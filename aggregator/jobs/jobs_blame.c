@@ -135,7 +135,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 {
 	struct job *job = job_with(jobs, channel_id);
 
-	if (job == NULL || stall->rank >= job->world || job_pause(jobs, job) != NULL ||
+	if (job == NULL || stall->rank >= job->world || job->pause != NULL ||
 	    (job->resumed_us != 0 && jobs->now_us - job->resumed_us < job->shape.stall_us))
 		return;
 	job_stalled(jobs, job, stall);
@@ -175,7 +175,7 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	char op[OP_BYTES], more[32] = "";
 
 	text[0] = '\0';
-	if (job->state != JOB_RUNNING || job_pause(jobs, job) != NULL || !waits(jobs, peer))
+	if (job->state != JOB_RUNNING || job->pause != NULL || !waits(jobs, peer))
 		return;
 	while (!waits(jobs, job->members[rank]) || idles(jobs, job->members[rank]))
 		if (++rank == job->world)

@@ -49,7 +49,7 @@ void door_tell(struct jobs *jobs, struct job *job)
 	struct control_message ping = {.kind = CONTROL_PING,
 	                               .waiting = door_count(jobs, job),
 	                               .drains = jobs->draining,
-	                               .paused = job_pause(jobs, job) != NULL};
+	                               .paused = job->pause != NULL};
 
 	job_tell(jobs, job, &ping);
 }

@@ -24,20 +24,12 @@ static uint64_t job_mark(const struct job *job)
 	return job->token;
 }
 
-/* Are both memberships of the same job? */
-static bool kin(const char *name, const char *other)
-{
-	const size_t length = message_name_base(name);
-
-	return message_name_base(other) == length && strncmp(name, other, length) == 0;
-}
-
 /* Of the membership of this job that `of` stands for: another job's workers have no say in it. */
 static const struct jobs_succession *succession_find(const struct jobs *jobs, const char *name,
                                                      uint64_t of)
 {
 	for (uint32_t i = 0; i < jobs->remembered.count && of != 0; i++)
-		if (jobs->successions[i].of == of && kin(jobs->successions[i].to, name))
+		if (jobs->successions[i].of == of && names_kin(jobs->successions[i].to, name))
 			return &jobs->successions[i];
 	return NULL;
 }
@@ -69,7 +61,7 @@ bool job_named_here(const struct jobs *jobs, const struct job *job)
 static bool lives(const struct jobs *jobs, const char *name)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		if (jobs->jobs[i].state != JOB_FREE && kin(jobs->jobs[i].name, name) &&
+		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name) &&
 		    strcmp(jobs->jobs[i].name, name) != 0)
 			return true;
 	return false;

@@ -32,13 +32,14 @@ struct jobs_succession {
 	bool ours; /* we have named it */
 };
 
-#define JOBS_PAUSES 16
 #define JOBS_PAUSE_FORGET_US 60000000 /* when its job has been away for so long */
 
 /* All memberships of this job, those to come included, begin no operation. */
 struct jobs_pause {
 	char name[CONTROL_NAME_BYTES]; /* "": none */
-	uint64_t seen_us;              /* when one of them was last here */
+	uint64_t owner;                /* of the job that was paused */
+	uint32_t here;                 /* memberships; */
+	uint64_t seen_us;              /* when there last was one */
 };
 
 struct jobs_peer {
@@ -89,7 +90,8 @@ struct job {
 	uint32_t features;          /* that we and all who have joined have */
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
-	uint64_t resumed_us; /* no waiting counts that began before; 0: it was never paused */
+	struct jobs_pause *pause; /* NULL: it is not paused */
+	uint64_t resumed_us;      /* no waiting counts that began before; 0: it was never paused */
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
 	bool begun;          /* JOB_ENDING: all had joined, */
@@ -133,8 +135,10 @@ struct jobs {
 	uint64_t now_us; /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
-	struct crowd remembered; /* of these, by owner */
-	struct jobs_pause pauses[JOBS_PAUSES];
+	struct crowd remembered;   /* of these, by owner */
+	struct jobs_pause *pauses; /* [pause_places] */
+	uint32_t pause_places;     /* twice jobs_max: half of them may be of jobs that are away */
+	struct crowd away; /* of jobs_order.c alone: those whose job is not here, by owner */
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
 	struct jobs_totals totals;
@@ -142,6 +146,7 @@ struct jobs {
 
 /* jobs_order.c */
 void order_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *order);
+struct jobs_pause *pause_named(const struct jobs *jobs, const char *name); /* NULL: there is none */
 void pauses_tick(struct jobs *jobs);
 
 /* jobs_blame.c */
@@ -192,8 +197,8 @@ void door_tell(struct jobs *jobs,
                struct job *job); /* its members, how many wait, and whether we drain */
 
 /* jobs_state.c */
-const struct jobs_pause *job_pause(const struct jobs *jobs,
-                                   const struct job *job); /* NULL: it is not paused */
+bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
+void job_pause_set(struct job *job, struct jobs_pause *pause); /* NULL: it is paused no more */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
 struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobody's */

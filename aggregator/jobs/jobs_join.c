@@ -471,7 +471,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (jobs->draining || job_pause(jobs, job) != NULL || door_first(jobs, job) != NULL)
+	if (jobs->draining || job->pause != NULL || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
@@ -543,6 +543,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	};
 	job->key = opener->key;
 	job->share = proof_keys_share(jobs->config.keys, job->name);
+	job_pause_set(job, pause_named(jobs, job->name));
 	return true;
 }
 

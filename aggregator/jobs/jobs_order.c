@@ -42,31 +42,62 @@ static struct job *job_meant(const struct jobs *jobs, const char *name)
 
 /* ---- pauses ---- */
 
-static bool pause(struct jobs *jobs, struct job *job)
+struct jobs_pause *pause_named(const struct jobs *jobs, const char *name)
 {
-	struct jobs_pause *free_one = NULL;
+	for (uint32_t i = 0; i < jobs->pause_places; i++)
+		if (names_kin(jobs->pauses[i].name, name))
+			return &jobs->pauses[i];
+	return NULL;
+}
 
-	for (uint32_t i = 0; i < JOBS_PAUSES; i++)
-		if (jobs->pauses[i].name[0] == '\0')
-			free_one = &jobs->pauses[i];
-	if (job_pause(jobs, job) != NULL)
-		return true;
-	if (free_one == NULL)
-		return false;
-	snprintf(free_one->name, sizeof(free_one->name), "%.*s", (int)message_name_base(job->name),
+/*
+ * When all places are taken, at least half of them are of jobs that are not here now. Of their owners the one with
+ * most of them gives up the first: nobody's pauses push out another's.
+ */
+static struct jobs_pause *pause_place(struct jobs *jobs)
+{
+	jobs->away.count = 0;
+	for (uint32_t i = 0; i < jobs->pause_places; i++) {
+		struct jobs_pause *pause = &jobs->pauses[i];
+
+		if (pause->name[0] == '\0')
+			return pause;
+		if (pause->here == 0)
+			crowd_add(&jobs->away, pause->owner, pause);
+	}
+	return crowd_heaviest(&jobs->away).oldest;
+}
+
+/* All memberships of this job that are here. */
+static void pauses_set(struct jobs *jobs, const struct job *like, struct jobs_pause *pause)
+{
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, like->name))
+			job_pause_set(&jobs->jobs[i], pause);
+}
+
+static void pause(struct jobs *jobs, struct job *job)
+{
+	struct jobs_pause *place;
+
+	if (job->pause != NULL)
+		return;
+	place = pause_place(jobs);
+	*place = (struct jobs_pause){.owner = job->owner, .seen_us = jobs->now_us};
+	snprintf(place->name, sizeof(place->name), "%.*s", (int)message_name_base(job->name),
 	         job->name);
-	free_one->seen_us = jobs->now_us;
+	pauses_set(jobs, job, place);
 	door_tell(jobs, job);
-	return true;
 }
 
 static void resume(struct jobs *jobs, struct job *job)
 {
-	const struct jobs_pause *paused = job_pause(jobs, job);
+	struct jobs_pause *paused = job->pause;
 
 	if (paused == NULL)
 		return;
-	jobs->pauses[paused - jobs->pauses].name[0] = '\0';
+	pauses_set(jobs, job, NULL);
+	paused->name[0] = '\0';
 	job->resumed_us = jobs->now_us;
 	door_tell(jobs, job);
 }
@@ -74,16 +105,14 @@ static void resume(struct jobs *jobs, struct job *job)
 /* A job that is over needs no pause; between two memberships it is away for a moment. */
 void pauses_tick(struct jobs *jobs)
 {
-	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
-		const struct job *job = &jobs->jobs[i];
-		const struct jobs_pause *paused = job_pause(jobs, job);
+	for (uint32_t i = 0; i < jobs->pause_places; i++) {
+		struct jobs_pause *pause = &jobs->pauses[i];
 
-		if (job->state != JOB_FREE && paused != NULL)
-			jobs->pauses[paused - jobs->pauses].seen_us = jobs->now_us;
+		if (pause->here > 0)
+			pause->seen_us = jobs->now_us;
+		else if (jobs->now_us - pause->seen_us >= JOBS_PAUSE_FORGET_US)
+			pause->name[0] = '\0';
 	}
-	for (uint32_t i = 0; i < JOBS_PAUSES; i++)
-		if (jobs->now_us - jobs->pauses[i].seen_us >= JOBS_PAUSE_FORGET_US)
-			jobs->pauses[i].name[0] = '\0';
 }
 
 /* ---- orders ---- */
@@ -101,8 +130,10 @@ static void expel(struct jobs *jobs, struct job *job, const struct control_messa
 /* Why it cannot be done; NULL: it is. */
 static const char *obey(struct jobs *jobs, struct job *job, const struct control_message *order)
 {
-	if (strcmp(order->order, "pause") == 0)
-		return pause(jobs, job) ? NULL : "too many jobs are paused here";
+	if (strcmp(order->order, "pause") == 0) {
+		pause(jobs, job);
+		return NULL;
+	}
 	if (strcmp(order->order, "resume") == 0) {
 		resume(jobs, job);
 		return NULL;

@@ -89,15 +89,20 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 
 /* ---- jobs ---- */
 
-const struct jobs_pause *job_pause(const struct jobs *jobs, const struct job *job)
+bool names_kin(const char *name, const char *other)
 {
-	size_t length = message_name_base(job->name);
+	const size_t length = message_name_base(name);
 
-	for (uint32_t i = 0; i < JOBS_PAUSES && length > 0; i++)
-		if (strncmp(jobs->pauses[i].name, job->name, length) == 0 &&
-		    jobs->pauses[i].name[length] == '\0')
-			return &jobs->pauses[i];
-	return NULL;
+	return message_name_base(other) == length && strncmp(name, other, length) == 0;
+}
+
+void job_pause_set(struct job *job, struct jobs_pause *pause)
+{
+	if (job->pause != NULL)
+		job->pause->here--;
+	if (pause != NULL)
+		pause->here++;
+	job->pause = pause;
 }
 
 uint8_t job_dscp(const struct jobs *jobs, const struct job *job)
@@ -111,6 +116,7 @@ void job_forget(struct job *job)
 	free(job->tokens);
 	free(job->multicast);
 	free(job->seals);
+	job_pause_set(job, NULL);
 	*job = (struct job){0};
 }
 

@@ -95,6 +95,37 @@ static void test_pause_ends(void **state)
 	bench_close(b);
 }
 
+/* However many jobs of another one have been paused, and have gone, this one's pause is kept and can be given. */
+static void test_pauses_of_others(void **state)
+{
+	char evil[CONTROL_NAME_BYTES];
+	struct bench *b = members_open();
+
+	(void)state;
+	job_running(b, 0, "job", 1);
+	ordered(b, "job", "pause", 0, CONTROL_DONE);
+	expect_paused(b, 1, true);
+	say_kind(b, 0, CONTROL_LEAVE); /* between two memberships */
+	for (uint32_t i = 0; i < 20; i++) {
+		snprintf(evil, sizeof(evil), "evil%u", i);
+		job_running(b, 1, evil, 1);
+		ordered(b, evil, "pause", 0, CONTROL_DONE);
+		if (i < 19)
+			say_kind(b, 1, CONTROL_LEAVE);
+	}
+	job_running(b, 2, "job2", 1);
+	ordered(b, "job2", "pause", 0, CONTROL_DONE);
+	job_running(b, 0, "job", 1);
+	expect_paused(b, 1, true);
+	assert_true(expect_line(b, 2, CONTROL_PING)->paused);
+	tick(b, 1000000);
+	for (uint32_t i = 0; i < 3; i++) {
+		b->workers[i].read = b->workers[i].written - 1;
+		assert_true(expect_line(b, i, CONTROL_PING)->paused);
+	}
+	bench_close(b);
+}
+
 /* It hears why, as the others do, who continue. */
 static void test_expel(void **state)
 {
@@ -129,6 +160,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pause),
 		cmocka_unit_test(test_pause_ends),
+		cmocka_unit_test(test_pauses_of_others),
 		cmocka_unit_test(test_expel),
 	};
 
