@@ -32,6 +32,7 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	if (jobs->peers == NULL || jobs->jobs == NULL || jobs->pauses == NULL ||
 	    crowd_open(&jobs->away, jobs->pause_places) != 0 ||
 	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
+	    crowd_open(&jobs->newcomers, jobs->places) != 0 ||
 	    crowd_open(&jobs->unstarted, config->jobs_max) != 0 ||
 	    crowd_open(&jobs->remembered, JOBS_SUCCESSIONS) != 0) {
 		jobs_close(jobs);
@@ -46,6 +47,7 @@ void jobs_close(struct jobs *jobs)
 	if (jobs == NULL)
 		return;
 	crowd_close(&jobs->waiting);
+	crowd_close(&jobs->newcomers);
 	crowd_close(&jobs->unstarted);
 	crowd_close(&jobs->remembered);
 	crowd_close(&jobs->away);
@@ -59,14 +61,18 @@ void jobs_close(struct jobs *jobs)
 
 bool jobs_crowd_out(struct jobs *jobs)
 {
-	const struct crowd_heaviest heaviest = crowd_heaviest(&jobs->waiting);
+	const uint32_t few = jobs->config.peers_max >= 16 ? jobs->config.peers_max / 8 : 1;
+	const bool strangers = jobs->waiting.count > few || jobs->newcomers.count == 0;
+	const struct crowd_heaviest heaviest =
+		crowd_heaviest(strangers ? &jobs->waiting : &jobs->newcomers);
 
 	if (heaviest.oldest == NULL)
 		return false;
 	peer_refuse(jobs, heaviest.oldest, "connections",
-	            "%u connections are open here, the limit (connections_max); %u of your host's "
-	            "have not joined a job",
-	            jobs->config.peers_max, heaviest.count);
+	            "%u connections are open here, the limit (connections_max); %u %s",
+	            jobs->config.peers_max, heaviest.count,
+	            strangers ? "of your host's have not joined a job"
+	                      : "newcomers with your key wait for a job's members");
 	return true;
 }
 

@@ -63,6 +63,10 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
+	if (peer->keyed) { /* no stranger any more */
+		crowd_remove(&jobs->waiting, peer);
+		crowd_add(&jobs->newcomers, peer_owner(peer), peer);
+	}
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state == JOB_RUNNING && fits(&jobs->jobs[i], peer))
 			door_tell(jobs, &jobs->jobs[i]);

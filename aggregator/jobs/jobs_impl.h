@@ -127,7 +127,8 @@ struct jobs {
 	struct jobs_peer *peers; /* [places] */
 	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
 	uint32_t peer_count;    /* used */
-	struct crowd waiting;   /* peers without a job, by address */
+	struct crowd waiting;   /* peers without a job, by address, but for these: */
+	struct crowd newcomers; /* those at a door that have proved its key, by key */
 	struct job *jobs;       /* [jobs_max] */
 	struct crowd unstarted; /* jobs that do not run yet, by owner */
 	size_t bytes;
@@ -182,8 +183,6 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 
 /* jobs_room.c */
 enum room { ROOM_JOBS, ROOM_BYTES };
-/* Everyone with the key that it has proved; else the address from which it came. */
-uint64_t peer_owner(const struct jobs_peer *peer);
 /* Would the owner, with `need` of what is `unused`, take what is kept for others? */
 bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
                   size_t unused);
@@ -206,6 +205,8 @@ uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of wh
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
+/* Everyone with the key that it has proved; else the address from which it came. */
+uint64_t peer_owner(const struct jobs_peer *peer);
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));

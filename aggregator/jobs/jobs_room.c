@@ -7,18 +7,7 @@
  * out another key's first ones.
  */
 
-#include <string.h>
-
 #include "aggregator/jobs/jobs_impl.h"
-
-uint64_t peer_owner(const struct jobs_peer *peer)
-{
-	uint64_t owner = net_ip_owner(&peer->ip);
-
-	if (peer->keyed)
-		memcpy(&owner, peer->key.bytes, sizeof(owner));
-	return owner;
-}
 
 static size_t held_by(const struct jobs *jobs, uint64_t owner, enum room room)
 {

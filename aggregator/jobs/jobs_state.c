@@ -48,7 +48,8 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 {
-	crowd_remove(&jobs->waiting, peer);
+	if (!crowd_remove(&jobs->waiting, peer))
+		crowd_remove(&jobs->newcomers, peer);
 	peer->used = false;
 	peer->job = NULL;
 	jobs->peer_count--;
@@ -85,6 +86,15 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	         LOG_FIELDS(LOG_WORD("peer", peer->address), LOG_WORD("code", code)), message.text);
 	peer_send(jobs, peer, &message);
 	peer_end(jobs, peer);
+}
+
+uint64_t peer_owner(const struct jobs_peer *peer)
+{
+	uint64_t owner = net_ip_owner(&peer->ip);
+
+	if (peer->keyed)
+		memcpy(&owner, peer->key.bytes, sizeof(owner));
+	return owner;
 }
 
 /* ---- jobs ---- */

@@ -21,16 +21,25 @@ static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
 	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
 }
 
+static bool is_newcomer(const struct jobs_peer *peer)
+{
+	return peer->used && peer->job == NULL && peer->door && peer->keyed;
+}
+
 /* Peers without a job, jobs that do not run yet: each is in its crowd, and nobody else. */
-static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t unstarted)
+static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t newcomers,
+                         uint32_t unstarted)
 {
 	assert(jobs->waiting.count == waiting && jobs->unstarted.count == unstarted);
+	assert(jobs->newcomers.count == newcomers);
 	for (uint32_t i = 0; i < waiting; i++) {
 		const struct jobs_peer *peer = jobs->waiting.members[i].who;
 
-		assert(peer->used && peer->job == NULL);
+		assert(peer->used && peer->job == NULL && !is_newcomer(peer));
 		assert(jobs->waiting.members[i].owner == net_ip_owner(&peer->ip));
 	}
+	for (uint32_t i = 0; i < newcomers; i++)
+		assert(is_newcomer(jobs->newcomers.members[i].who));
 	for (uint32_t i = 0; i < unstarted; i++) {
 		const struct job *job = jobs->unstarted.members[i].who;
 
@@ -86,13 +95,14 @@ static void check_channels(const struct jobs *jobs, const struct job *job)
 
 void jobs_check(const struct jobs *jobs)
 {
-	uint32_t peers = 0, waiting = 0, running = 0, unstarted = 0, paused = 0;
+	uint32_t peers = 0, waiting = 0, newcomers = 0, running = 0, unstarted = 0, paused = 0;
 	uint64_t refused = 0;
 	size_t bytes = 0;
 
 	for (uint32_t i = 0; i < jobs->places; i++) {
 		check_peer(jobs, &jobs->peers[i]);
 		peers += jobs->peers[i].used;
+		newcomers += is_newcomer(&jobs->peers[i]);
 		waiting += jobs->peers[i].used && jobs->peers[i].job == NULL;
 	}
 	assert(peers == jobs->peer_count && peers < jobs->places);
@@ -121,7 +131,7 @@ void jobs_check(const struct jobs *jobs)
 	}
 	assert(paused == 0);
 	assert(bytes == jobs->bytes && bytes <= jobs->config.bytes_max);
-	check_crowds(jobs, waiting, unstarted);
+	check_crowds(jobs, waiting - newcomers, newcomers, unstarted);
 	assert(jobs->totals.jobs_started >= jobs->totals.jobs_finished + running);
 	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
 		refused += jobs->totals.refused[i];

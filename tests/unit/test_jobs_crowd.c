@@ -230,6 +230,39 @@ static void join_proven(struct bench *b, uint32_t i, const char *job, uint32_t w
 	say(b, i, &message);
 }
 
+/* Who waits at a job's door has proved its key, and does not give way to strangers; but they find room. */
+static void test_newcomers(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\n");
+	b = bench_open(&config);
+	join_proven(b, 0, "a", 0);
+	for (uint32_t i = 1; i < 8; i++)
+		connect_idle(b, i, OTHER - i);
+	expect_end(b, 1, "connections", 0);
+	expect_end(b, 2, "connections", 0);
+	expect_silence(b, 0);
+	jobs_end(b->jobs, "all anew");
+	/* A tenant with many newcomers loses its own, before it keeps out somebody who has just come. */
+	join_proven(b, 0, "a", 0);
+	for (uint32_t i = 1; i < 6; i++)
+		join_proven(b, i, "b", 0);
+	connect_idle(b, 6, STRANGER);
+	assert_non_null(strstr(expect_end(b, 1, "connections", 0)->text, "5 newcomers"));
+	connect_idle(b, 7, STRANGER);
+	expect_end(b, 6, "connections", 0);
+	jobs_gone(b->jobs, b->workers[7].peer, "reset");
+	join_proven(b, 7, "b", 0);
+	assert_true(jobs_crowd_out(b->jobs)); /* for lack of descriptors */
+	expect_end(b, 2, "connections", 0);
+	expect_silence(b, 0);
+	bench_close(b);
+	proof_keys_free(config.keys);
+}
+
 /* With keys it is the key that counts, not the address. */
 static void test_jobs_by_key(void **state)
 {
@@ -368,7 +401,7 @@ int main(void)
 		cmocka_unit_test(test_jobs_share),      cmocka_unit_test(test_running_stay),
 		cmocka_unit_test(test_share_is_of_all), cmocka_unit_test(test_jobs_by_key),
 		cmocka_unit_test(test_places_are_kept), cmocka_unit_test(test_memory_is_kept),
-		cmocka_unit_test(test_new_keys),
+		cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_newcomers),
 	};
 
 	random_seed();
