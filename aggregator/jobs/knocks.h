@@ -4,8 +4,8 @@
  *
  * A worker's address is where its latest KNOCK came from; KNOCKs are counted, so one that somebody has
  * recorded and sends again moves nothing. Once the job has started, a KNOCK from elsewhere must carry
- * the number that the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one struct
- * knocker for each worker of each channel.
+ * the number that the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the
+ * data plane, and the simulation, have one struct knocker for each worker of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H
@@ -17,7 +17,7 @@ struct knocker {
 	uint64_t number; /* what a KNOCK from elsewhere must carry, once; 0: there is none */
 	uint32_t count;  /* of the latest */
 	uint64_t any_us,
-		whole_us; /* when the last KNOCK came, and the last as large as the job's datagrams */
+		whole_us; /* when the latest came, and that as large as the job's datagrams */
 };
 
 /* knock_moves - may the worker's address become that of this KNOCK, which came from elsewhere? */
@@ -29,13 +29,19 @@ static inline bool knock_moves(const struct knocker *knocker, const struct packe
 	return knocker->number != 0 && packet->number == knocker->number;
 }
 
-/* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once. */
+/*
+ * A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once, and a KNOCK
+ * without it does not use it up. One whose count is not later may be somebody's record: it does not show
+ * that the worker is heard.
+ */
 static inline void knock_note(struct knocker *knocker, const struct packet *packet, bool whole,
                               uint64_t now_us)
 {
-	knocker->number = 0;
-	if (knocker->any_us == 0 || frame_before(knocker->count, packet->frame))
-		knocker->count = packet->frame;
+	if (packet->number == knocker->number)
+		knocker->number = 0;
+	if (knocker->any_us != 0 && !frame_before(knocker->count, packet->frame))
+		return;
+	knocker->count = packet->frame;
 	knocker->any_us = now_us;
 	if (whole)
 		knocker->whole_us = now_us;

@@ -82,6 +82,8 @@ expect("STATUS from home after a stranger's KNOCK", answer(home), STATUS_BACK)
 
 say(type="move", number="0" * 16)
 number = int(hear("move")["number"], 16)
+send(home, KNOCK)
+expect("an old KNOCK from where the worker was", answer(home), KNOCKED)
 send(away, KNOCK, number ^ 1)
 expect("KNOCK with a wrong number", answer(away), None)
 send(away, KNOCK, number)

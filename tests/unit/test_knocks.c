@@ -39,9 +39,12 @@ static void test_moves(void **state)
 	knock_note(&knocker, &knock, false, 1000);
 	assert_false(knock_moves(&knocker, &knock, true)); /* it is used up */
 	knocker.number = 79;
-	knock_note(&knocker, &knock, false,
-	           1000); /* a KNOCK from the known address: it has not moved */
+	/* One from before and one without a number, from the known address, leave it as it is. */
+	knock_note(&knocker, &knock, false, 1000);
+	knock_note(&knocker, &(struct packet){0}, false, 1000);
 	knock.number = 79;
+	assert_true(knock_moves(&knocker, &knock, true));
+	knock_note(&knocker, &knock, false, 1000); /* with it from there: it has not moved */
 	assert_false(knock_moves(&knocker, &knock, true));
 }
 
@@ -53,8 +56,14 @@ static void test_ages(void **state)
 	(void)state;
 	knock_ages(&knocker, 5000, &heard);
 	assert_true(heard.any_us == UINT64_MAX && heard.whole_us == UINT64_MAX);
-	knock_note(&knocker, &(struct packet){0}, true, 5000);
-	knock_note(&knocker, &(struct packet){0}, false, 5200);
+	knock_note(&knocker, &(struct packet){.frame = 7}, true, 5000);
+	knock_note(&knocker, &(struct packet){.frame = 8}, false, 5200);
+	knock_ages(&knocker, 6000, &heard);
+	assert_int_equal(heard.any_us, 800);
+	assert_int_equal(heard.whole_us, 1000);
+	/* Somebody has recorded these, and sends them again: the worker's own may be lost all the same. */
+	knock_note(&knocker, &(struct packet){.frame = 7}, true, 5900);
+	knock_note(&knocker, &(struct packet){.frame = 8}, true, 5900);
 	knock_ages(&knocker, 6000, &heard);
 	assert_int_equal(heard.any_us, 800);
 	assert_int_equal(heard.whole_us, 1000);
