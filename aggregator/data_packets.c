@@ -276,6 +276,8 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 
 	if (drop != WIRE_DROP_NONE)
 		return drop;
+	if (in->bytes > t->data->config.net.payload_max)
+		return WIRE_DROP_LENGTH; /* there is no answer of that size */
 	knocker = &outlet->workers[packet->worker].knocker;
 	if (!at_home(outlet, packet, in) && !knock_moves(knocker, packet, outlet->channel != NULL))
 		return WIRE_DROP_ADDRESS;

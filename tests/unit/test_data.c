@@ -99,6 +99,30 @@ static void test_knocks(void **state)
 	world_close(w);
 }
 
+/* A KNOCK larger than any datagram of a job has no answer, from whomever it is; the largest has one. */
+static void test_large_knocks(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	const uint32_t most = w->config.net.payload_max;
+	struct datagram *list[3];
+	struct data_stats stats;
+
+	(void)state;
+	attach(w, &config);
+	list[0] = knock_of(ID, 1, most + 1);
+	list[1] = knock_of(ID, 1, WIRE_PAYLOAD_MAX);
+	list[2] = knock_of(ID, 1, most);
+	deliver(nets[0], list, 3);
+	await(nets[0], nets[0]->sent_count >= 2);
+	assert_int_equal(nets[0]->sent_count, 2); /* KNOCKED and PROBE */
+	assert_int_equal(nets[0]->sent[0].bytes, most);
+	data_stats(w->data, &stats);
+	assert_int_equal(stats.drops[WIRE_DROP_LENGTH], 2);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* However many knock, the group hears one PROBE of a size every 5 ms; each worker has its answers. */
 static void test_probes(void **state)
 {
@@ -498,17 +522,12 @@ static void test_no_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),
-		cmocka_unit_test(test_probes),
-		cmocka_unit_test(test_receivers),
-		cmocka_unit_test(test_scatter),
-		cmocka_unit_test(test_small_first),
-		cmocka_unit_test(test_batches),
-		cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_large_knocks),
+		cmocka_unit_test(test_probes),        cmocka_unit_test(test_receivers),
+		cmocka_unit_test(test_scatter),       cmocka_unit_test(test_small_first),
+		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
 
 		cmocka_unit_test(test_no_allocation),
 
