@@ -98,6 +98,14 @@ uint32_t geometry_segment_max(uint32_t payload)
 	return min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
 }
 
+/* Section 4.3. */
+uint32_t geometry_segment_blocks(uint32_t block_bytes, uint32_t payload)
+{
+	uint32_t blocks = WIRE_SEGMENT_BYTES / block_bytes & ~63u;
+
+	return min_u32(blocks < 64 ? 64 : blocks, geometry_segment_max(payload));
+}
+
 static uint32_t eager_blocks(const struct geometry *g, const struct geometry_part *part)
 {
 	return geometry_eager_blocks(part->frames.block_bytes, g->elem_bytes,
@@ -107,14 +115,10 @@ static uint32_t eager_blocks(const struct geometry *g, const struct geometry_par
 /* Sections 4.2 to 4.4. */
 static void cut_segments(const struct geometry *g, struct geometry_part *part)
 {
-	uint32_t blocks = WIRE_SEGMENT_BYTES / part->frames.block_bytes & ~63u;
-
-	if (blocks < 64)
-		blocks = 64;
-	blocks = min_u32(blocks, geometry_segment_max(g->payload_bytes + WIRE_HEADER_BYTES));
+	part->segment_blocks = geometry_segment_blocks(part->frames.block_bytes,
+	                                               g->payload_bytes + WIRE_HEADER_BYTES);
 	if (g->eager && part->block_count > 0)
-		blocks = eager_blocks(g, part);
-	part->segment_blocks = blocks;
+		part->segment_blocks = eager_blocks(g, part);
 	part->shard_blocks = divide_up(part->block_count, g->shard_count);
 	part->segment_count = (uint32_t)divide_up(part->shard_blocks, part->segment_blocks);
 	if (part->segment_count == 0)

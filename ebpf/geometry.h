@@ -100,6 +100,9 @@ struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload);
 /* geometry_segment_max - blocks of the longest segment in a job with this payload: a multiple of 64. */
 uint32_t geometry_segment_max(uint32_t payload);
 
+/* geometry_segment_blocks - blocks of this size in a whole segment, unless it is eager: section 4.3. */
+uint32_t geometry_segment_blocks(uint32_t block_bytes, uint32_t payload);
+
 /* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
 uint64_t geometry_gcd(uint64_t a, uint64_t b);
 

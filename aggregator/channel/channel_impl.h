@@ -29,6 +29,8 @@
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
 
+/* From base to planned: serial numbers of 32 bits have an order within 2^31. */
+#define FRAMES_AHEAD_MAX (1u << 30)
 #define REPLIES_MAX 1024    /* answers to single workers that wait to be sent; a power of two */
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */

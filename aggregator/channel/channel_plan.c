@@ -74,13 +74,21 @@ static bool form_possible(const struct channel *channel, const struct announce *
 	return a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG;
 }
 
-/* Section 4.4. */
-static bool eager_possible(const struct channel *channel, const struct announce *a)
+/* Of its elements, as they travel. */
+static uint32_t block_bytes_of(const struct announce *a)
 {
-	const uint32_t bytes = dtype_bytes(a->dtype), block_bytes = a->block_elems * bytes;
+	return a->block_elems * dtype_bytes(dtype_in_form(a->form, a->dtype));
+}
 
+/* Sections 4.3 and 4.4. */
+static bool segment_possible(const struct channel *channel, const struct announce *a)
+{
+	const uint32_t block_bytes = block_bytes_of(a), payload = channel->config.payload;
+
+	if (!(a->flags & WIRE_EAGER))
+		return a->block_count <= geometry_segment_blocks(block_bytes, payload);
 	return a->segment_count <= WIRE_EAGER_SEGMENTS && a->form == WIRE_NATIVE &&
-	       a->block_count <= geometry_eager_blocks(block_bytes, bytes, channel->config.payload);
+	       a->block_count <= geometry_eager_blocks(block_bytes, dtype_bytes(a->dtype), payload);
 }
 
 /* Workers for each of which there are equally many segments, one after the other; 1: all are for all. */
@@ -96,9 +104,7 @@ static bool announce_possible(const struct channel *channel, const struct announ
 	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
 	       a->reduction <= REDUCE_COUNT && form_possible(channel, a) && a->generation != 0 &&
 	       a->op_slot < channel->config.op_slots && a->segment < a->segment_count &&
-	       a->segment_count % shares_of(channel, a) == 0 &&
-	       a->block_count <= channel->segment_words * 64 &&
-	       (!(a->flags & WIRE_EAGER) || eager_possible(channel, a)) &&
+	       a->segment_count % shares_of(channel, a) == 0 && segment_possible(channel, a) &&
 	       (a->form < WIRE_FIXED32 || (a->flags & WIRE_NONFINITE) ||
 	        exponent_possible(a->exponent));
 }
@@ -329,8 +335,7 @@ static bool set_take(const struct announce *a, uint32_t block_bytes, uint64_t *b
 static bool segment_cut(const struct channel *channel, struct segment *segment,
                         const struct announce *a, uint64_t now_us)
 {
-	uint32_t block_bytes = a->block_elems * dtype_bytes(dtype_in_form(a->form, a->dtype));
-	uint32_t shares = shares_of(channel, a);
+	uint32_t block_bytes = block_bytes_of(a), shares = shares_of(channel, a);
 
 	if (segment->state == SEGMENT_GATHERING)
 		return a->block_count == segment->block_count &&
@@ -346,6 +351,14 @@ static bool segment_cut(const struct channel *channel, struct segment *segment,
 	return true;
 }
 
+/* Is there a number for each frame that the segment may need? */
+static bool frames_fit(const struct channel *channel, const struct segment *segment)
+{
+	uint32_t most = geometry_frame_count(&segment->frames, segment->block_count);
+
+	return channel->planned - channel->base + most <= FRAMES_AHEAD_MAX;
+}
+
 static void segment_join(struct channel *channel, struct segment *segment, const struct announce *a,
                          uint16_t rank, uint64_t now_us)
 {
@@ -355,6 +368,10 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 
 	if (!segment_cut(channel, segment, a, now_us)) {
 		count_drop(channel, WIRE_DROP_OPERATION);
+		return;
+	}
+	if (!frames_fit(channel, segment)) {
+		count_drop(channel, WIRE_DROP_FULL);
 		return;
 	}
 	if (!set_take(a, segment->frames.block_bytes, bits, &own)) {

@@ -162,6 +162,8 @@ void channel_check(const struct channel *channel)
 	uint32_t used = 0, planned = 0, segments = config->op_slots * config->segments_ahead;
 
 	channel_check_edges(channel);
+	/* Beyond that, of each operation that failed, one. */
+	assert(channel->planned - channel->base <= FRAMES_AHEAD_MAX + config->op_slots);
 	check_members(channel);
 	for (uint32_t i = 0; i < config->op_slots; i++) {
 		check_operation(channel, i);

@@ -102,6 +102,39 @@ static void test_impossible(void **state)
 	bench_close(b);
 }
 
+/* Section 4.3: of blocks of `block_bytes` a segment has at most so many. */
+static void check_longest(struct bench *b, struct announce a, uint32_t most)
+{
+	a.block_count = (uint16_t)(most + 1);
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a.block_count = (uint16_t)most;
+	refuse(b, &a, WIRE_DROP_NONE); /* but the other worker is still missing */
+}
+
+static void test_longest_segments(void **state)
+{
+	const struct {
+		uint32_t block_elems, most;
+		uint8_t dtype, form;
+	} cases[] = {
+		{65536, 64, DTYPE_F64, WIRE_NATIVE},  {8192, 128, DTYPE_F32, WIRE_NATIVE},
+		{520, 1984, DTYPE_F32, WIRE_NATIVE},  {1024, 2048, DTYPE_F32, WIRE_FIXED16},
+		{1024, 4032, DTYPE_F32, WIRE_FIXED8}, {1, 4032, DTYPE_F32, WIRE_NATIVE},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct bench *b = bench_open(2, 16, 0);
+		struct announce a = announce_cut(b, announce_of(TAG, WIRE_ALL));
+
+		a.block_elems = cases[i].block_elems;
+		a.dtype = cases[i].dtype;
+		a.form = cases[i].form;
+		check_longest(b, a, cases[i].most);
+		bench_close(b);
+	}
+}
+
 static void test_impossible_leaves_nothing(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
@@ -458,6 +491,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_strangers),
 		cmocka_unit_test(test_impossible),
+		cmocka_unit_test(test_longest_segments),
 		cmocka_unit_test(test_impossible_leaves_nothing),
 		cmocka_unit_test(test_bitmap_lengths),
 		cmocka_unit_test(test_union),

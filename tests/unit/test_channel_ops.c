@@ -547,6 +547,86 @@ static void test_window(void **state)
 	bench_close(b);
 }
 
+/* ---- more frames than numbers ---- */
+
+#define HUGE_FRAMES 60800u /* of 64 blocks of 512 KiB, at the smallest payload */
+#define AHEAD_MAX (1u << 30)
+
+/* Without channel_check(), which would look at all segments each time. */
+static void send_unchecked(struct bench *b, const struct wire_header *head,
+                           const struct announce *a)
+{
+	uint8_t bytes[WIRE_HEADER_BYTES + WIRE_ANNOUNCE_BYTES];
+	struct packet_out out;
+	struct packet packet;
+
+	packet_begin(&out, head);
+	if (a != NULL)
+		packet_put_announce(&out, a);
+	else
+		packet_put_status(&out, &(struct status){.stamp = 1});
+	packet_flatten(&out, bytes);
+	assert_int_equal(packet_parse(bytes, out.bytes, false, &packet), WIRE_DROP_NONE);
+	bench_room(b, &packet);
+	channel_receive(b->channel, &packet, b->now_us);
+}
+
+static struct bench *huge_open(void)
+{
+	struct bench *b = bench_open(1, 8192, UINT32_MAX - 5);
+
+	channel_close(b->channel);
+	b->config.op_slots = 277;
+	b->config.segments_ahead = 64;
+	assert_int_equal(channel_open(&b->config, &b->channel), 0);
+	return b;
+}
+
+/* From base on, 2^30 frames have a number; what needs more waits until workers have acknowledged some. */
+static void test_frames_ahead(void **state)
+{
+	struct bench *b = huge_open();
+	struct wire_header head = bench_head(b, 0, WIRE_ANNOUNCE, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	const uint32_t fit = AHEAD_MAX / HUGE_FRAMES, first = b->acks[0];
+	const struct channel_stats *stats;
+
+	(void)state;
+	a.dtype = DTYPE_F64;
+	a.block_elems = WIRE_BLOCK_ELEMS_MAX;
+	a.count = UINT64_C(64) * 64 * WIRE_BLOCK_ELEMS_MAX;
+	a = announce_cut(b, a);
+	assert_int_equal(a.segment_count, 64);
+	for (uint32_t i = 0; i < 277 * 64; i++) {
+		a.tag = TAG + i / 64;
+		a.op_slot = (uint16_t)(i / 64);
+		a.segment = i % 64;
+		send_unchecked(b, &head, &a);
+	}
+	channel_check(b->channel);
+	assert_int_equal(channel_stats(b->channel)->drops[WIRE_DROP_FULL], 277 * 64 - fit);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, first).frame_count, HUGE_FRAMES);
+	assert_int_equal(b->planned, first + fit * HUGE_FRAMES);
+	/* The same one again, when there is room. */
+	head.kind = WIRE_STATUS;
+	for (uint32_t left = HUGE_FRAMES; left > 0;) {
+		uint32_t step = left < 8192 ? left : 8192;
+
+		left -= step;
+		head.edge += step;
+		head.pushed = head.edge;
+		send_unchecked(b, &head, NULL);
+	}
+	b->acks[0] = head.edge;
+	head.kind = WIRE_ANNOUNCE;
+	send_unchecked(b, &head, &a);
+	channel_check(b->channel);
+	stats = channel_stats(b->channel);
+	assert_int_equal(stats->drops[WIRE_DROP_FULL], 277 * 64 - fit);
+	assert_int_equal(stats->drops[WIRE_DROP_OPERATION] + stats->drops[WIRE_DROP_STALE], 0);
+	bench_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -564,6 +644,7 @@ int main(void)
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_look),
 		cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_frames_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
