@@ -32,20 +32,22 @@
 /* From base to planned: serial numbers of 32 bits have an order within 2^31. */
 #define FRAMES_AHEAD_MAX (1u << 30)
 #define REPLIES_MAX 1024    /* answers to single workers that wait to be sent; a power of two */
-#define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
+#define ROUND_US_MIN 2000u  /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
+#define ROUNDS_ANSWERED 8   /* windows of answers: more are not remembered */
 
 /*
- * What a worker asks for again is sent again, but at most a window of frames in each round, and
- * rounds become longer while its acknowledgement does not move: otherwise a few bytes could draw
- * many forever.
+ * What a worker asks for again is sent again: as many frames as it acknowledges, and besides at most a window
+ * of them in each round, which is the longer the more of these there were. Otherwise a few bytes could draw
+ * many for ever.
  */
 struct member {
 	uint64_t token;
 	uint64_t round_us;     /* when its round began */
-	uint32_t round_ack;    /* its ack then */
-	uint32_t round_left;   /* answers that it may still have */
+	uint32_t round_left;   /* answers that it may still have in it */
 	uint32_t round_length; /* in microseconds */
+	uint32_t answered;     /* answers that it has had, less what it has acknowledged since, */
+	uint32_t answered_ack; /* which was this when it last asked */
 	uint64_t progress_us;  /* when it last sent something new */
 	struct channel_waits waits;
 	uint32_t marked; /* datagrams of it that came with congestion marked */

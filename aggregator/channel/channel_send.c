@@ -9,24 +9,30 @@
 
 /* ---- what waits ---- */
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Section 10.5. May a frame or a plan go to this worker once more now? */
 static bool answer_allowed(struct channel *channel, uint32_t rank)
 {
 	struct member *member = &channel->members[rank];
-	bool stuck = member->round_left == 0 && member->ack == member->round_ack;
+	uint32_t window = channel->config.window, news = member->ack - member->answered_ack;
 
+	member->answered_ack = member->ack;
+	member->answered -= least(news, member->answered);
+	member->round_left += least(news, window - member->round_left);
 	if (member->round_us == 0 || channel->now_us - member->round_us >= member->round_length) {
-		member->round_length =
-			stuck && member->round_us != 0 ? 2 * member->round_length : ROUND_US_MIN;
-		if (member->round_length > ROUND_US_MAX)
-			member->round_length = ROUND_US_MAX;
 		member->round_us = channel->now_us;
-		member->round_ack = member->ack;
-		member->round_left = channel->config.window;
+		member->round_left = window;
+		member->round_length =
+			least(ROUND_US_MIN << member->answered / window, ROUND_US_MAX);
 	}
 	if (member->round_left == 0)
 		return false;
 	member->round_left--;
+	member->answered += member->answered < ROUNDS_ANSWERED * window;
 	return true;
 }
 

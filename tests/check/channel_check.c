@@ -19,6 +19,7 @@ static void check_members(const struct channel *c)
 		assert(!frame_before(c->opened, member->pushed));
 		assert(member->round_left <= c->config.window);
 		assert(member->round_length <= ROUND_US_MAX);
+		assert(member->answered <= ROUNDS_ANSWERED * c->config.window);
 		at_base += member->ack == c->base;
 	}
 	assert(at_base > 0 && at_base == c->at_base);

@@ -111,7 +111,7 @@ static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
 
 /*
  * What is asked for again is sent again, but to each worker no more than a window a round; and as long
- * as its ack stands still, rounds grow, from 2 ms to 400.
+ * as its ack stands still, rounds grow, from 2 ms to 400. What it acknowledges, it may have once more at any time.
  */
 static void test_lacks_flood(void **state)
 {
@@ -132,13 +132,73 @@ static void test_lacks_flood(void **state)
 		assert_int_equal(flood(b, 0, 100), 16);
 		length_us = length_us < 200000 ? 2 * length_us : 400000;
 	}
-	/* Ones that it acknowledges were not in vain. */
 	send_ack(b, 0, 3);
-	b->now_us += 400000;
+	assert_int_equal(flood(b, 0, 100), 3);
+	b->now_us += 399999;
+	assert_int_equal(flood(b, 0, 100), 0);
+	b->now_us++;
 	assert_int_equal(flood(b, 0, 100), 16);
-	send_ack(b, 0, 4);
-	b->now_us += 2000;
-	assert_int_equal(flood(b, 0, 100), 16);
+	bench_close(b);
+}
+
+/* However little is asked for at a time, and though its ack moves now and then: the same in the long run. */
+static void flood_slowly(uint32_t burst, uint32_t ack_every_us)
+{
+	struct bench *b = dense_open(1, 16, 0);
+	uint32_t drawn = 0, ack = 0;
+
+	for (uint32_t frame = 0; frame < 16; frame++)
+		push_value(b, 0, frame, 1);
+	pull_all(b);
+	for (uint32_t us = 0; us < 4000000; us += 500) {
+		b->now_us += 500;
+		if (us % ack_every_us == ack_every_us - 500 && ack < 8)
+			send_ack(b, 0, ++ack);
+		for (uint32_t i = 0; i < burst; i++)
+			send_lacks(b, 0, 15, 1, b->sequence);
+		while (bench_pull(b))
+			drawn += b->got.kind == WIRE_RESULT;
+	}
+	/* Rounds of 2, 4 .. 256 ms, and then of 400; and what was acknowledged. */
+	assert_in_range(drawn, 16 * 8, 16 * (8 + 4000 / 400) + 8);
+	bench_close(b);
+}
+
+static void test_lacks_slowly(void **state)
+{
+	(void)state;
+	flood_slowly(1, 5000000); /* 4 in a round of 2 ms */
+	flood_slowly(3, 5000000);
+	flood_slowly(16, 5000000);
+	flood_slowly(3, 2000);
+	flood_slowly(16, 300000);
+}
+
+/* Who gets on has as much sent again as it has lost, whatever it has had to ask for before. */
+static void test_lacks_honest(void **state)
+{
+	struct bench *b = bench_open(1, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	a.count = UINT64_C(1000) * FRAME_BLOCKS * BLOCK_ELEMS;
+	announce_all(b, &a);
+	pull_all(b);
+	for (uint32_t frame = 0; frame < 1000; frame++) {
+		push_value(b, 0, frame, 1);
+		pull_all(b);
+		if (frame < 16) { /* a bad path: each is asked for ten times */
+			for (uint32_t i = 0; i < 10; i++, b->now_us += 400000)
+				send_lacks(b, 0, frame, 1, b->sequence);
+			pull_all(b);
+		}
+		send_lacks(b, 0, frame, 1, b->sequence);
+		expect_result(b, 0, frame, 1);
+		expect_nothing(b);
+		send_ack(b, 0, frame + 1);
+		pull_all(b);
+		b->now_us += 10;
+	}
 	bench_close(b);
 }
 
@@ -365,6 +425,7 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lacks_slowly),   cmocka_unit_test(test_lacks_honest),
 		cmocka_unit_test(test_lacks_flood),    cmocka_unit_test(test_plan_flood),
 		cmocka_unit_test(test_lacks_sequence), cmocka_unit_test(test_lacks_before_base),
 		cmocka_unit_test(test_sequence_wraps), cmocka_unit_test(test_wants),
