@@ -10,15 +10,21 @@ struct segment *segment_planned(const struct channel *channel, uint32_t place)
 	return &channel->segments[channel->order[place & (channel->segment_count - 1)]];
 }
 
+/* Planned segments follow each other without a gap. */
 struct segment *segment_find(const struct channel *channel, uint32_t frame)
 {
-	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
-		struct segment *segment = segment_planned(channel, i);
+	uint32_t place = channel->order_head, count = channel->order_tail - place;
 
-		if (frame - segment->first < segment->frame_count)
-			return segment;
+	if (count == 0 || !frame_before(frame, channel->planned) ||
+	    frame_before(frame, segment_planned(channel, place)->first))
+		return NULL;
+	for (uint32_t half = count / 2; half > 0; half = count / 2) {
+		bool below = frame_before(frame, segment_planned(channel, place + half)->first);
+
+		place += below ? 0 : half;
+		count = below ? half : count - half;
 	}
-	return NULL;
+	return segment_planned(channel, place);
 }
 
 struct slot *slot_at(const struct channel *channel, uint32_t frame)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_lacks.c - what workers lack and ask for again, and what of it they get */
 
+#include <time.h>
+
 #include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 
@@ -226,6 +228,82 @@ static void test_plan_flood(void **state)
 	bench_close(b);
 }
 
+/* ---- plans among many ---- */
+
+/* An operation without frames for each slot and segment, from frame 0 on. */
+static struct bench *hollow_open(uint32_t op_slots)
+{
+	struct bench *b = bench_open(1, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	channel_close(b->channel);
+	b->config.op_slots = op_slots;
+	b->config.segments_ahead = 64;
+	assert_int_equal(channel_open(&b->config, &b->channel), 0);
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 64;
+	for (uint32_t i = 0; i < op_slots * 64; i++) {
+		a.tag = TAG + i / 64;
+		a.op_slot = (uint16_t)(i / 64);
+		a.segment = i % 64;
+		send_announce(b, 0, &a, NULL, 0);
+	}
+	expect_drop(b, WIRE_DROP_NONE);
+	pull_all(b);
+	return b;
+}
+
+/* The worker lacks the plans of 1024 frames from `first` on: the CPU time of such a STATUS, at best. */
+static uint64_t cost_of_lacks(struct bench *b, uint32_t first)
+{
+	struct wire_header head = bench_head(b, 0, WIRE_STATUS, first);
+	struct status status = {.stamp = 1, .first = first, .word_count = WIRE_STATUS_WORDS_MAX};
+	uint8_t bytes[WIRE_PAYLOAD_MIN];
+	uint64_t best_ns = UINT64_MAX;
+	struct packet_out out;
+	struct packet packet;
+
+	memset(status.words, 0xff, sizeof(status.words));
+	packet_begin(&out, &head);
+	packet_put_status(&out, &status);
+	packet_flatten(&out, bytes);
+	assert_int_equal(packet_parse(bytes, out.bytes, false, &packet), WIRE_DROP_NONE);
+	for (uint32_t i = 0; i < 20; i++) {
+		struct timespec from, to;
+		uint64_t ns;
+
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+		channel_receive(b->channel, &packet, b->now_us);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+		ns = (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+		best_ns = ns < best_ns ? ns : best_ns;
+		pull_all(b);
+	}
+	return best_ns;
+}
+
+/* Plans are found among many, and what looks for them does not take the longer the more there are. */
+static void test_lacks_plans(void **state)
+{
+	struct bench *few = hollow_open(1), *many = hollow_open(32);
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 32 * 64; frame += 31) {
+		send_lacks_plan(many, 0, frame);
+		assert_int_equal(expect_plan(many, 0, frame).segment, frame % 64);
+		expect_nothing(many);
+		many->now_us += 400000;
+	}
+	send_lacks_plan(many, 0, 32 * 64);
+	send_lacks_plan(many, 0, UINT32_MAX);
+	expect_nothing(many);
+	for (uint32_t first = 0; first <= 2048; first += 1024)
+		assert_true(cost_of_lacks(many, first) < 10 * cost_of_lacks(few, first));
+	bench_close(few);
+	bench_close(many);
+}
+
+/* ---- PUSHes ---- */
+
 /* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
 static void test_wants(void **state)
 {
@@ -425,12 +503,19 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lacks_slowly),   cmocka_unit_test(test_lacks_honest),
-		cmocka_unit_test(test_lacks_flood),    cmocka_unit_test(test_plan_flood),
-		cmocka_unit_test(test_lacks_sequence), cmocka_unit_test(test_lacks_before_base),
-		cmocka_unit_test(test_sequence_wraps), cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_unasked),  cmocka_unit_test(test_wants_many),
-		cmocka_unit_test(test_wants_nonsense), cmocka_unit_test(test_want_owners),
+		cmocka_unit_test(test_lacks_slowly),
+		cmocka_unit_test(test_lacks_honest),
+		cmocka_unit_test(test_lacks_plans),
+		cmocka_unit_test(test_lacks_flood),
+		cmocka_unit_test(test_plan_flood),
+		cmocka_unit_test(test_lacks_sequence),
+		cmocka_unit_test(test_lacks_before_base),
+		cmocka_unit_test(test_sequence_wraps),
+		cmocka_unit_test(test_wants),
+		cmocka_unit_test(test_wants_unasked),
+		cmocka_unit_test(test_wants_many),
+		cmocka_unit_test(test_wants_nonsense),
+		cmocka_unit_test(test_want_owners),
 		cmocka_unit_test(test_answer_of_path),
 	};
 
