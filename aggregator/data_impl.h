@@ -44,6 +44,12 @@ struct outlet {
 	} workers[]; /* [worker_count] */
 };
 
+/* Of the paths of its datagrams: an address alone does not tell whose they were. */
+static inline uint32_t outlet_mark(const struct outlet *outlet)
+{
+	return outlet->info.id + 1u;
+}
+
 /* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
 struct data_strays {
 	pthread_mutex_t lock;

@@ -110,6 +110,7 @@ static struct net_path group_of(const struct outlet *outlet)
 		.to = {.ip = outlet->info.group, .port = outlet->info.group_port},
 		.local = outlet->info.group_from,
 		.dscp = outlet->info.dscp,
+		.mark = outlet_mark(outlet),
 	};
 }
 
@@ -240,8 +241,10 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->workers[packet->worker].path =
-		(struct net_path){.to = in->from, .local = in->local, .dscp = outlet->info.dscp};
+	outlet->workers[packet->worker].path = (struct net_path){.to = in->from,
+	                                                         .local = in->local,
+	                                                         .dscp = outlet->info.dscp,
+	                                                         .mark = outlet_mark(outlet)};
 	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);

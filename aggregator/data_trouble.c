@@ -41,11 +41,13 @@ static uint64_t received(const struct outlet *outlet)
  * While workers try how much their paths carry, datagrams that are too large are not trouble, nor
  * is a group.
  */
-static bool matters(const struct outlet *outlet, uint16_t rank, int error)
+static bool matters(const struct outlet *outlet, uint16_t rank, const struct net_trouble *trouble)
 {
+	if (trouble->mark != 0 && trouble->mark != outlet_mark(outlet))
+		return false; /* another job's datagrams: they may be larger, or need not have gone there */
 	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
 		return false;
-	return outlet->channel != NULL || (error != EMSGSIZE && rank != WIRE_EVERYONE);
+	return outlet->channel != NULL || (trouble->error != EMSGSIZE && rank != WIRE_EVERYONE);
 }
 
 static void note(struct outlet *outlet, const struct net_trouble list[], uint32_t count,
@@ -57,7 +59,7 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 	for (uint32_t i = 0; i < count; i++) {
 		uint16_t rank = rank_at(outlet, &list[i].peer);
 
-		if (!matters(outlet, rank, list[i].error))
+		if (!matters(outlet, rank, &list[i]))
 			continue;
 		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;

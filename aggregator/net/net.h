@@ -55,7 +55,8 @@ struct net_addr {
 struct net_path {
 	struct net_addr to;
 	struct net_ip local;
-	uint8_t dscp; /* 0 .. 63: their class in the network, as RFC 2474 */
+	uint8_t dscp;  /* 0 .. 63: their class in the network, as RFC 2474 */
+	uint32_t mark; /* the caller's: what troubles() tells of this path has it, too */
 };
 
 struct net_in {
@@ -122,6 +123,7 @@ struct net_trouble {
 	struct net_addr peer;
 	int error;      /* errno: EMSGSIZE, EPERM, ENETUNREACH and the like; or NET_MERGED */
 	uint64_t count; /* of datagrams */
+	uint32_t mark;  /* of the path by which they were sent; 0: they were received */
 };
 
 #define NET_MERGED (-1)

@@ -311,7 +311,7 @@ static int judge(struct net *net, const struct message *m, int err)
 		return -EAGAIN;
 	if (err != 0) {
 		net->stats.tx_errors += m->segments;
-		trouble_note(&net->troubles, &net->path.to, -err, m->segments);
+		trouble_note(&net->troubles, &net->path, -err, m->segments);
 		return 0;
 	}
 	net->stats.sent += m->segments;

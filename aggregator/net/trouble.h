@@ -13,17 +13,19 @@ struct net_troubles {
 };
 
 /* If there are more peers than room, the first are noted. */
-static inline void trouble_note(struct net_troubles *troubles, const struct net_addr *peer,
+static inline void trouble_note(struct net_troubles *troubles, const struct net_path *path,
                                 int error, uint32_t datagrams)
 {
 	uint32_t i = 0;
 
-	while (i < troubles->count && !net_addr_same(&troubles->list[i].peer, peer))
+	while (i < troubles->count && (troubles->list[i].mark != path->mark ||
+	                               !net_addr_same(&troubles->list[i].peer, &path->to)))
 		i++;
 	if (i == NET_TROUBLES_MAX)
 		return;
 	if (i == troubles->count)
-		troubles->list[troubles->count++] = (struct net_trouble){.peer = *peer};
+		troubles->list[troubles->count++] =
+			(struct net_trouble){.peer = path->to, .mark = path->mark};
 	troubles->list[i].error = error;
 	troubles->list[i].count += datagrams;
 }

@@ -68,6 +68,7 @@ static inline uint64_t clock_ms(void)
 
 struct told {
 	uint32_t stalls, troubles, losses;
+	uint32_t troubles_of[4]; /* by the upper byte of the channel */
 	uint16_t stalled_id, trouble_id;
 	struct channel_stall stall;
 	struct jobs_trouble trouble;
@@ -106,6 +107,7 @@ static inline void note_report(void *context, const struct report *report)
 		break;
 	case REPORT_TROUBLE:
 		w->told.troubles++;
+		w->told.troubles_of[report->id >> 8 & 3]++;
 		w->told.trouble_id = report->id;
 		w->told.trouble = report->trouble;
 		break;

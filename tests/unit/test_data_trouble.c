@@ -19,7 +19,8 @@ static void trouble_with(struct net *net, uint32_t count, const struct net_troub
 
 static struct net_trouble with_worker(uint16_t rank, int error)
 {
-	return (struct net_trouble){{net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)}, error, 10};
+	return (struct net_trouble){
+		{net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)}, error, 10, ID + 1};
 }
 
 /* After so many looks of a thread that has something to do, the number of reports. */
@@ -39,7 +40,7 @@ static void test_trouble(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {
-		{{NET_IPV4(0x01020304), 5}, EIO, 1}, /* whose is it? nobody's here */
+		{{NET_IPV4(0x01020304), 5}, EIO, 1, ID + 1}, /* whose is it? nobody's here */
 		with_worker(1, EMSGSIZE),
 		with_worker(3, EPERM)};
 	struct world *w = started(&config, none);
@@ -70,11 +71,12 @@ static void test_trouble(void **state)
 static void test_trouble_merged(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(2, NET_MERGED)};
+	struct net_trouble list[] = {with_worker(2, NET_MERGED)};
 	struct world *w = started(&config, none);
 	uint64_t of;
 
 	(void)state;
+	list[0].mark = 0; /* nothing was sent */
 	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
 	for (uint32_t i = 0; i < 30; i++)
 		deliver(nets[0], (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, false)}, 1);
@@ -156,7 +158,7 @@ static void test_trouble_with_group(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {with_worker(1, EMSGSIZE),
-	                                   {{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7},
+	                                   {{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7, ID + 1},
 	                                   with_worker(2, EMSGSIZE)};
 	struct world *w = started(&config, all);
 
@@ -199,11 +201,34 @@ static void test_no_trouble(void **state)
 	world_close(w);
 }
 
+/* What another job has sent to a worker's address is none of this one's trouble. */
+static void test_trouble_of_others(void **state)
+{
+	const struct channel_config config = channel_usual(ID), other = channel_usual(ID + 256);
+	struct net_trouble list[] = {with_worker(1, EMSGSIZE)};
+	struct world *w = started(&config, none);
+
+	(void)state;
+	attach(w, &other);
+	knock_all(nets[0], other.id, config.payload);
+	start(w, &other, none);
+	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
+	announce_all(nets[0], other.id, BLOCKS, BLOCK_ELEMS);
+	list[0].mark = nets[0]->sent[0].to.mark; /* a KNOCKED of the other one */
+	assert_int_not_equal(list[0].mark, 0);
+	trouble_with(nets[0], 1, list);
+	await(w, w->told.troubles_of[other.id >> 8] >= 2);
+	assert_int_equal(told_of(w).troubles_of[ID >> 8], 0);
+	data_detach(w->data, other.id);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* While workers knock, what is too large is how they learn their size, and a group may not be there. */
 static void test_trouble_before_start(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble fine[] = {{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7},
+	const struct net_trouble fine[] = {{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7, ID + 1},
 	                                   with_worker(1, EMSGSIZE)};
 	const struct net_trouble list[] = {with_worker(1, EPERM)};
 	struct world *w = world_open(1);
@@ -231,9 +256,13 @@ static void test_trouble_before_start(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_trouble),    cmocka_unit_test(test_trouble_merged),
-		cmocka_unit_test(test_slow),       cmocka_unit_test(test_trouble_with_group),
-		cmocka_unit_test(test_no_trouble), cmocka_unit_test(test_trouble_before_start),
+		cmocka_unit_test(test_trouble),
+		cmocka_unit_test(test_trouble_merged),
+		cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_trouble_with_group),
+		cmocka_unit_test(test_no_trouble),
+		cmocka_unit_test(test_trouble_of_others),
+		cmocka_unit_test(test_trouble_before_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -151,16 +151,21 @@ static void test_troubles(void **state)
 	refusal_of_all = EMSGSIZE;
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 20);
 	net_udp.send(from, &(struct net_path){.to = nowhere}, 1, batch->out, 3);
+	net_udp.send(from, &(struct net_path){.to = nowhere, .mark = 4}, 1, batch->out, 1);
 	refusal = refusal_of_all = 0;
-	assert_int_equal(net_udp.troubles(from, troubles), 2);
+	assert_int_equal(net_udp.troubles(from, troubles), 3);
 	assert_true(net_addr_same(&troubles[0].peer, &nowhere));
 	assert_int_equal(troubles[0].error, EMSGSIZE); /* the last */
 	assert_int_equal(troubles[0].count, 5);
 	assert_true(net_addr_same(&troubles[1].peer, &target));
 	assert_int_equal(troubles[1].error, EMSGSIZE);
 	assert_int_equal(troubles[1].count, 20);
+	assert_int_equal(troubles[1].mark, 0);
+	assert_true(net_addr_same(&troubles[2].peer, &nowhere));
+	assert_int_equal(troubles[2].mark, 4); /* the same address, by another path */
+	assert_int_equal(troubles[2].count, 1);
 	assert_int_equal(net_udp.troubles(from, troubles), 0);
-	assert_int_equal(stats(from).tx_errors, 25);
+	assert_int_equal(stats(from).tx_errors, 26);
 	calls = stats(from).tx_calls;
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 20);
 	check_batch(to, batch, &source, NET_BURST_MAX);

@@ -65,8 +65,8 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 /* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
 static void take_merged(struct queue *queue, const struct frame *frame)
 {
-	const struct net_addr from = {.ip = device_scoped(queue->device, frame->from_ip),
-	                              .port = frame->from_port};
+	const struct net_path from = {.to = {.ip = device_scoped(queue->device, frame->from_ip),
+	                                     .port = frame->from_port}};
 	struct net *net = net_for(queue, frame);
 
 	queue->rx_errors++;

@@ -158,16 +158,16 @@ static const struct net_ip *hop_to(const struct device *device, const struct net
 }
 
 /* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
-static void lose(struct net *net, const struct net_addr *to, const struct net_ip *hop,
+static void lose(struct net *net, const struct net_path *path, const struct net_ip *hop,
                  uint32_t count)
 {
 	uint64_t now_us = clock_us();
 
 	net->stats.tx_errors += count;
 	if (hop == NULL)
-		trouble_note(&net->troubles, to, ENETUNREACH, count);
+		trouble_note(&net->troubles, path, ENETUNREACH, count);
 	else if (now_us - asked_of(net->queue, hop, now_us)->since_us >= MISSING_US)
-		trouble_note(&net->troubles, to, EHOSTUNREACH, count);
+		trouble_note(&net->troubles, path, EHOSTUNREACH, count);
 }
 
 /* ---- datagrams to frames ---- */
@@ -311,7 +311,7 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 		return;
 	}
 	if (ip == NULL || !hop_find(queue, ip, &hop)) {
-		lose(net, to, ip, count);
+		lose(net, path, ip, count);
 		if (last)
 			rte_pktmbuf_free_bulk(queue->payloads, count);
 		return;
@@ -342,7 +342,7 @@ uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_cou
 	while (served < to_count && !full) {
 		send_to(net, &to[served], made, served + 1 == to_count);
 		if (too_large > 0)
-			trouble_note(&net->troubles, &to[served].to, EMSGSIZE, too_large);
+			trouble_note(&net->troubles, &to[served], EMSGSIZE, too_large);
 		net->stats.tx_calls++;
 		served++;
 		full = any_kept(queue);
