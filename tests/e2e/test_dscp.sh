@@ -13,6 +13,7 @@ job() { # aggregator option..: what has passed worker 0's interface meanwhile is
 	capture=$!
 	pids+=("$capture")
 	until grep -qs ready "$tmp/capture.err"; do sleep 0.05; done
+	# shellcheck disable=SC2086 # an option, or none
 	bench_inside 2 "$1" 60 ${keyed---insecure-no-key} --size 4M --density 1 --iters 2 --warmup 1 "${@:2}"
 	pkill -TERM -P "$capture" 2>/dev/null || kill "$capture"
 	wait "$capture" 2>/dev/null || true

@@ -12,7 +12,8 @@ static void test_smallest_size(void **state)
 	session_stats(session, &stats);
 	assert_int_equal(stats.payload, 1472);
 	assert_int_equal(stats.channels, LINKS);
-	assert_int_equal(session_own_queue(session), 131072); /* its windows are small: two super-packets */
+	assert_int_equal(session_own_queue(session),
+	                 131072); /* its windows are small: two super-packets */
 	session_close(session);
 }
 

@@ -195,9 +195,9 @@ int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 		err = why_set(why, -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
 		err = why_set(why, -EINVAL, "it is not a plain file");
+	bytes = err == 0 ? fread(head, 1, NPY_HEAD_BYTES_MAX, file) : 0;
 	if (err == 0)
-		err = npy_parse(head, fread(head, 1, NPY_HEAD_BYTES_MAX, file),
-		                (uint64_t)status.st_size, out, why);
+		err = npy_parse(head, bytes, (uint64_t)status.st_size, out, why);
 	if (err == 0 && data != NULL) {
 		bytes = out->count * dtype_bytes(out->dtype);
 		if (posix_memalign((void **)&memory, 4096, bytes + 1) != 0)
