@@ -159,17 +159,40 @@ static void news_take(struct stream *s, uint64_t now_us)
 		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
 }
 
+/* When what has this stamp was sent: in the last 71 minutes. */
+static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
+{
+	now_us |= 1; /* as stamps are */
+	return now_us - (uint32_t)((uint32_t)now_us - stamp);
+}
+
 /* A round trip; of the path alone is what it has waited for neither there nor here. */
 static void measured(struct stream *s, const struct packet *packet, const struct status *status,
                      uint64_t now_us)
 {
 	uint64_t came_us = packet->came_us != 0 ? packet->came_us : now_us;
-	uint32_t rtt_us = (uint32_t)now_us - status->stamp;
+	uint32_t rtt_us = (uint32_t)(now_us | 1) - status->stamp;
 	uint32_t path_us = (uint32_t)came_us - status->stamp;
 
 	path_us = path_us <= rtt_us ? path_us : rtt_us;
 	path_us -= status->held < path_us ? status->held : 0;
 	pace_rtt(&s->pace, rtt_us, path_us, now_us);
+}
+
+/*
+ * The answer to a STATUS says something only if it was sent, and no later one has been answered: a datagram
+ * that comes once more, or that somebody sends once more, says nothing of the path as it is now.
+ */
+static void answer_take(struct stream *s, const struct packet *packet, const struct status *status,
+                        uint64_t now_us)
+{
+	uint64_t asked_us = stamped_us(status->stamp, now_us);
+
+	if (status->stamp == 0 || asked_us <= s->answered_us || asked_us > s->asked_us)
+		return;
+	s->answered_us = asked_us;
+	measured(s, packet, status, now_us);
+	sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 }
 
 static void status_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -182,12 +205,7 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 	if (drop != WIRE_DROP_NONE || packet->worker == WIRE_EVERYONE)
 		return;
 	pace_marked(&s->pace, status.marked);
-	if (status.stamp != 0) {
-		measured(s, packet, &status, now_us);
-		sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
-	}
-	if (status.stamp != 0 && frame_before(s->answered_us, status.stamp))
-		s->answered_us = status.stamp;
+	answer_take(s, packet, &status, now_us);
 	resend_take(s, &status, now_us);
 }
 
@@ -234,13 +252,13 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 /* ---- sending ---- */
 
 /* May what was asked for then be asked for again: has the answer come, or should it have? */
-static bool may_ask(const struct stream *s, uint32_t asked_us, uint32_t now_us)
+static bool may_ask(const struct stream *s, uint32_t asked_us, uint64_t now_us)
 {
-	return asked_us == 0 || !frame_before(s->gap_answered_us, asked_us) ||
-	       now_us - asked_us >= pace_base_us(&s->pace);
+	return asked_us == 0 || s->gap_answered_us >= stamped_us(asked_us, now_us) ||
+	       (uint32_t)now_us - asked_us >= pace_base_us(&s->pace);
 }
 
-static bool is_lacked(const struct stream *s, uint32_t frame, uint32_t now_us)
+static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 {
 	const struct stream_frame *f = stream_frame_of(s, frame);
 	const struct stream_segment *segment;
@@ -252,7 +270,7 @@ static bool is_lacked(const struct stream *s, uint32_t frame, uint32_t now_us)
 }
 
 /* What is missing and has not been asked for lately. */
-static void gap_list(struct stream *s, uint32_t now_us, struct status *out)
+static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 {
 	uint16_t count = (uint16_t)(s->sequence - s->stored);
 	uint32_t listed = 0;
@@ -263,7 +281,7 @@ static void gap_list(struct stream *s, uint32_t now_us, struct status *out)
 	count -= s->gap_asked;
 	if (late) {
 		s->gap_asked += count;
-		s->gap_asked_us = now_us | 1;
+		s->gap_asked_us = (uint32_t)now_us | 1;
 	}
 	for (uint32_t frame = s->ack; late && frame != s->next; frame++) {
 		if (!frame_before(frame, s->highest) && listed >= count)
@@ -273,12 +291,12 @@ static void gap_list(struct stream *s, uint32_t now_us, struct status *out)
 		listed++;
 		if (!status_list(out, frame))
 			return;
-		stream_frame_of(s, frame)->asked_us = now_us | 1;
+		stream_frame_of(s, frame)->asked_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
 	}
 	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
 	    status_list(out, s->horizon)) {
-		s->plan_asked_us = now_us | 1;
+		s->plan_asked_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
 	}
 }
@@ -291,6 +309,7 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 	status->late = (uint16_t)pace_late_us(&s->pace);
 	if (status->asks) {
 		s->calm = false;
+		s->asked_us = now_us | 1;
 		s->ping_due_us = now_us + pace_measure_us(&s->pace);
 	}
 	stream_head(s, out, WIRE_STATUS, status->first);
@@ -303,9 +322,9 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 
 	if (now_us < s->gap_due_us)
 		return false;
-	if (may_ask(s, s->gap_asked_us, (uint32_t)now_us))
+	if (may_ask(s, s->gap_asked_us, now_us))
 		s->gap_asked = 0;
-	gap_list(s, (uint32_t)now_us, &status);
+	gap_list(s, now_us, &status);
 	if (status.word_count > 0) {
 		status_build(s, &status, now_us, out);
 		s->stats.nacks++;
@@ -339,9 +358,8 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
 	if (quiet) {
-		pace_timeout(&s->pace, s->quiet_asked_us != 0 &&
-		                               frame_before(s->answered_us, s->quiet_asked_us));
-		s->quiet_asked_us = (uint32_t)now_us | 1;
+		pace_timeout(&s->pace, s->answered_us < s->quiet_asked_us);
+		s->quiet_asked_us = now_us | 1;
 		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
 	}
 	status_build(s, &(struct status){.asks = quiet || ping}, now_us, out);

@@ -117,13 +117,14 @@ struct stream {
 	uint64_t announce_due_us; /* no announcement is due before it */
 	uint64_t gap_due_us;      /* something is missing; until then it may only be late, */
 	uint16_t gap_sequence;    /* if it was sent after this one, */
-	uint32_t gap_answered_us; /* or in answer to a STATUS with a later stamp. */
+	uint64_t gap_answered_us; /* or in answer to a STATUS that was sent later. */
 	uint16_t gap_count;       /* RESULTs missing; */
 	uint16_t gap_asked;       /* asked for, and neither here nor refused by an answer, */
 	uint32_t gap_asked_us;    /* the last time with this stamp */
-	uint32_t answered_us;     /* the latest stamp that has come back */
+	uint64_t asked_us;        /* when the last STATUS that asks was sent, */
+	uint64_t answered_us;     /* and the last of those that have been answered; 0: none */
 	uint32_t marked;          /* datagrams that came with congestion marked */
-	uint32_t quiet_asked_us;  /* as asked_us, when a time-out had passed; 0: since news came */
+	uint64_t quiet_asked_us;  /* when a time-out had passed, and it asked; 0: since news came */
 	uint32_t plan_asked_us;   /* as asked_us; 0: not since the last PLAN came */
 
 	enum stream_held held; /* by what, when it was last to push; */

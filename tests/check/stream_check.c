@@ -101,6 +101,7 @@ void stream_check(const struct stream *stream)
 		planned += s->segments[i].state == SEGMENT_PLANNED;
 		announced += s->segments[i].state == SEGMENT_ANNOUNCED;
 	}
+	assert(s->answered_us <= s->asked_us && s->gap_answered_us <= s->answered_us);
 	assert(planned == s->order_count && announced == s->announced_count);
 	for (uint32_t i = 0; i < s->announced_count; i++)
 		assert(s->segments[s->announced[i]].state == SEGMENT_ANNOUNCED);

@@ -474,6 +474,21 @@ static bool must_not_waste(const struct world_spec *spec, const struct usual *us
 	return usual->clean && !usual->uneven && usual->in.delay_us_max == usual->in.delay_us_min;
 }
 
+/* Hosts run for as long as they like: 32 bits of their clocks wrap, or soon will, or pass half of that. */
+static void clocks_set(uint64_t seed, struct world_spec *out)
+{
+	struct dice dice = {seed * UINT64_C(0x9fb21c651e98df25) + 7};
+
+	for (uint32_t i = 0; i < out->worker_count; i++) {
+		uint64_t edge = (uint64_t)between(&dice, 1, 9) << 31;
+
+		if (one_in(&dice, 2))
+			out->workers[i].clock_us = edge - between(&dice, 0, 3000000);
+		else
+			out->workers[i].clock_us = roll(&dice) >> 16;
+	}
+}
+
 void scenario_make(uint64_t seed, struct world_spec *out)
 {
 	struct dice dice = {seed * UINT64_C(0xd1342543de82ef95) + 99};
@@ -495,6 +510,7 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	workers_make(&dice, &usual, out);
 	for (uint32_t i = 0, overlooked = one_in(&dice, 4); i < out->aggregator_count; i++)
 		out->aggregators[i].overlooks_stalls = overlooked;
+	clocks_set(seed, out);
 	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
 }
 

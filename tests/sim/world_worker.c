@@ -28,6 +28,12 @@ uint32_t worker_ops(const struct sim_worker *w)
 
 /* ---- life ---- */
 
+/* What its host's clock says. */
+static uint64_t clock_of(const struct sim_worker *w)
+{
+	return simnet_now(w->world->net) + w->spec->clock_us;
+}
+
 #define PRIVATE_LOSS_PPM 100000 /* more would end a job on a network that others use */
 
 static void session_begin(struct sim_worker *w)
@@ -45,7 +51,7 @@ static void session_begin(struct sim_worker *w)
 		.private_network = spec->private_network ||
 	                           w->spec->in.loss_ppm > PRIVATE_LOSS_PPM ||
 	                           spec->aggregators[0].in.loss_ppm > PRIVATE_LOSS_PPM,
-		.epoch_us = w->spec->epoch_us,
+		.epoch_us = w->spec->epoch_us - w->spec->clock_us,
 	};
 	char job[16], host[16];
 
@@ -67,7 +73,7 @@ static void session_begin(struct sim_worker *w)
 		links[i].key = w->world->keys != NULL ? &w->world->key : NULL;
 		memset(links[i].nonce, (int)w->node, sizeof(links[i].nonce));
 	}
-	if (session_open(&config, simnet_now(w->world->net), &w->session) != 0)
+	if (session_open(&config, clock_of(w), &w->session) != 0)
 		abort();
 }
 
@@ -75,7 +81,7 @@ static void connect_all(struct sim_worker *w)
 {
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		w->connections[i] = aggregator_connect(&w->world->aggregators[i], w->node);
-		link_connected(session_link(w->session, i), simnet_now(w->world->net));
+		link_connected(session_link(w->session, i), clock_of(w));
 	}
 }
 
@@ -210,7 +216,7 @@ static void submit(struct sim_worker *w)
 	layout_make(op, spec);
 	if (op->on_gpu)
 		gpu_post(w, op);
-	result = session_submit(w->session, &op->task, simnet_now(w->world->net));
+	result = session_submit(w->session, &op->task, clock_of(w));
 	op->submitted = true;
 	w->submitted++;
 	if (result == 0)
@@ -261,8 +267,7 @@ static void lines_out(struct sim_worker *w)
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		char *line;
 
-		while ((line = session_take_line(w->session, i, simnet_now(w->world->net))) !=
-		       NULL) {
+		while ((line = session_take_line(w->session, i, clock_of(w))) != NULL) {
 			if (!w->world->aggregators[i].dead)
 				simnet_line(w->world->net, w->connections[i], w->node, i, line);
 			free(line);
@@ -297,7 +302,7 @@ static bool datagrams_out(struct sim_worker *w)
 
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		while (simnet_ready_us(net, w->node) <= now_us &&
-		       session_pull(w->session, i, now_us, &out)) {
+		       session_pull(w->session, i, clock_of(w), &out)) {
 			packet_flatten(&out, w->world->flat);
 			count(w->world->flat, out.bytes, &w->sent, &w->sent_bytes);
 			simnet_send(net, w->node, &i, 1, w->world->flat, out.bytes);
@@ -322,7 +327,7 @@ static void wake_at(struct sim_worker *w, uint64_t due_us)
 
 void worker_run(struct sim_worker *w)
 {
-	uint64_t now_us = simnet_now(w->world->net);
+	uint64_t now_us = clock_of(w), due_us;
 	bool room, worked;
 
 	w->thread.turn_due = false;
@@ -339,7 +344,8 @@ void worker_run(struct sim_worker *w)
 	} while (worked);
 	leave_when_done(w);
 	lines_out(w);
-	wake_at(w, session_deadline(w->session));
+	due_us = session_deadline(w->session);
+	wake_at(w, due_us != UINT64_MAX ? due_us - w->spec->clock_us : due_us);
 	wake_at(w, gpu_due_us(w));
 	if (!room)
 		wake_at(w, simnet_ready_us(w->world->net, w->node));
@@ -356,12 +362,14 @@ static void timer(struct sim_worker *w, uint32_t channel)
 
 static void hear(struct sim_worker *w, const struct sim_event *event)
 {
+	uint64_t came_us = event->came_us != 0 ? event->came_us + w->spec->clock_us : 0;
+
 	session_datagram(w->session, event->from,
 	                 &(struct arrival){.data = event->data,
 	                                   .bytes = event->bytes,
-	                                   .came_us = event->came_us,
+	                                   .came_us = came_us,
 	                                   .marked = event->marked},
-	                 simnet_now(w->world->net));
+	                 clock_of(w));
 }
 
 /* It may reach a stream, another than it was sent to, or none. */
@@ -415,8 +423,6 @@ static bool stays_out(struct sim_worker *w, struct sim_event *event)
 
 void worker_event(struct sim_worker *w, struct sim_event *event)
 {
-	uint64_t now_us = simnet_now(w->world->net);
-
 	if (w->dead || (w->left && event->kind != SIM_LINE) || stays_out(w, event))
 		return;
 	switch (event->kind) {
@@ -424,7 +430,7 @@ void worker_event(struct sim_worker *w, struct sim_event *event)
 		datagram(w, event);
 		break;
 	case SIM_LINE:
-		session_line(w->session, event->from, (const char *)event->data, now_us);
+		session_line(w->session, event->from, (const char *)event->data, clock_of(w));
 		worker_run(w);
 		break;
 	case SIM_GONE:

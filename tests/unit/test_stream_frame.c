@@ -303,13 +303,14 @@ static void test_plan_lacks(void **state)
 }
 
 /* A RESULT shows by its sequence that others were sent before it: they are asked for when they are late. */
-static void test_lacks(void **state)
+static void lacks_at(uint64_t clock_us)
 {
 	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_planned(b, all_bits);
+	struct allreduce *task;
 	uint32_t stamp;
 
-	(void)state;
+	b->now_us = clock_us;
+	task = task_planned(b, all_bits);
 	assert_int_equal(pushes(b, FIRST), 16);
 	b->sequence = 3;
 	assert_null(result_of(b, FIRST + 5, 1));
@@ -339,6 +340,92 @@ static void test_lacks(void **state)
 	assert_int_equal(stream_stats(b->stream)->nacks, 2);
 	task_close(task);
 	bench_close(b);
+}
+
+/* Whatever the clock: stamps have 32 bits of it. */
+static void test_lacks(void **state)
+{
+	(void)state;
+	lacks_at(5000000);
+	lacks_at((UINT64_C(1) << 31) + 12346);
+	lacks_at((UINT64_C(1) << 32) - 350); /* the second half of the test is beyond */
+	lacks_at((UINT64_C(5) << 32) - 3000000);
+}
+
+static struct stream_seen seen(const struct bench *b)
+{
+	struct stream_seen out;
+
+	stream_look(b->stream, &out);
+	return out;
+}
+
+/* An answer measures the path when it comes, but not once more, nor after a later one; also after a long pause. */
+static void answers_at(uint64_t clock_us)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	uint32_t first, second, window;
+
+	b->now_us = clock_us;
+	task = task_planned(b, all_bits);
+	assert_int_equal(pushes(b, FIRST), 16);
+	first = (uint32_t)b->now_us | 1;
+	b->now_us += 60000; /* a time-out */
+	second = (uint32_t)b->now_us | 1;
+	expect_status(b, true);
+	b->now_us += 400;
+	send_status(b, RANK, second, 0, 0);
+	assert_in_range(seen(b).rtt_us, 399, 401);
+	window = seen(b).window;
+	send_status(b, RANK, second + 800, 0, 0); /* of the future */
+	for (uint32_t i = 0; i < 54; i++) {
+		b->now_us += 200000000;
+		send_status(b, RANK, i % 2 ? first : second, 0, 0);
+	}
+	assert_in_range(seen(b).rtt_us, 399, 401);
+	assert_int_equal(seen(b).window, window);
+	/* The next one counts, as if there had been no pause of three hours. */
+	first = (uint32_t)b->now_us | 1;
+	expect_status(b, true);
+	b->now_us += 1200;
+	send_status(b, RANK, first, 0, 0);
+	assert_in_range(seen(b).rtt_us, 495, 505);
+	task_close(task);
+	bench_close(b);
+}
+
+static void test_answers(void **state)
+{
+	(void)state;
+	answers_at(5000000);
+	answers_at((UINT64_C(1) << 31) + 12346);
+	answers_at((UINT64_C(3) << 32) - 600);
+}
+
+/* A time-out that is not answered before the next one halves the window, whatever the clock. */
+static void test_unanswered(void **state)
+{
+	const uint64_t clocks[] = {5000000, UINT64_C(0x80001000), UINT64_C(0x1fffffff0)};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+		struct bench *b = bench_open(16, FIRST);
+		struct allreduce *task;
+
+		b->now_us = clocks[i];
+		task = task_planned(b, all_bits);
+		assert_int_equal(pushes(b, FIRST), 16);
+		assert_int_equal(seen(b).window, 16);
+		b->now_us += 30000;
+		pull_all(b);
+		assert_int_equal(seen(b).window, 16);
+		b->now_us += 100000;
+		pull_all(b);
+		assert_int_equal(seen(b).window, 8);
+		task_close(task);
+		bench_close(b);
+	}
 }
 
 /* RESULTs that wait for other workers' PUSHes are not asked for, whatever has overtaken them. */
@@ -626,6 +713,7 @@ int main(void)
 		cmocka_unit_test(test_bad_results), cmocka_unit_test(test_results),
 		cmocka_unit_test(test_credit),      cmocka_unit_test(test_want),
 		cmocka_unit_test(test_plan_lacks),  cmocka_unit_test(test_lacks),
+		cmocka_unit_test(test_answers),     cmocka_unit_test(test_unanswered),
 		cmocka_unit_test(test_not_lacks),   cmocka_unit_test(test_ping),
 		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
 		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
