@@ -6,26 +6,45 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+/*
+ * The file that holds this code, program or library. The program's own name is whatever its caller called it.
+ * False: nobody knows, or only from some folder on, and anything may lie in the present one.
+ */
+static bool own_path(char path[PATH_MAX])
+{
+	static const char here;
+	struct link_map *map;
+	Dl_info self;
+	ssize_t length;
+
+	if (dladdr1(&here, &self, (void **)&map, RTLD_DL_LINKMAP) == 0)
+		return false;
+	if (map->l_name[0] == '\0') { /* the program */
+		length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+		path[length > 0 ? length : 0] = '\0';
+	} else {
+		snprintf(path, PATH_MAX, "%s", map->l_name);
+	}
+	return path[0] == '/';
+}
+
 /* Where winnow-NAME.so is: beside what holds this code, or where `make install` puts it. False: nowhere. */
-static bool plugin_path(const char *name, char *path)
+static bool plugin_path(const char *name, char path[PATH_MAX])
 {
 	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
-	static const char here;
-	Dl_info self;
+	char own[PATH_MAX];
 
-	if (dladdr(&here, &self) == 0)
+	if (!own_path(own))
 		return false;
+	strrchr(own, '/')[1] = '\0';
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		const char *slash = strrchr(self.dli_fname, '/');
-		int folder = slash != NULL ? (int)(slash - self.dli_fname) + 1 : 0;
-
-		snprintf(path, PATH_MAX, "%.*s%swinnow-%s.so", folder, self.dli_fname, places[i],
-		         name);
-		if (access(path, F_OK) == 0)
+		if (snprintf(path, PATH_MAX, "%s%swinnow-%s.so", own, places[i], name) < PATH_MAX &&
+		    access(path, F_OK) == 0)
 			return true;
 	}
 	return false;

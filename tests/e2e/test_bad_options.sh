@@ -65,6 +65,16 @@ refuses 2 "no command 'bend'" "$BUILD/winnow" bend
 # Help and version are no errors, and go to stdout.
 "$d" --help | seen 'usage: winnowd' || fail "winnowd --help"
 "$d" --version | seen '^winnowd [0-9]' || fail "winnowd --version"
+
+# Started by name, it opens no object of the folder that its caller is in, but its own.
+mkdir -p "$tmp/bin/winnow" "$tmp/lib/winnow"
+echo 'a stranger' | tee "$tmp/bin/winnow-dpdk.so" "$tmp/bin/winnow/winnow-dpdk.so" >"$tmp/lib/winnow/winnow-dpdk.so"
+here=$(realpath "$BUILD")
+by_name=$(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --version)
+[ "$by_name" = "$("$here/winnowd" --version)" ] || fail "winnowd by name says: $by_name"
+[ ! -e "$BUILD/winnow-dpdk.so" ] || [[ $by_name = *'dpdk with'* ]] || fail "winnowd finds no winnow-dpdk.so: $by_name"
+(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --insecure-no-key --datapath dpdk 2>&1 || true) | seen 'cannot open' &&
+	fail "winnowd by name opens an object of the present folder"
 "$BUILD/winnow" bench --help | seen -- '--density' || fail "winnow bench --help"
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
 

@@ -209,7 +209,7 @@ def load():
     """The library with its functions declared, and where it was found."""
     path = find_library()
     try:
-        library = ctypes.CDLL(path)
+        library = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)  # where others lie beside it
     except OSError as error:
         raise ImportError(f"cannot load libwinnow from {path}: {error}") from None
     try:
