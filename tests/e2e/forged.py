@@ -23,7 +23,7 @@ import sys
 port, server, what = int(sys.argv[1]), ("127.0.0.1", int(sys.argv[2])), set(sys.argv[3:])
 rng = random.Random(5)
 count = dict.fromkeys("passed lines flip data double knock answered replay".split(), 0)
-PUSH, KNOCK, RESULT = 2, 6, 0x82
+PUSH, KNOCK, RESULT = 2, 4, 0x82  # PROTOCOL.md 2.2
 
 
 def finish(*_):

@@ -51,6 +51,17 @@ for what in lines flip data double knock; do [ "$(did $what)" -gt 5 ] || fail "t
 before=$(drops bad_seal)
 [ "$before" -gt 20 ] || fail "$before datagrams were seen as forged"
 
+# KNOCKs alone: each is seen to have no right seal, before anything else is looked at.
+forger knock
+workers --size 1M --density 0.5 --iters 10
+all_right
+forger_ends
+[ "$(did knock)" -gt 5 ] || fail "the forger did little: knock"
+[ "$(did answered)" = 0 ] || fail "a forged KNOCK was answered"
+# The last of them may have found no channel any more.
+[ "$(($(drops bad_seal) - before))" -ge "$(($(did knock) * 9 / 10))" ] || fail "$(($(drops bad_seal) - before)) of $(did knock) forged KNOCKs were seen as such"
+before=$(drops bad_seal)
+
 # The job's next start: what was sent in the first is sent again, from where it came.
 forger replay
 workers --size 1M --density 0.5 --iters 3
