@@ -371,7 +371,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 /* What was asked for and what there is. */
 static void say_ready(const struct data_config *data)
 {
-	uint64_t wanted = settings.buffer_bytes;
+	uint64_t wanted = settings.buffer_bytes, sndbuf = data_facts(config.data)->send_bytes;
 	char text[NET_TEXT_BYTES];
 
 	log_event("info", "ready",
@@ -385,10 +385,10 @@ static void say_ready(const struct data_config *data)
 	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
 	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
 	          NULL);
-	if (data->net.port == NULL && config.jobs.rcvbuf_bytes < wanted)
+	if (data->net.port == NULL && (config.jobs.rcvbuf_bytes < wanted || sndbuf < wanted))
 		log_event("warn", "small_buffers",
 		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes),
-		                     LOG_NUMBER("wanted", wanted)),
+		                     LOG_NUMBER("sndbuf", sndbuf), LOG_NUMBER("wanted", wanted)),
 		          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu64
 		          " net.core.wmem_max=%" PRIu64,
 		          wanted, wanted);

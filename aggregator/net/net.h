@@ -111,6 +111,7 @@ struct net_stats {
 struct net_facts {
 	int fd;                  /* readable when something was received; -1: has none */
 	uint32_t buffer_bytes;   /* the receive buffer granted, as the kernel counts */
+	uint32_t send_bytes;     /* likewise the send buffer; 0: has none */
 	uint32_t payload_max;    /* largest datagram that it carries */
 	struct net_addr address; /* where it receives */
 };

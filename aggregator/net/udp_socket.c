@@ -91,14 +91,14 @@ static void set_family(int fd, int family, const struct net_config *config)
 }
 
 /* The system doubles what it is told, and counts what a datagram takes of its memory. */
-void udp_socket_limit(int fd, uint32_t bytes)
+uint32_t udp_socket_limit(int fd, uint32_t bytes)
 {
-	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, bytes / 2);
+	return set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, bytes / 2);
 }
 
-static void set_options(int fd, const struct net_config *config, uint32_t *buffer_bytes)
+static void set_options(const struct net_config *config, struct net_facts *out)
 {
-	int on = 1;
+	int on = 1, fd = out->fd;
 
 	/*
 	 * Workers on one machine share a group's port. Other sockets must not share theirs: among
@@ -111,8 +111,8 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
 	setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
-	*buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
-	udp_socket_limit(fd, 2 * config->buffer_bytes);
+	out->buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
+	out->send_bytes = udp_socket_limit(fd, 2 * config->buffer_bytes);
 }
 
 static int bind_to(int fd, const struct net_config *config, const struct net_addr *at,
@@ -153,7 +153,7 @@ int udp_socket_open(const struct net_config *config, struct net_facts *out, stru
 	if (out->fd < 0)
 		return explain(why, "cannot open a UDP socket for", &config->local);
 	set_family(out->fd, net_ip_is_v4(&at.ip) ? AF_INET : AF_INET6, config);
-	set_options(out->fd, config, &out->buffer_bytes);
+	set_options(config, out);
 	err = bind_to(out->fd, config, &at, &out->address, why);
 	if (err != 0) {
 		close(out->fd);

@@ -8,7 +8,7 @@
 /* udp_socket_open - a non-blocking socket, bound. 0; or -errno with one line in `why`, and out->fd is -1. */
 int udp_socket_open(const struct net_config *config, struct net_facts *out, struct why *why);
 
-/* udp_socket_limit - what is sent finds no room while so many bytes have not left the host. */
-void udp_socket_limit(int fd, uint32_t bytes);
+/* udp_socket_limit - what is sent finds no room while so many bytes have not left the host; returns what is granted. */
+uint32_t udp_socket_limit(int fd, uint32_t bytes);
 
 #endif /* AGGREGATOR_NET_UDP_SOCKET_H */

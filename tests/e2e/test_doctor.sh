@@ -14,8 +14,9 @@ machine >"$tmp/before"
 "$w" doctor --aggregator "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 machine >"$tmp/after"
 cmp -s "$tmp/before" "$tmp/after" || fail "the machine has changed: $(diff "$tmp/before" "$tmp/after")"
+neighbours=$(cat /proc/sys/net/ipv4/neigh/default/unres_qlen_bytes 2>/dev/null || true)
 for name in kernel cpu clock 'huge pages' capabilities 'receive buffer' 'send buffer' 'udp offload' 'xdp program' aggregator mtu \
-	multicast libwinnow gpu nccl; do
+	multicast libwinnow gpu nccl ${neighbours:+neighbours}; do
 	grep -qE "^(ok|-|warn) +$name  +[^ ]" "$tmp/doctor.out" || fail "nothing about $name: $(cat "$tmp/doctor.out")"
 done
 grep -qE "^kernel|^ok +kernel .*$(uname -r)" "$tmp/doctor.out" || fail "another kernel"

@@ -29,6 +29,7 @@ static void test_buffers(void **state)
 	(void)state;
 	assert_int_equal(net_udp.open(&config, &net, &why), 0);
 	assert_int_equal(net_udp.facts(net)->buffer_bytes, 32768);
+	assert_int_equal(net_udp.facts(net)->send_bytes, 32768);
 	getsockopt(net_udp.facts(net)->fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
 	assert_int_equal(bytes, 32768);
 	net_udp.close(net);

@@ -20,20 +20,22 @@
 
 #define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */
 #define BUFFER_TEXT "16777216"
+#define DEAD_NEIGHBOURS 64 /* so many fill no send buffer of winnowd's */
 #define NATIVE_MTU_MAX 3498
 #define DEVICES_MAX 16
 
 /* ---- sockets ---- */
 
-/* The kernel counts twice what one may ask for. */
-static void check_buffer(int fd, int force, int plain, const char *name, const char *fix)
+/* The kernel counts twice what one may ask for; returns what it counts. */
+static int check_buffer(int fd, int force, int plain, const char *name, const char *fix)
 {
-	int wanted = BUFFER_WANTED, granted = 0;
+	int wanted = BUFFER_WANTED, granted = 0, bytes;
 	socklen_t size = sizeof(granted);
 
 	if (setsockopt(fd, SOL_SOCKET, force, &wanted, sizeof(wanted)) != 0)
 		setsockopt(fd, SOL_SOCKET, plain, &wanted, sizeof(wanted));
 	getsockopt(fd, SOL_SOCKET, plain, &granted, &size);
+	bytes = granted;
 	granted /= 2;
 	if (granted >= wanted)
 		doctor_say(DOCTOR_OK, name, NULL, "%d KB granted", granted / 1024);
@@ -41,6 +43,32 @@ static void check_buffer(int fd, int force, int plain, const char *name, const c
 		doctor_say(DOCTOR_WARN, name, fix,
 		           "%d KB granted of %d asked for: the window shrinks, bursts are lost",
 		           granted / 1024, wanted / 1024);
+	return bytes;
+}
+
+/*
+ * What is sent to an address that answers no ARP waits for it, in the socket's buffer. So few such addresses, which
+ * any member of a job may give, keep winnowd from sending to all others.
+ */
+static void check_neighbours(int send_bytes)
+{
+	char text[32] = "";
+	int waiting;
+
+	if (!doctor_read("/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes", text, sizeof(text)))
+		return; /* as in most containers: it is the host's */
+	waiting = atoi(text);
+	if (waiting <= send_bytes / DEAD_NEIGHBOURS)
+		doctor_say(DOCTOR_OK, "neighbours", NULL, "%d KB wait for one that does not answer",
+		           waiting / 1024);
+	else
+		doctor_say(
+			DOCTOR_WARN, "neighbours",
+			"sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=8192 "
+			"net.ipv6.neigh.default.unres_qlen_bytes=8192",
+			"%d KB wait for one that does not answer: %d such addresses fill winnowd's "
+			"send buffer",
+			waiting / 1024, send_bytes / waiting + 1);
 }
 
 static void check_offload(int fd)
@@ -68,8 +96,8 @@ static void check_sockets(void)
 	}
 	check_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, "receive buffer",
 	             "sysctl -w net.core.rmem_max=" BUFFER_TEXT);
-	check_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, "send buffer",
-	             "sysctl -w net.core.wmem_max=" BUFFER_TEXT);
+	check_neighbours(check_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, "send buffer",
+	                              "sysctl -w net.core.wmem_max=" BUFFER_TEXT));
 	check_offload(fd);
 	close(fd);
 }
