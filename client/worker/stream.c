@@ -168,10 +168,10 @@ static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
 
 /* A round trip; of the path alone is what it has waited for neither there nor here. */
 static void measured(struct stream *s, const struct packet *packet, const struct status *status,
-                     uint64_t now_us)
+                     uint64_t asked_us, uint64_t now_us)
 {
 	uint64_t came_us = packet->came_us != 0 ? packet->came_us : now_us;
-	uint32_t rtt_us = (uint32_t)(now_us | 1) - status->stamp;
+	uint32_t rtt_us = now_us > asked_us ? (uint32_t)(now_us - asked_us) : 0;
 	uint32_t path_us = (uint32_t)came_us - status->stamp;
 
 	path_us = path_us <= rtt_us ? path_us : rtt_us;
@@ -191,7 +191,7 @@ static void answer_take(struct stream *s, const struct packet *packet, const str
 	if (status->stamp == 0 || asked_us <= s->answered_us || asked_us > s->asked_us)
 		return;
 	s->answered_us = asked_us;
-	measured(s, packet, status, now_us);
+	measured(s, packet, status, asked_us, now_us);
 	sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 }
 
