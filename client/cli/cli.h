@@ -19,7 +19,7 @@ int cli_flush(int status);
 /* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Is there libuv's default loop? False: there are too few descriptors for it. */
+/* Are there descriptors enough for libuv's default loop? */
 bool cli_loop(void);
 
 /* The place of "--", behind which another command stands; argc: there is none. */
