@@ -15,7 +15,7 @@ COPY docker/packages.txt docker/install-packages.sh /tmp/packages/
 RUN /tmp/packages/install-packages.sh worker && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/build/winnow_*.deb /tmp/packages/
 RUN apt-get update -q && apt-get install -qy --no-install-recommends /tmp/packages/winnow_*.deb && rm -rf /tmp/packages /var/lib/apt/lists/*
-COPY client/python/demo/corpus.py client/python/demo/models.py docker/train.py /usr/share/winnow/demo/
+COPY client/python/demo/corpus.py client/python/demo/models.py client/python/demo/processes.py docker/train.py /usr/share/winnow/demo/
 RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
 # One thread for PyTorch: what is to be seen here is the network. Debian 13's PyTorch is built without libuv, which it asks for by default.
