@@ -418,9 +418,9 @@ static const struct roll *last_begun(const struct sim_member *m)
 
 /*
  * Must this worker, which lives, continue? Yes if nothing but deaths has happened, while all were members; if
- * aggregators are among these, or one has followed the other and there are several aggregators, more than half of
- * the last members must live, or half with the first; and if all aggregators are, all must live, and the
- * aggregators be back.
+ * aggregators are among these, or there are several aggregators and one has followed the other, or it joined
+ * another membership then, more than half of the last members must live, or half with the first; and if all
+ * aggregators are, all must live, and the aggregators be back.
  */
 static bool must_continue(const struct sim_member *m)
 {
@@ -442,7 +442,9 @@ static bool must_continue(const struct sim_member *m)
 		alive += !members->list[last->who[rank] - 1].dead;
 	if (died == aggregators)
 		return dead == 0 && alive == last->world;
-	if (died == 0 && (alive + 1 >= last->world || aggregators == 1))
+	if (died == 0 && aggregators == 1)
+		return true;
+	if (died == 0 && alive + 1 >= last->world && members->rolls[m->roll].begun)
 		return true;
 	return 2 * alive > last->world ||
 	       (2 * alive == last->world && !members->list[last->who[0] - 1].dead);
