@@ -28,7 +28,7 @@ done
 drivers=$(realpath "$(pkg-config --variable=libdir libdpdk)"/dpdk/pmds-*)
 mkdir -p "$root$drivers"
 for driver in mempool_ring "${ports[@]}"; do
-	library=$(ldconfig -p | awk -v name="librte_$driver.so" 'index($1, name ".") == 1 { print $NF; exit }')
+	library=$(ldconfig -p | awk -v name="librte_$driver.so" 'index($1, name ".") == 1 && !found++ { print $NF }') # reads all: ldconfig would fail
 	libraries_of "$library"
 	install -D "$(realpath "$library")" "$root$library"
 	ln -s "$library" "$root$drivers/librte_$driver.so"
