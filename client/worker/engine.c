@@ -51,24 +51,6 @@ static void list_remove(struct task_list *list, struct allreduce *task)
 		list->last = before;
 }
 
-static uint32_t list_count(const struct task_list *list)
-{
-	uint32_t count = 0;
-
-	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
-		count++;
-	return count;
-}
-
-static bool list_has_tag(const struct task_list *list, uint64_t tag)
-{
-	const struct allreduce *t = list->first;
-
-	while (t != NULL && t->tag != tag)
-		t = t->next;
-	return t != NULL;
-}
-
 /* ---- memory ---- */
 
 int engine_open(const struct engine_config *config, struct engine **out)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine_impl.h - the engine's state; private to engine.c */
+/* engine_impl.h - the engine's state; for engine.c and tests/check only */
 #ifndef CLIENT_ENGINE_IMPL_H
 #define CLIENT_ENGINE_IMPL_H
 
@@ -9,6 +9,24 @@
 struct task_list {
 	struct allreduce *first, *last;
 };
+
+static inline uint32_t list_count(const struct task_list *list)
+{
+	uint32_t count = 0;
+
+	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
+		count++;
+	return count;
+}
+
+static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
+{
+	const struct allreduce *t = list->first;
+
+	while (t != NULL && t->tag != tag)
+		t = t->next;
+	return t != NULL;
+}
 
 struct engine {
 	struct bitmap_pool *pool;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* session_impl.h - a session's state; private to session.c */
+/* session_impl.h - a session's state; for session.c and tests/check only */
 #ifndef CLIENT_SESSION_IMPL_H
 #define CLIENT_SESSION_IMPL_H
 

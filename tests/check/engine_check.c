@@ -7,24 +7,6 @@
 #include "client/worker/session_impl.h"
 #include "tests/check/check.h"
 
-static uint32_t list_count(const struct task_list *list)
-{
-	uint32_t count = 0;
-
-	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
-		count++;
-	return count;
-}
-
-static bool list_has_tag(const struct task_list *list, uint64_t tag)
-{
-	const struct allreduce *t = list->first;
-
-	while (t != NULL && t->tag != tag)
-		t = t->next;
-	return t != NULL;
-}
-
 /* Streams that have something of an operation in this slot. */
 static uint32_t streams_busy(const struct engine *engine, uint32_t slot)
 {
