@@ -178,8 +178,7 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 	                                       out);
 }
 
-/* What an asynchronous call has begun, if its `result` is WINNOW_OK, to the end. */
-static int finish(int result, struct winnow_request *request)
+int comm_finish(int result, struct winnow_request *request)
 {
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, NULL);
@@ -193,7 +192,7 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	struct winnow_request *request;
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
 
-	return finish(result, request);
+	return comm_finish(result, request);
 }
 
 int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_count,
@@ -233,7 +232,7 @@ int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
 	int result = winnow_reduce_scatter_async(send, recv, recv_count, dtype, op, NULL, comm,
 	                                         &request);
 
-	return finish(result, request);
+	return comm_finish(result, request);
 }
 
 int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
@@ -268,7 +267,7 @@ int winnow_broadcast(void *data, uint64_t bytes, uint32_t root, struct winnow_co
 	struct winnow_request *request;
 	int result = winnow_broadcast_async(data, bytes, root, NULL, comm, &request);
 
-	return finish(result, request);
+	return comm_finish(result, request);
 }
 
 int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
@@ -280,5 +279,5 @@ int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum win
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
 	                                    out != NULL ? out : &request);
 
-	return out != NULL ? result : finish(result, request);
+	return out != NULL ? result : comm_finish(result, request);
 }

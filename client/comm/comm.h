@@ -269,6 +269,9 @@ void comm_stop_thread(struct winnow_comm *comm);
 /* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
+/* What a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
+int comm_finish(int result, struct winnow_request *request);
+
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
 int comm_check_config(const struct winnow_config *config, struct why *why);
 bool comm_ask_wanted(void); /* the socket of comm_ask.c */

@@ -112,10 +112,7 @@ int winnow_allreduce_sparse_block(const void *send, const int64_t *recv_index, u
 	                                                 block_length, recv, recv_count, dtype, op,
 	                                                 NULL, comm, &request);
 
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return comm_finish(result, request);
 }
 
 int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uint64_t block_count,

@@ -296,10 +296,7 @@ int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t
 	int result = winnow_node_allreduce_async(send, recv, count, dtype, op, NULL, 0, streams,
 	                                         NULL, node, &request);
 
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
+	return comm_finish(result, request);
 }
 
 void winnow_node_abort(struct winnow_node *node, const char *text)
