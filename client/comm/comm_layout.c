@@ -56,6 +56,8 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
                       const struct winnow_options *options, struct winnow_request **out)
 {
 	struct winnow_request *request = comm_request_new(comm);
+	bool on_gpu = comm_gpu_wanted(options);
+	const char *wrong = on_gpu ? comm_wrong_on_gpu(comm, what, options) : NULL;
 	int result = WINNOW_OK;
 
 	if (request == NULL)
@@ -72,12 +74,11 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 	if (request->task.form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
 		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed8 is for at most 256 workers");
 	else if (request->task.lost != NULL &&
-	         (what->access != &array_access || what->dtype != WINNOW_F32 ||
-	          comm_gpu_wanted(options)))
+	         (what->access != &array_access || what->dtype != WINNOW_F32 || on_gpu))
 		result = comm_fail(WINNOW_ERR_INVALID, "lost is of tensors of f32 in main memory");
-	else if (comm_gpu_wanted(options) && comm_wrong_on_gpu(comm, what, options) != NULL)
-		result = comm_fail(WINNOW_ERR_INVALID, comm_wrong_on_gpu(comm, what, options));
-	else if (comm_gpu_wanted(options) && what->count > 0) /* an empty tensor is nowhere */
+	else if (wrong != NULL)
+		result = comm_fail(WINNOW_ERR_INVALID, wrong);
+	else if (on_gpu && what->count > 0) /* an empty tensor is nowhere */
 		result = comm_gpu_post(request, options);
 	if (result == WINNOW_OK)
 		*out = request;

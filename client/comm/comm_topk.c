@@ -12,14 +12,15 @@ int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype
 	                          .block = choice->block > 0 ? choice->block : 1,
 	                          .threshold = choice->threshold,
 	                          .decay = choice->decay};
+	const char *wrong = topk_wrong(&topk);
 	uint64_t sent;
 
 	if (!topk_knows((enum dtype)dtype))
 		return comm_fail(WINNOW_ERR_INVALID, "top-k is of f32, f16 or bf16");
 	if (count > 0 && (gradient == NULL || memory == NULL))
 		return comm_fail(WINNOW_ERR_INVALID, "gradient or memory is NULL");
-	if (topk_wrong(&topk) != NULL)
-		return comm_fail(WINNOW_ERR_INVALID, topk_wrong(&topk));
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	sent = topk_take(gradient, memory, count, (enum dtype)dtype, &topk);
 	if (taken != NULL)
 		*taken = sent;
