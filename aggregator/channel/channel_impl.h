@@ -308,9 +308,8 @@ void sum_add_zeros(const struct sum *sum, const uint64_t *all_have);
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count);
 
-/* channel_state.c */
-void channel_check_edges(
-	const struct channel *channel); /* after every packet: it costs almost nothing */
+/* channel_state.c; the first after every packet: it costs almost nothing. */
+void channel_check_edges(const struct channel *channel);
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */
 struct segment *segment_find(const struct channel *channel, uint32_t frame);    /* NULL: none */
 struct slot *slot_at(const struct channel *channel, uint32_t frame); /* perhaps another's */

@@ -271,7 +271,7 @@ static void on_signal(uv_signal_t *signal, int number)
 
 bool children_watch(struct children *c)
 {
-	if (!cli_loop())
+	if (!cli_can_loop())
 		return false;
 	for (size_t i = 0; i < SIGNALS; i++) {
 		if (uv_signal_init(uv_default_loop(), &signals[i]) != 0)

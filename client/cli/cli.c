@@ -50,7 +50,7 @@ void cli_progress(const char *format, ...)
 	fflush(stderr);
 }
 
-bool cli_loop(void)
+bool cli_can_loop(void)
 {
 	int ends[3][2], count = 0;
 

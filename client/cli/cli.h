@@ -20,7 +20,7 @@ int cli_flush(int status);
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Are there descriptors enough for libuv's default loop? */
-bool cli_loop(void);
+bool cli_can_loop(void);
 
 /* The place of "--", behind which another command stands; argc: there is none. */
 int cli_command_at(int argc, char **argv);

@@ -110,7 +110,7 @@ int cli_status(int argc, char **argv)
 		return status;
 	targets.timeout_us = settings.timeout_us;
 	targets.late_s = (double)settings.late_us / 1e6;
-	if (!cli_loop())
+	if (!cli_can_loop())
 		return cli_error(STATUS_UNREACHABLE, "cannot ask: too many open files?");
 	status_ask(uv_default_loop(), &targets, answered);
 	uv_run(uv_default_loop(), UV_RUN_DEFAULT);

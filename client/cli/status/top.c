@@ -181,7 +181,7 @@ int cli_top(int argc, char **argv)
 	targets.late_s = (double)settings.late_us / 1e6;
 	settings.plain = settings.plain || !screen_usable();
 	signal(SIGPIPE, SIG_IGN);
-	if (!cli_loop())
+	if (!cli_can_loop())
 		return cli_error(1, "cannot ask: too many open files?");
 	if (!settings.plain)
 		err = screen_open(uv_default_loop(), on_key);
