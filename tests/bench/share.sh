@@ -9,6 +9,7 @@ share_rate=300mbit share_queue=1mb
 share_marks=0   # bytes waiting, from which on a queue marks; 0: it never does
 share_block=360 # a block a datagram
 share_keys=(--insecure-no-key)
+share_after=0
 
 share_programs() { # name namespace device direction program
 	local at=$raw/bpf/$1
@@ -52,11 +53,13 @@ share_daemon() {
 	pids+=("$daemon")
 }
 
-share_job() { # name job size iterations: starts its workers, on w0 and w1; sets job_pids
+share_job() { # name job size iterations: starts its workers, on w0 and w1, in share_after seconds; sets job_pids
 	local name=$1 job=$2 i
 	job_pids=()
 	for i in 0 1; do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --network shared --job "$job" --rank $i --world 2 \
+		# shellcheck disable=SC2016 # it is the inner shell's
+		ip netns exec "$net-w$i" sh -c 'sleep "$0" && exec "$@"' "$share_after" \
+			"$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --network shared --job "$job" --rank $i --world 2 \
 			--size "$3" --block "$share_block" --density 1 --warmup 0 --iters "$4" --json \
 			>"$raw/share-$name-$job-$i.json" &
 		job_pids+=($!)
@@ -170,16 +173,17 @@ share_iperf() { # out-file iperf3's options..
 	all_end "$server"
 }
 
-share_tcp() { # name iperf3's options: -R for the way of RESULTs
+# Either is there first; what iperf3 counts begins some seconds after the other one has come.
+share_tcp() { # name, seconds by which TCP is before the job (0: behind it), iperf3's options: -R for the way of RESULTs
 	local dense
 	share_up 2
 	share_daemon
 	share_watch "$1"
-	share_iperf "$raw/share-$1.alone" -t 3 "${@:2}"
-	share_job "$1" dense 100M 1000
+	share_iperf "$raw/share-$1.alone" -t 3 "${@:3}"
+	share_after=$2 share_job "$1" dense 100M 1000
 	dense=("${job_pids[@]}")
-	share_flows "$1"
-	share_iperf "$raw/share-$1.beside" -t 12 -O 3 "${@:2}"
+	[ "$2" != 0 ] || share_flows "$1"
+	share_iperf "$raw/share-$1.beside" -t 12 -O $((3 + 2 * $2)) "${@:3}"
 	share_kill "${dense[@]}"
 	share_over "$1"
 	share_row "$1" tcp
@@ -231,8 +235,10 @@ part_share() {
 	share_marks=30000 share_dense dense-marks
 	share_weights
 	share_small
-	share_tcp tcp-up
-	share_tcp tcp-down -R
+	share_tcp tcp-up 0
+	share_tcp tcp-down 0 -R
+	share_tcp first-up 3
+	share_tcp first-down 3 -R
 	share_join
 	share_incast
 }

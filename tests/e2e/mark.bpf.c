@@ -26,7 +26,7 @@
 #define FLOW_TCP 7
 #define FLOW_OTHER 6
 #define BIN_NS 2000000
-#define BINS 8192
+#define BINS 16384 /* 32 s */
 #define SEGMENTS_MAX 64
 #define CE 3
 
