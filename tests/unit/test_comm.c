@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -195,12 +196,36 @@ static void test_given_up(void **state)
 	assert_non_null(strstr(silent.heard, "it gave up"));
 }
 
+static void *mask_tell(void *mask)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, mask);
+	return NULL;
+}
+
+/* Signals are for the program's own threads: Ctrl-C must wake its main thread. */
+static void test_signals(void **state)
+{
+	static const int some[] = {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM, SIGPIPE};
+	sigset_t before, after, in_thread;
+	pthread_t thread;
+
+	(void)state;
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	assert_int_equal(comm_thread_start(&thread, mask_tell, &in_thread), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
+		assert_int_equal(sigismember(&in_thread, some[i]), 1);
+		assert_int_equal(sigismember(&after, some[i]), sigismember(&before, some[i]));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_buffers),  cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_closed),   cmocka_unit_test(test_other_protocol),
-		cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_given_up), cmocka_unit_test(test_signals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
