@@ -10,7 +10,8 @@
 
 #include "aggregator/jobs/jobs_impl.h"
 
-static bool order_proven(const struct jobs *jobs, const struct jobs_peer *peer,
+/* The answer to one that is has a proof, too. */
+static bool order_proven(const struct jobs *jobs, struct jobs_peer *peer,
                          const struct control_message *order)
 {
 	const struct proof_key *key;
@@ -22,7 +23,10 @@ static bool order_proven(const struct jobs *jobs, const struct jobs_peer *peer,
 	if (key == NULL)
 		return false;
 	proof_of_order(key, peer->nonce, order, want);
-	return proof_equal(want, order->proof);
+	if (!proof_equal(want, order->proof))
+		return false;
+	line_proofs_early(key, order->job, 0, &peer->transcript, &peer->lines_in, &peer->lines_out);
+	return true;
 }
 
 /* Of a job's name: whichever of its memberships is here. */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aggregator/control/line_proof.h"
 #include "aggregator/control/lines.h"
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
@@ -68,6 +69,8 @@ static const struct options options = {
 struct talk {
 	int fd;
 	uint64_t end_us;
+	struct transcript transcript;
+	struct line_proof out, in; /* ours; its: on once the order is out, if there is a key */
 	char said[LINES_BYTES_MAX];
 	size_t bytes;
 };
@@ -92,10 +95,14 @@ static int talk_hear(struct talk *talk)
 	return 0;
 }
 
-/* False: none has come in time, or it is of no use: `why`. */
+/*
+ * False: none has come in time, or it is of no use: `why`. Only a refusal needs no proof: who does not know our
+ * key can make none.
+ */
 static bool answer_read(struct talk *talk, struct control_message *answer, struct why *why)
 {
 	int err = talk_hear(talk);
+	const char *said;
 	char *end;
 	bool good;
 
@@ -108,7 +115,14 @@ static bool answer_read(struct talk *talk, struct control_message *answer, struc
 	}
 	end = memchr(talk->said, '\n', talk->bytes);
 	*end++ = '\0';
-	good = message_parse(talk->said, answer, why) == 0;
+	said = line_proven(&talk->in, talk->said);
+	transcript_add(&talk->transcript, talk->said);
+	good = message_parse(said != NULL ? said : talk->said, answer, why) == 0;
+	if (good && said == NULL && answer->kind != CONTROL_FAILED) {
+		why_set(why, -EPROTO,
+		        "its answer has no right proof: somebody on the path has changed it");
+		good = false;
+	}
 	talk->bytes -= (size_t)(end - talk->said);
 	memmove(talk->said, end, talk->bytes);
 	return good;
@@ -142,6 +156,7 @@ static int order_say(struct talk *talk, struct control_message *order, const str
 	size_t bytes;
 	bool sent;
 
+	transcript_begin(&talk->transcript);
 	if (!answer_read(talk, answer, why))
 		return -EIO;
 	if (answer->kind != CONTROL_HELLO)
@@ -156,6 +171,9 @@ static int order_say(struct talk *talk, struct control_message *order, const str
 	line = message_format(order);
 	if (line == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
+	transcript_add(&talk->transcript, line);
+	if (key != NULL)
+		line_proofs_early(key, order->job, 0, &talk->transcript, &talk->out, &talk->in);
 	bytes = strlen(line);
 	sent = send(talk->fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);

@@ -44,6 +44,25 @@ for _ in $(seq 100); do
 	sleep 0.05
 done
 wrong 1 'it has not answered' timeout 5 "$BUILD/winnow" job pause paused --timeout 1s --key-file "$tmp/keys" --aggregator "127.0.0.1:$slow"
+# On the path to winnowd sits somebody who keeps the order, and says that it is done.
+between=$(free_port)
+python3 - "$between" <<'END' &
+import json, socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    connection, _ = server.accept()
+    with connection, connection.makefile("rw") as lines:
+        said = {"type": "hello", "version": 2, "key": True, "software": "winnowd", "nonce": "5" * 64, "features": []}
+        print(json.dumps(said), file=lines, flush=True)
+        assert json.loads(lines.readline())["type"] == "order"
+        print(json.dumps({"type": "done", "text": "job 'paused' of 2 workers: pause"}), file=lines, flush=True)
+END
+pids+=($!)
+for _ in $(seq 100); do
+	ss -Hltn "sport = :$between" | grep -q . && break
+	sleep 0.05
+done
+wrong 1 'no right proof' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$between"
+[ ! -s "$tmp/wrong.out" ] || fail "an order that was kept back is said to be done: $(cat "$tmp/wrong.out")"
 
 steady paused "WINNOW_AGGREGATORS=$both" "WINNOW_KEY_FILE=$tmp/keys" WINNOW_TIMEOUT=1s WINNOW_SILENCE=1s
 for _ in $(seq 100); do
