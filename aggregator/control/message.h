@@ -114,11 +114,13 @@ struct control_message {
 	uint32_t waiting; /* PING of an aggregator: workers that want to become members; */
 	bool paused;      /* begin no operation */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
-	uint32_t came;    /* NEXT: so many of its members are newcomers */
+	uint32_t came;    /* NEXT: so many of its members are newcomers; */
+	bool majority;    /* it counts only once all have come: others may follow another one */
 	bool fewer; /* STAY: the membership that has ended had some of them, or may not be theirs */
 	uint32_t
 		of; /* STAY: workers of the last one that all aggregators have accepted; 0: none, */
-	bool first; /* and whether this one had rank 0 there */
+	bool first; /* and whether this one had rank 0 there; */
+	uint32_t named; /* and of the largest one since then, to which not all have; 0: none */
 	char next
 		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;

@@ -100,14 +100,32 @@ struct roll {
 		stay;  /* members that are connected, and those of them that want to continue */
 	uint32_t most; /* newcomers that all of these admit */
 	uint64_t without, agreed;
-	bool fewer, agree;   /* on the same */
-	uint32_t of, voices; /* members of the last one that was accepted everywhere; these stay */
-	bool first;          /* among them the one with rank 0 */
+	bool fewer, agree; /* on the same */
+	struct majority {
+		uint32_t of, voices; /* workers of whom it must stay, and those of them that do */
+	} accepted, named;
+	bool first; /* among these the one with rank 0 */
 };
+
+/* Of the largest membership that anybody names. */
+static void voice_count(struct majority *majority, uint32_t of)
+{
+	if (of > majority->of)
+		*majority = (struct majority){.of = of};
+	majority->voices += of > 0 && of == majority->of;
+}
+
+static bool majority_stays(const struct majority *majority, bool first)
+{
+	const uint64_t voices = 2 * (uint64_t)majority->voices;
+
+	return voices > majority->of || (voices == majority->of && first);
+}
 
 static struct roll roll_call(const struct job *job)
 {
 	struct roll roll = {.most = UINT32_MAX, .agree = true};
+	bool settled = false;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
@@ -121,9 +139,15 @@ static struct roll roll_call(const struct job *job)
 		roll.most = peer->most < roll.most ? peer->most : roll.most;
 		roll.without |= peer->without;
 		roll.fewer = roll.fewer || peer->fewer;
-		roll.of = peer->of > roll.of ? peer->of : roll.of;
-		roll.voices += peer->of > 0;
+		settled = settled || !peer->fewer;
+		roll.accepted.of = peer->of > roll.accepted.of ? peer->of : roll.accepted.of;
+		roll.accepted.voices += peer->of > 0;
+		voice_count(&roll.named, peer->named > 0 ? peer->named : peer->of);
 		roll.first = roll.first || (peer->first && peer->of > 0);
+	}
+	if (settled) { /* one was accepted to this membership: all that are here are of it, and count */
+		roll.accepted = roll.named = (struct majority){job->world, roll.stay};
+		roll.first = job->members[0] != NULL && job->members[0]->stays;
 	}
 	return roll;
 }
@@ -132,11 +156,10 @@ static struct roll roll_call(const struct job *job)
 static const char *forbidden(const struct jobs *jobs, const struct job *job,
                              const struct roll *roll)
 {
-	const uint64_t all = roll->of, voices = 2 * (uint64_t)roll->voices;
-
 	if (succession_find(jobs, job->name, job_mark(job)) != NULL)
 		return "others have gone on in another membership";
-	if (roll->fewer && (voices < all || (voices == all && !roll->first)))
+	if (roll->fewer && !(majority_stays(&roll->accepted, roll->first) &&
+	                     majority_stays(&roll->named, roll->first)))
 		return "an aggregator is lost too, and they are no majority";
 	if (!roll->fewer && !job->begun && !job_named_here(jobs, job))
 		return "the aggregator has been restarted, and not all have come back";
@@ -224,9 +247,10 @@ static void tell_none(struct jobs *jobs, const struct job *job, const struct con
 
 static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
 {
-	const uint32_t came = newcomers(jobs, job, roll);
+	const uint32_t came = roll->fewer ? 0 : newcomers(jobs, job, roll);
 	struct control_message message = {.kind = CONTROL_NEXT,
 	                                  .without = leaves_out(job, roll),
+	                                  .majority = roll->fewer,
 	                                  .drains = job->whole && jobs->draining};
 	const char *why = forbidden(jobs, job, roll);
 	struct jobs_peer **seats =
@@ -319,6 +343,7 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->agreed = message->agreed;
 	peer->most = message->most;
 	peer->of = message->of;
+	peer->named = message->named;
 	peer->first = message->first;
 	roll = roll_call(job);
 	if (job->state == JOB_ENDING)

@@ -47,16 +47,16 @@ struct jobs_peer {
 	bool ready;
 	bool door; /* it is no member yet, and waits for this job's members: */
 	char wanted[CONTROL_NAME_BYTES];
-	bool gone;        /* the others continue without it: see job_fail() */
-	bool stays;       /* it wants to continue, and does so as we say, */
-	bool fewer;       /* with fewer aggregators, or it does not know, */
-	uint32_t most;    /* admits so many newcomers; 0: none, */
-	uint64_t without; /* namely without these of the workers' list; */
-	uint64_t agreed;  /* if all agree and nobody is lost, without these instead; */
-	uint32_t of;      /* members of the last one to which all have accepted it; 0: none, */
-	bool first;       /* where it had rank 0 */
-	struct job *job;  /* NULL before JOIN is accepted */
-	uint32_t rank;    /* in it; at a door: that it had before, 0: none */
+	bool gone;          /* the others continue without it: see job_fail() */
+	bool stays;         /* it wants to continue, and does so as we say, */
+	bool fewer;         /* with fewer aggregators, or it does not know, */
+	uint32_t most;      /* admits so many newcomers; 0: none, */
+	uint64_t without;   /* namely without these of the workers' list; */
+	uint64_t agreed;    /* if all agree and nobody is lost, without these instead; */
+	uint32_t of, named; /* STAY: as control_message has them */
+	bool first;         /* where it had rank 0 */
+	struct job *job;    /* NULL before JOIN is accepted */
+	uint32_t rank;      /* in it; at a door: that it had before, 0: none */
 	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
 	struct net_ip local, ip;       /* ours, its */

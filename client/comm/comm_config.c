@@ -109,7 +109,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
 	comm->rank = config->rank;
 	comm->world = config->world;
-	comm->voice = (struct session_voice){comm->world, comm->rank == 0};
+	comm->voice = (struct session_voice){.of = comm->world, .first = comm->rank == 0};
 	return comm_open_net(comm, config, why);
 }
 

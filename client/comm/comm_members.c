@@ -166,9 +166,9 @@ static int begin(struct winnow_comm *comm, const volatile int *give_up, struct w
 	return result;
 }
 
-/* Its name is `job`, with or without the membership's. */
+/* Its name is `job`, with or without the membership's; `next`: an aggregator has named it, or NULL. */
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
-              uint64_t without)
+              const struct control_message *next)
 {
 	uint64_t before = comm_left_out(comm);
 	const bool same = strcmp(job, comm->job) == 0;
@@ -179,14 +179,16 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	namer = end(comm, !same);
 	if (!same)
 		first = message_name_is_next(job) ? namer : UINT32_MAX;
-	comm_leave_out(comm, without, first);
+	comm_leave_out(comm, next != NULL ? next->without : 0, first);
 	comm_peers_left_out(comm, before);
 	comm->again = same || message_name_is_again(job);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->rank = m->rank;
 	comm->world = m->world;
-	if (m->id != NULL) /* whoever has told it has decided who counts */
-		comm->voice = (struct session_voice){m->world, m->rank == 0};
+	if (next != NULL)
+		comm->voice.majority = next->majority;
+	else /* whoever has told it has decided who counts */
+		comm->voice = (struct session_voice){.of = m->world, .first = m->rank == 0};
 	if (m->join_timeout_ms != 0)
 		comm->config.join_timeout_ms = m->join_timeout_ms;
 	result = begin(comm, m->give_up, &why);
@@ -203,7 +205,7 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
-	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
+	return result == WINNOW_OK ? go(comm, job, membership, NULL) : comm_fail(result, why.text);
 }
 
 /* ---- those who are left ---- */
@@ -265,7 +267,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
 		comm->came += next.came;
-		result = go(comm, next.next, &membership, next.without);
+		result = go(comm, next.next, &membership, &next);
 		/* Others may die before the next membership has begun: then there is one after that. */
 	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
 	         atomic_load_explicit(&comm->goes_on, memory_order_relaxed));

@@ -656,41 +656,57 @@ static void come_again(struct session *s, uint64_t left_out)
 	                                    .next_rank = worker->rank,
 	                                    .next_world = s->world,
 	                                    .without = left_out};
-	if (s->engine == NULL || message_name_follows(s->job))
+	if (s->engine == NULL || message_name_follows(s->job)) {
 		snprintf(s->again.next, sizeof(s->again.next), "%s", s->job);
-	else
+		s->again.majority = s->voice.majority;
+	} else {
 		snprintf(s->again.next, sizeof(s->again.next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
 		         (int)message_name_base(s->job), s->job,
 		         (unsigned long long)session_tokens(s));
+	}
 }
 
-/* Has it been accepted by all aggregators? Then they accept no other successor of the membership before it. */
+/*
+ * Has it been accepted by all aggregators? Then they accept no other successor of the membership before it. One that
+ * a majority of that has begun has left aggregators out, which may: but then not all of its workers come.
+ */
 static bool accepted(const struct session *s)
 {
 	bool all = s->world > 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++)
-		all = all && look(s, i)->accepted;
+		all = all && (s->voice.majority ? look(s, i)->welcome.kind == CONTROL_WELCOME
+		                                : look(s, i)->accepted);
 	return all;
 }
 
+/* Others may have been accepted to what this worker was not: it takes a majority of either. */
 struct session_voice session_voice(const struct session *session)
 {
-	if (!accepted(session))
-		return session->voice;
-	return (struct session_voice){session->world, look(session, 0)->config.rank == 0};
+	struct session_voice voice = session->voice;
+
+	if (!accepted(session)) {
+		if (voice.named < session->world)
+			voice.named = session->world;
+		return voice;
+	}
+	return (struct session_voice){.of = session->world,
+	                              .first = look(session, 0)->config.rank == 0};
 }
 
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
                                uint64_t now_us, const struct control_message **out)
 {
 	const struct session_voice voice = session_voice(session);
-	struct control_message stay = {
-		.without = wish->without, .most = wish->most, .of = voice.of, .first = voice.first};
+	struct control_message stay = {.without = wish->without,
+	                               .most = wish->most,
+	                               .of = voice.of,
+	                               .first = voice.first,
+	                               .named = voice.named};
 
 	if (session->world == 0)
 		return session_admitted(session, out);
-	stay.fewer = session->link_count > 1 && !accepted(session);
+	stay.fewer = (session->link_count > 1 || session->voice.majority) && !accepted(session);
 	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
 		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
 	for (uint32_t i = 0; i < session->link_count; i++) {

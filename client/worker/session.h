@@ -18,10 +18,12 @@
 
 struct session;
 
-/* Who counts when a majority is asked for: members of the last membership that all its aggregators have accepted. */
+/* Who counts when a majority is asked for: members of the last membership to which this worker was accepted. */
 struct session_voice {
-	uint32_t of; /* so many; 0: this worker was in none */
-	bool first;  /* it had rank 0 */
+	uint32_t of;    /* so many; 0: this worker was in none */
+	bool first;     /* it had rank 0 */
+	uint32_t named; /* of the largest one since then; 0: there is none */
+	bool majority; /* a majority has begun the present one: it is accepted to it when all have come */
 };
 
 struct session_config {

@@ -317,7 +317,7 @@ class Endpoint:
         if at is not None:
             without = sum(1 << i for i in self.lost)
             agreed = f"{self.agreed:016x}"
-            counts = {"most": 0, "of": self.all[at].joining.world, "first": self.all[at].joining.rank == 0}
+            counts = {"most": 0, "of": self.all[at].joining.world, "first": self.all[at].joining.rank == 0, "named": 0}
             self.all[at].joining.say("stay", without=f"{without:016x}", agreed=agreed, fewer=bool(self.lost), **counts)
             self.flush(self.all[at])
 

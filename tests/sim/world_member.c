@@ -333,6 +333,7 @@ static void part(struct sim_member *m)
 	m->rank = m->next.next_rank;
 	m->world_size = m->next.next_world;
 	m->left_out = m->next.without;
+	m->voice.majority = m->next.majority;
 	session_begin(m);
 }
 
@@ -521,7 +522,7 @@ void member_open(struct world *world, uint32_t number)
 	m->node = world->spec->aggregator_count + number;
 	m->rank = number % (world->members->spec->founders + 1); /* a newcomer: that it had */
 	m->world_size = founder ? world->members->spec->founders : 0;
-	m->voice = (struct session_voice){m->world_size, founder && number == 0};
+	m->voice = (struct session_voice){.of = m->world_size, .first = founder && number == 0};
 	m->wake_us = NEVER;
 	m->first = UINT32_MAX;
 	snprintf(m->job, sizeof(m->job), "job");

@@ -177,6 +177,7 @@ static void test_majority(void **state)
 	};
 
 	(void)state;
+	by_majority = true;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		char name[CONTROL_NAME_BYTES] = "";
 		struct control_message gone = {
@@ -212,6 +213,96 @@ static void test_majority(void **state)
 		bench_close(b);
 	}
 	members = 4;
+	by_majority = false;
+}
+
+/*
+ * Others may be accepted to what these are not: then it takes a majority of that one as well, newcomers included. None
+ * come to what a majority begins.
+ */
+static void test_named(void **state)
+{
+	static const struct {
+		uint32_t of[4],
+			named[4]; /* of workers that may be newcomers; named 0: it is gone */
+		bool may;
+	} cases[] = {
+		{{3, 3, 3, 0}, {4, 4, 4, 4}, true},  {{3, 3, 0, 0}, {4, 4, 0, 0}, true},
+		{{0, 3, 3, 0}, {0, 4, 4, 0}, false}, {{0, 3, 3, 0}, {0, 4, 4, 4}, true},
+		{{3, 0, 0, 0}, {4, 0, 0, 4}, false}, {{2, 0, 0, 0}, {4, 0, 4, 4}, true},
+		{{0, 2, 0, 0}, {0, 4, 4, 4}, false}, {{3, 3, 3, 0}, {3, 3, 3, 5}, false},
+		{{3, 3, 3, 0}, {8, 8, 8, 0}, false}, {{3, 3, 3, 0}, {8, 8, 8, 8}, true},
+	};
+
+	(void)state;
+	by_majority = true;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		char name[CONTROL_NAME_BYTES] = "";
+		struct bench *b = members_open();
+		uint32_t count = 0, rank = 0, last = 3;
+
+		job_running(b, 0, "job", 4);
+		come(b, 6, "job", 0, 0, 0); /* somebody at the door */
+		while (cases[c].named[last] == 0)
+			last--;
+		say(b, last,
+		    &(struct control_message){
+			    .kind = CONTROL_ABORT, .code = "gone", .text = "it is gone"});
+		for (uint32_t i = 0; i < 4; i++) {
+			const struct control_message stay = {.kind = CONTROL_STAY,
+			                                     .fewer = true,
+			                                     .most = 3,
+			                                     .of = cases[c].of[i],
+			                                     .first = i == 0,
+			                                     .named = cases[c].named[i]};
+
+			b->workers[i].read = b->workers[i].written;
+			count += stay.named > 0;
+			if (stay.named > 0)
+				say(b, i, &stay);
+			else
+				jobs_gone(b->jobs, b->workers[i].peer, "reset");
+		}
+		for (uint32_t i = 0; i < 4; i++) {
+			if (cases[c].named[i] == 0)
+				continue;
+			if (cases[c].may)
+				expect_next(b, i, rank++, count, 0, name);
+			else
+				expect_none(b, i, "no majority");
+		}
+		bench_close(b);
+	}
+	by_majority = false;
+}
+
+/* If one of them was accepted everywhere, all of the membership count, newcomers too: else they are none of any. */
+static void test_newcomers_count(void **state)
+{
+	(void)state;
+	for (int fewer = 0; fewer < 2; fewer++) {
+		struct control_message stay = {.kind = CONTROL_STAY, .fewer = fewer != 0, .of = 3};
+		char name[CONTROL_NAME_BYTES] = "";
+		struct bench *b = members_open();
+
+		by_majority = true;
+		job_running(b, 0, "job", 3);
+		jobs_gone(b->jobs, b->workers[0].peer, "reset");
+		expect_told(b, 1, "lost");
+		expect_told(b, 2, "lost");
+		say(b, 1, &stay);
+		stay.fewer = true;
+		stay.of = 0;
+		say(b, 2, &stay);
+		for (uint32_t i = 1; i < 3; i++) {
+			if (fewer)
+				expect_none(b, i, "no majority");
+			else
+				expect_next(b, i, i - 1, 2, 0, name);
+		}
+		bench_close(b);
+	}
+	by_majority = false;
 }
 
 /* In such a membership the dead are not waited for long, and the rest continues; who comes then comes too late. */
@@ -446,6 +537,7 @@ static void test_agreed(void **state)
 		char name[CONTROL_NAME_BYTES] = "";
 		struct bench *b = members_open();
 
+		by_majority = way == 1;
 		job_running(b, 0, "job", 3);
 		stay_agreed(b, 0, 5, way == 1);
 		stay_agreed(b, 1, 5, false);
@@ -462,6 +554,7 @@ static void test_agreed(void **state)
 		}
 		bench_close(b);
 	}
+	by_majority = false;
 }
 
 int main(void)
@@ -470,6 +563,7 @@ int main(void)
 		cmocka_unit_test(test_shrink),           cmocka_unit_test(test_roll),
 		cmocka_unit_test(test_patience),         cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_newcomers_count),  cmocka_unit_test(test_named),
 		cmocka_unit_test(test_dies_meanwhile),   cmocka_unit_test(test_one_successor),
 		cmocka_unit_test(test_restarted),        cmocka_unit_test(test_drains),
 		cmocka_unit_test(test_agreed),           cmocka_unit_test(test_other_names),

@@ -46,6 +46,7 @@ static inline void expect_told(struct bench *b, uint32_t i, const char *code)
 }
 
 static uint32_t members = 4; /* of the membership that these workers come from */
+static bool by_majority;     /* is the next one named by a majority of them? */
 
 static inline void stay(struct bench *b, uint32_t i, uint64_t without)
 {
@@ -67,6 +68,7 @@ static inline void expect_next(struct bench *b, uint32_t i, uint32_t rank, uint3
 	assert_int_equal(m->next_rank, rank);
 	assert_int_equal(m->next_world, world);
 	assert_true(m->without == without);
+	assert_int_equal(m->majority, by_majority);
 	assert_true(b->workers[i].closed);
 	if (name[0] != '\0')
 		assert_string_equal(m->next, name);

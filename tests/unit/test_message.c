@@ -59,9 +59,9 @@ static const struct {
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
 	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"agreed\":"
                        "\"0000000000000003\",\"fewer\":true,\"most\":2,\"of\":5,"
-                       "\"first\":true}\n"},
+                       "\"first\":true,\"named\":6}\n"},
 	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"drains\":true,"
-                       "\"came\":1,\"next\":\"a/"
+                       "\"came\":1,\"majority\":true,\"next\":\"a/"
                        "next.1\",\"next_rank\":1,"
                        "\"next_world\":2,\"text\":\"so\"}\n"},
 	{CONTROL_ORDER,

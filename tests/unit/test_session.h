@@ -21,16 +21,21 @@ static inline void count_done(struct allreduce *task)
 	done++;
 }
 
+static uint32_t link_count = LINKS;
+static bool by_majority; /* has one named the membership? */
+static uint32_t named;
+
 static inline struct session *session_of(const char *job)
 {
 	static const char *const names[LINKS] = {"one:1", "two:2"};
 	struct link_config links[LINKS];
-	struct session_config config = {.links = links,
-	                                .names = names,
-	                                .link_count = LINKS,
-	                                .pool = pool,
-	                                .bitmap = bitmap_best(),
-	                                .voice = {.of = 9, .first = true}};
+	struct session_config config = {
+		.links = links,
+		.names = names,
+		.link_count = link_count,
+		.pool = pool,
+		.bitmap = bitmap_best(),
+		.voice = {.of = 9, .first = true, .named = named, .majority = by_majority}};
 	struct session *session;
 
 	for (uint32_t i = 0; i < LINKS; i++) {
@@ -40,7 +45,7 @@ static inline struct session *session_of(const char *job)
 		links[i].job = job;
 	}
 	assert_int_equal(session_open(&config, now_us, &session), 0);
-	for (uint32_t i = 0; i < LINKS; i++)
+	for (uint32_t i = 0; i < link_count; i++)
 		link_connected(session_link(session, i), now_us);
 	return session;
 }

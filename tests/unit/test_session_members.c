@@ -142,6 +142,57 @@ static void test_not_before_join(void **state)
 	session_close(session);
 }
 
+/* How this worker stays if so many of `link_count` aggregators have sent WELCOME, and the others have let it in. */
+static struct control_message stays_with(uint32_t welcomes)
+{
+	const struct control_message ping = {.kind = CONTROL_PING}, failed = ended("join_timeout");
+	const struct control_message *said;
+	struct session *session = session_opened();
+	struct control_message stay;
+
+	for (uint32_t i = 0; i < link_count; i++) {
+		if (i < welcomes) {
+			welcomed(session, i, 8972);
+			continue;
+		}
+		tell(session, i, &hello);
+		told(session, i, CONTROL_JOIN);
+		tell(session, i, &ping);
+	}
+	tell(session, 0, &failed);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
+	stay = told(session, 0, CONTROL_STAY);
+	session_close(session);
+	return stay;
+}
+
+/* Where a majority has named the membership, to be let in is not enough: it counts once all have come. */
+static void test_majority(void **state)
+{
+	(void)state;
+	for (link_count = 1; link_count <= LINKS; link_count++) {
+		for (uint32_t welcomes = 0; welcomes <= link_count; welcomes++) {
+			struct control_message stay;
+
+			by_majority = false;
+			stay = stays_with(welcomes);
+			assert_true(!stay.fewer && stay.of == basic().world);
+			by_majority = true;
+			stay = stays_with(welcomes);
+			assert_int_equal(stay.fewer, welcomes < link_count);
+			assert_int_equal(stay.of, welcomes < link_count ? 9 : basic().world);
+			assert_int_equal(stay.first, welcomes < link_count);
+			assert_int_equal(stay.named, welcomes < link_count ? basic().world : 0);
+			named = 7; /* it was not accepted to the one before either, which was larger */
+			stay = stays_with(welcomes);
+			assert_int_equal(stay.named, welcomes < link_count ? 7 : 0);
+			named = 0;
+		}
+	}
+	link_count = LINKS;
+	by_majority = false;
+}
+
 /* Whom one aggregator has waited for in vain is lost on the others, too: so the rest may continue there. */
 static void test_absent(void **state)
 {
@@ -253,6 +304,7 @@ int main(void)
 		cmocka_unit_test(test_not_before_join),
 		cmocka_unit_test(test_overtaken),
 		cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_majority),
 		cmocka_unit_test(test_agreed),
 		cmocka_unit_test(test_quiet),
 	};
