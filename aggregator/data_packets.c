@@ -228,39 +228,50 @@ static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 	return true;
 }
 
-/* PROTOCOL.md section 5.3: note both addresses, answer with the same size, and probe the group. */
-static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
-                         const struct net_in *in, uint64_t now_us)
+/* A KNOCKED or a PROBE, and nothing but zeros after its head. */
+static void knocked_send(struct data_thread *t, const struct outlet *outlet,
+                         const struct net_path *path, struct wire_header head, uint32_t body_bytes)
 {
-	const struct net_path group = group_of(outlet);
-	struct wire_header head = {
-		.kind = WIRE_KNOCKED,
-		.channel = outlet->info.id,
-		.worker = packet->worker,
-		.seal = outlet->info.group_token,
-	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->workers[packet->worker].path = (struct net_path){.to = in->from,
-	                                                         .local = in->local,
-	                                                         .dscp = outlet->info.dscp,
-	                                                         .mark = outlet_mark(outlet)};
-	outlet_address_tell(outlet, packet->worker);
+	head.channel = outlet->info.id;
+	head.seal = outlet->info.group_token;
 	packet_begin(answer, &head);
-	packet_point(answer, t->knock, packet->body_bytes);
+	packet_point(answer, t->knock, body_bytes);
 	outlet_seal(outlet, answer);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
-	send_to(t, &outlet->workers[packet->worker].path, 1);
+	send_to(t, path, 1);
+}
+
+/*
+ * PROTOCOL.md section 5.3: note both addresses, answer with the same size, and probe the group. Where it is
+ * not sure that the worker hears us: ask, in as few bytes as there are.
+ */
+static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct net_in *in,
+                         const struct knock_arrival *knock, bool asked, uint64_t now_us)
+{
+	const struct net_path group = group_of(outlet);
+	struct net_path path = group;
+	uint16_t rank = knock->packet->worker;
+	uint32_t body_bytes = knock->packet->body_bytes;
+	struct wire_header head = {.kind = WIRE_KNOCKED, .worker = rank};
+
+	path.to = in->from;
+	path.local = in->local;
+	if (asked) {
+		head.number = knock->proof;
+		knocked_send(t, outlet, &path, head, 0);
+		return;
+	}
+	outlet->workers[rank].path = path;
+	outlet_address_tell(outlet, rank);
+	knocked_send(t, outlet, &path, head, body_bytes);
 	if (net_ip_none(&group.to.ip) || outlet->channel != NULL ||
-	    !probe_due(outlet, answer->bytes, now_us))
+	    !probe_due(outlet, in->bytes, now_us))
 		return;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
-	packet_begin(answer, &head);
-	packet_point(answer, t->knock, packet->body_bytes);
-	outlet_seal(outlet, answer);
-	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
-	send_to(t, &group, 1);
+	knocked_send(t, outlet, &group, head, body_bytes);
 }
 
 static bool at_home(const struct outlet *outlet, const struct packet *packet,
@@ -269,23 +280,46 @@ static bool at_home(const struct outlet *outlet, const struct packet *packet,
 	return net_addr_same(&outlet->workers[packet->worker].path.to, &in->from);
 }
 
+static uint64_t proof_of(const struct outlet *outlet, const struct packet *packet,
+                         const struct net_in *in)
+{
+	uint64_t path[KNOCK_PATH_WORDS] = {
+		[4] = (uint64_t)in->from.ip.scope << 32 | in->from.port,
+		[5] = (uint64_t)packet->channel << 32 | packet->worker,
+	};
+
+	memcpy(path, in->from.ip.bytes, sizeof(in->from.ip.bytes));
+	memcpy(path + 2, in->local.bytes, sizeof(in->local.bytes));
+	return knock_proof(&outlet->info.secret, path);
+}
+
 static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
                                  const struct packet *packet, const struct net_in *in,
                                  uint64_t now_us)
 {
 	uint32_t payload = outlet->channel != NULL ? channel_payload(outlet->channel) : in->bytes;
 	enum wire_drop drop = token_check(outlet, packet);
-	struct knocker *knocker;
+	struct knock_arrival knock = {
+		.packet = packet,
+		.whole = in->bytes >= payload,
+		.started = outlet->channel != NULL,
+	};
+	struct outlet_worker *worker;
+	enum knock_verdict verdict;
 
 	if (drop != WIRE_DROP_NONE)
 		return drop;
 	if (in->bytes > t->data->config.net.payload_max)
 		return WIRE_DROP_LENGTH; /* there is no answer of that size */
-	knocker = &outlet->workers[packet->worker].knocker;
-	if (!at_home(outlet, packet, in) && !knock_moves(knocker, packet, outlet->channel != NULL))
+	worker = &outlet->workers[packet->worker];
+	knock.home = at_home(outlet, packet, in) && net_ip_same(&worker->path.local, &in->local);
+	knock.proof = proof_of(outlet, packet, in);
+	verdict = knock_judge(&worker->knocker, &knock);
+	if (verdict == KNOCK_STRANGE)
 		return WIRE_DROP_ADDRESS;
-	knock_note(knocker, packet, in->bytes >= payload, now_us);
-	knock_answer(t, outlet, packet, in, now_us);
+	if (verdict == KNOCK_HOME)
+		knock_note(&worker->knocker, &knock, now_us);
+	knock_answer(t, outlet, in, &knock, verdict == KNOCK_ASKED, now_us);
 	return WIRE_DROP_NONE;
 }
 

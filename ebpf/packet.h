@@ -62,7 +62,7 @@ struct packet {
 	uint32_t frame;
 	uint32_t edge; /* ack or base */
 	union {
-		uint64_t number; /* of a KNOCK; of others: */
+		uint64_t number; /* of KNOCK and KNOCKED; of others: */
 		struct {
 			uint16_t window;
 			uint16_t sequence;

@@ -58,7 +58,7 @@ struct wire_header {
 	__le32 frame;   /* see each kind */
 	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
 	union {
-		__le64 number; /* of a KNOCK */
+		__le64 number; /* of KNOCK and KNOCKED */
 		struct {
 			__le16 window;   /* frames before base + window may be pushed; before ack +
 					  * window, as far as this worker's path takes them */

@@ -18,6 +18,7 @@
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
 #include "aggregator/net/net.h"
+#include "ebpf/seal_words.h"
 
 #define JOBS_MAX 1024
 #define JOBS_THREADS_MAX CONTROL_CHANNELS_MAX
@@ -54,6 +55,7 @@ struct jobs_channel {
 	uint16_t id; /* its low byte is the thread */
 	uint16_t worker_count;
 	uint64_t group_token;
+	struct seal_key secret;    /* of knock_proof() */
 	const uint64_t *tokens;    /* [worker_count]; jobs owns them until detach(), */
 	const struct seals *seals; /* and these. NULL: datagrams are not sealed */
 	struct net_ip group;       /* none: no multicast */

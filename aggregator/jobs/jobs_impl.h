@@ -102,10 +102,11 @@ struct job {
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	struct net_ip group, group_from;
-	uint64_t *tokens;     /* [world] */
-	bool *multicast;      /* [world]: who gets results so */
-	struct proof_key key; /* that its first worker has proved; */
-	struct seals *seals;  /* [world] keys made of it. NULL: there is none */
+	uint64_t *tokens;       /* [world] */
+	struct seal_key secret; /* that the numbers of KNOCKEDs are made with */
+	bool *multicast;        /* [world]: who gets results so */
+	struct proof_key key;   /* that its first worker has proved; */
+	struct seals *seals;    /* [world] keys made of it. NULL: there is none */
 	uint8_t salt[PROOF_BYTES];
 	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
 	const char *slow;                 /* or why it does not */

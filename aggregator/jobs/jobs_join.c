@@ -196,6 +196,7 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	jobs->ports.random(jobs->ports.context, &job->shape.group_token,
 	                   sizeof(job->shape.group_token));
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
+	jobs->ports.random(jobs->ports.context, &job->secret, sizeof(job->secret));
 	group_choose(jobs, job);
 	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
 	memcpy(&job->token, job->salt, sizeof(job->token));
@@ -254,6 +255,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.id = job->channel_ids[thread],
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->shape.group_token,
+			.secret = job->secret,
 			.tokens = job->tokens,
 			.seals = job->seals,
 			.group = job->group,

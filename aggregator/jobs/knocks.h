@@ -2,15 +2,18 @@
 /*
  * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
- * A worker's address is where its latest KNOCK came from; KNOCKs are counted, so one that somebody has
- * recorded and sends again moves nothing. Once the job has started, a KNOCK from elsewhere must carry
- * the number that the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the
- * data plane, and the simulation, have one struct knocker for each worker of each channel.
+ * A worker's address is where its latest KNOCK came from that carried what we had answered to there: so
+ * somebody there wants our datagrams. KNOCKs are counted, so one that somebody has recorded and sends
+ * again moves nothing. Once the job has started, a KNOCK from elsewhere must also carry the number that
+ * the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the data plane, and
+ * the simulation, have one struct knocker for each worker of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H
 
 #include "aggregator/jobs/jobs.h"
+
+#define KNOCK_PATH_WORDS 6
 
 /* All zero: nothing has come yet, and the address may not change. */
 struct knocker {
@@ -20,30 +23,68 @@ struct knocker {
 		whole_us; /* when the latest came, and that as large as the job's datagrams */
 };
 
-/* knock_moves - may the worker's address become that of this KNOCK, which came from elsewhere? */
-static inline bool knock_moves(const struct knocker *knocker, const struct packet *packet,
-                               bool started)
+/* A KNOCK, and what its caller knows of it. */
+struct knock_arrival {
+	const struct packet *packet;
+	bool home;      /* it came from the worker's address to ours: the two that are noted */
+	bool whole;     /* it is as large as the job's datagrams */
+	bool started;   /* the job has */
+	uint64_t proof; /* knock_proof() of where it came from */
+};
+
+enum knock_verdict {
+	KNOCK_STRANGE, /* it is dropped */
+	KNOCK_ASKED,   /* it is answered with the proof, and notes nothing */
+	KNOCK_HOME,    /* its address is the worker's */
+};
+
+/*
+ * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address; not 0.
+ * `path`: the address, ours, and whose it is to be; the secret is the job's, and nobody else knows it.
+ */
+static inline uint64_t knock_proof(const struct seal_key *secret,
+                                   const uint64_t path[KNOCK_PATH_WORDS])
 {
-	if (!started)
-		return knocker->any_us == 0 || frame_before(knocker->count, packet->frame);
-	return knocker->number != 0 && packet->number == knocker->number;
+	struct sip sip;
+	uint64_t proof;
+
+	sip_begin(&sip, secret);
+	for (uint32_t i = 0; i < KNOCK_PATH_WORDS; i++)
+		sip_word(&sip, path[i]);
+	proof = sip_end(&sip, KNOCK_PATH_WORDS * 8);
+	return proof != 0 ? proof : 1;
+}
+
+static inline enum knock_verdict knock_judge(const struct knocker *knocker,
+                                             const struct knock_arrival *knock)
+{
+	uint64_t said = knock->packet->number, number = knock->started ? knocker->number : 0;
+
+	if (knock->home)
+		return KNOCK_HOME;
+	if (knock->started && (number == 0 || (said != number && said != (number ^ knock->proof))))
+		return KNOCK_STRANGE;
+	if (knocker->any_us != 0 && !frame_before(knocker->count, knock->packet->frame))
+		return KNOCK_STRANGE;
+	return said == (number ^ knock->proof) ? KNOCK_HOME : KNOCK_ASKED;
 }
 
 /*
- * A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once, and a KNOCK
- * without it does not use it up. One whose count is not later may be somebody's record: it does not show
- * that the worker is heard.
+ * A KNOCK_HOME is answered. A number works once, and a KNOCK without it does not use it up. One whose
+ * count is not later may be somebody's record: it does not show that the worker is heard.
  */
-static inline void knock_note(struct knocker *knocker, const struct packet *packet, bool whole,
+static inline void knock_note(struct knocker *knocker, const struct knock_arrival *knock,
                               uint64_t now_us)
 {
-	if (packet->number == knocker->number)
+	const struct packet *packet = knock->packet;
+
+	if (packet->number == knocker->number || packet->number == (knocker->number ^ knock->proof))
 		knocker->number = 0;
 	if (knocker->any_us != 0 && !frame_before(knocker->count, packet->frame))
 		return;
 	knocker->count = packet->frame;
 	knocker->any_us = now_us;
-	if (whole)
+	if (knock->whole)
 		knocker->whole_us = now_us;
 }
 

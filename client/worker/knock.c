@@ -27,6 +27,7 @@ static void size_begin(struct knock *knock, uint32_t size, uint64_t now_us)
 	memset(knock->answered, 0, sizeof(knock->answered));
 	knock->size = size;
 	knock->rounds = knock->turn = 0;
+	knock->asked = knock->hurried = 0;
 	knock->due_us = now_us;
 	knock->probe_until_us = KNOCK_NEVER;
 }
@@ -50,7 +51,23 @@ static bool all_answered(const struct knock *knock)
 static void knock_finish(struct knock *knock)
 {
 	knock->done = true;
+	knock->asked = 0;
 	knock->due_us = KNOCK_NEVER;
+}
+
+uint64_t knock_deadline(const struct knock *knock)
+{
+	return knock->asked != 0 ? 0 : knock->due_us;
+}
+
+/* Once a round: nobody makes us send more than we get, and an address that changes all the time ends. */
+void knock_asked(struct knock *knock, uint32_t channel)
+{
+	const uint64_t bit = UINT64_C(1) << channel;
+
+	if (!knock->done && !(knock->hurried & bit))
+		knock->asked |= bit;
+	knock->hurried |= bit;
 }
 
 void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us)
@@ -85,6 +102,12 @@ static void next_size(struct knock *knock, uint64_t now_us)
 
 bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_t *bytes)
 {
+	if (knock->asked != 0) {
+		*bytes = knock->size;
+		*channel = (uint32_t)__builtin_ctzll(knock->asked);
+		knock->asked &= knock->asked - 1;
+		return true;
+	}
 	if (knock->done || now_us < knock->due_us)
 		return false;
 	if (knock->turn == 0 && now_us >= knock->probe_until_us) {
@@ -104,6 +127,7 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 			return true;
 	}
 	knock->turn = 0;
+	knock->hurried = 0;
 	knock->rounds++;
 	knock->due_us = now_us + ROUND_US;
 	return false;

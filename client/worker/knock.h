@@ -3,7 +3,8 @@
  * knock.h - a worker's KNOCKs while it joins: which datagrams pass, and does multicast arrive?
  *
  * It knocks on each channel, from the largest size that may work downwards, until all have answered
- * one size; then on one channel for a while, because each KNOCK draws a PROBE. PROTOCOL.md section
+ * one size; at once where it is asked to show that it hears the answers; then on one channel for a
+ * while, because each KNOCK draws a PROBE. PROTOCOL.md section
  * 5.3. A machine without I/O, part of its link; path.h handles later KNOCKs.
  */
 #ifndef CLIENT_KNOCK_H
@@ -24,6 +25,7 @@ struct knock {
 	uint32_t rounds;
 	uint32_t turn; /* channel to knock on next in this round */
 	uint64_t due_us;
+	uint64_t asked, hurried; /* bits of channels: due at once; were, in this round */
 	uint64_t probe_until_us; /* KNOCK_NEVER before all channels have answered */
 	bool answered[CONTROL_CHANNELS_MAX];
 };
@@ -37,6 +39,11 @@ void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, 
 
 /* knock_pull - the next KNOCK: on which channel, how large. False: none is due. */
 bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_t *bytes);
+
+uint64_t knock_deadline(const struct knock *knock);
+
+/* The aggregator wants another KNOCK on this channel before it notes our address. */
+void knock_asked(struct knock *knock, uint32_t channel);
 
 /* A KNOCK of `bytes` bytes was answered; a PROBE has arrived, or is no longer of use. */
 void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us);

@@ -48,7 +48,8 @@ struct link {
 	uint32_t ready; /* that READY says */
 
 	struct path path; /* when running */
-	uint64_t number;  /* that our KNOCKs carry in case our address has changed */
+	uint64_t number;  /* that our KNOCKs carry in case our address has changed, */
+	uint64_t proofs[CONTROL_CHANNELS_MAX]; /* and that we hear what is sent to it */
 	bool number_asked;
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
@@ -259,10 +260,11 @@ static void start_take(struct link *link, const struct control_message *message)
 	          control_path_us(link->silence_us, (uint64_t)link->view.welcome.stall_ms * 1000));
 }
 
-/* It is good for one KNOCK, until we ask for another. */
+/* It is good for one address, until we ask for another: we hear what is sent to it, or not. */
 static void move_take(struct link *link, const struct control_message *message)
 {
 	link->number = message->number;
+	memset(link->proofs, 0, sizeof(link->proofs));
 	link->number_asked = false;
 	path_told(&link->path);
 }
@@ -562,6 +564,12 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 		return;
 	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->view.config.rank &&
 	         channel_index(link, packet->channel, &channel);
+	if (answer && packet->number != 0) {
+		link->proofs[channel] = packet->number;
+		if (link->view.state == LINK_PROBING)
+			knock_asked(&link->knock, channel);
+		return;
+	}
 	if (answer && link->view.state == LINK_RUNNING)
 		path_answer(&link->path, channel, bytes, now_us);
 	if (link->view.state == LINK_RUNNING)
@@ -583,7 +591,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 		.worker = (uint16_t)link->view.config.rank,
 		.seal = link->view.welcome.token,
 		.frame = ++link->knocks,
-		.number = link->number,
+		.number = link->number ^ link->proofs[index],
 	};
 
 	out->dest = (uint16_t)link->view.config.rank;
@@ -643,7 +651,7 @@ uint64_t link_deadline(const struct link *link)
 	if (link->view.state < LINK_RUNNING)
 		sooner(&due_us, link->opened_us + link->view.config.join_us);
 	if (link->view.state == LINK_PROBING)
-		sooner(&due_us, link->knock.due_us);
+		sooner(&due_us, knock_deadline(&link->knock));
 	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		sooner(&due_us, path_deadline(&link->path));
 	sooner(&due_us, link->verdict_due_us);

@@ -4,6 +4,7 @@
 The worker's control connection is this program's; datagrams come from `home`, and from `away`, which may be the
 stranger's address or the worker's next. Written from PROTOCOL.md; needs an aggregator without a key.
 """
+import itertools
 import json
 import os
 import select
@@ -12,6 +13,7 @@ import struct
 import sys
 
 STATUS, KNOCK, STATUS_BACK, KNOCKED = 3, 4, 0x83, 0x84
+counts = itertools.count(1)
 server = ("127.0.0.1", int(sys.argv[1]))
 control = socket.create_connection(server)
 lines = control.makefile("rw", newline="\n")
@@ -36,8 +38,8 @@ def udp():
     return s
 
 
-def send(s, kind, number=0, size=32):
-    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, kind, channel, 0, token, 0, first, number).ljust(size, b"\0"))
+def knock(s, number=0, size=32):
+    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, KNOCK, channel, 0, token, next(counts), first, number).ljust(size, b"\0"))
 
 
 def ask(s):
@@ -50,6 +52,22 @@ def answer(s):
     if not select.select([s], [], [], 1)[0]:
         return None
     return s.recv(65536)[3]
+
+
+def asked(s):
+    """A KNOCKED that has the number which the next KNOCK must carry, and not a byte more: that number."""
+    datagram = s.recv(65536) if select.select([s], [], [], 1)[0] else bytes(32)
+    number = int.from_bytes(datagram[24:32], "little")
+    if datagram[3] != KNOCKED or len(datagram) != 32 or number == 0:
+        sys.exit(f"asked for a number: {datagram[:40]!r}, of {len(datagram)} bytes")
+    return number
+
+
+def noted(s, size=32):
+    """A KNOCKED that asks for nothing, of the KNOCK's size."""
+    datagram = s.recv(65536) if select.select([s], [], [], 1)[0] else b""
+    if datagram[3:4] != bytes([KNOCKED]) or len(datagram) != size or any(datagram[24:32]):
+        sys.exit(f"noted: {datagram[:40]!r}, of {len(datagram)} bytes")
 
 
 def expect(what, got, want):
@@ -65,15 +83,23 @@ say(type="join", version=2, software="stranger", nonce=os.urandom(32).hex(), pro
 welcome = hear("welcome")
 channel, token, first = welcome["channels"][0], int(welcome["token"], 16), welcome["first_frame"]
 home, away = udp(), udp()
-send(home, KNOCK, size=1472)
-expect("KNOCK before the start", answer(home), KNOCKED)
+# An address is noted only once somebody there has heard us; what it draws before is small.
+knock(home, size=1472)
+shown = asked(home)
+knock(away, size=1472)
+if asked(away) == shown:
+    sys.exit("two addresses have the same number")
+knock(away, shown, 1472)
+asked(away)
+knock(home, shown, 1472)
+noted(home, 1472)
 say(type="ready", payload=1472, multicast=False)
 hear("start")
 
 ask(home)
 expect("STATUS from home", answer(home), STATUS_BACK)
 for number in (0, 1, 0xFFFFFFFFFFFFFFFF):
-    send(away, KNOCK, number, 1472)
+    knock(away, number, 1472)
 expect("KNOCK with the token alone", answer(away), None)
 ask(away)
 expect("STATUS from elsewhere", answer(away), None)
@@ -82,17 +108,23 @@ expect("STATUS from home after a stranger's KNOCK", answer(home), STATUS_BACK)
 
 say(type="move", number="0" * 16)
 number = int(hear("move")["number"], 16)
-send(home, KNOCK)
-expect("an old KNOCK from where the worker was", answer(home), KNOCKED)
-send(away, KNOCK, number ^ 1)
+knock(home)
+noted(home)
+knock(away, number ^ 1)
 expect("KNOCK with a wrong number", answer(away), None)
-send(away, KNOCK, number)
-expect("KNOCK with the number", answer(away), KNOCKED)
+knock(away, number, 1472)
+shown = asked(away)
+ask(home)
+expect("STATUS from home while it is not sure that the worker is elsewhere", answer(home), STATUS_BACK)
+knock(away, shown)
+expect("KNOCK with what the answer said alone", answer(away), None)
+knock(away, number ^ shown)
+noted(away)
 ask(home)
 expect("STATUS from where the worker no longer is", answer(home), None)
 ask(away)
 expect("STATUS from where it is now", answer(away), STATUS_BACK)
-send(home, KNOCK, number)
+knock(home, number)
 expect("KNOCK with a number that is used up", answer(home), None)
 say(type="leave")
 print("ok")

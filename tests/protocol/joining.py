@@ -38,6 +38,7 @@ class Joining:
         self.transcript, self.keys = Transcript(), None
         self.proves, self.proven = Lines(), Lines()  # ours, the aggregator's
         self.knocked = 0  # KNOCKs that have gone out
+        self.proofs, self.asked, self.hurried = {}, [], set()  # by channel: what KNOCKEDs want; where; in this round
         self.forged = 0  # datagrams with a wrong seal
         self.hello = self.welcome = self.start = None
         self.probed = False
@@ -85,6 +86,7 @@ class Joining:
         self.paused, self.drains = said.get("paused", False), said.get("drains", False)
 
     def on_move(self, said, now):
+        self.proofs = {}
         self.way.moved(int(said["number"], 16))
 
     def on_left(self, said, now):
@@ -159,12 +161,14 @@ class Joining:
     def knock_of(self, channel, size):
         token, number = int(self.welcome["token"], 16), self.way.number if self.way else 0
         self.knocked += 1
-        return wire.knock(channel, self.rank, token, self.knocked, number, size)
+        return wire.knock(channel, self.rank, token, self.knocked, number ^ self.proofs.get(channel, 0), size)
 
     def knock(self, now):
         """5.3"""
+        asked, self.asked = self.asked, []
         if now < self.knock_at:
-            return []
+            return [self.knock_of(channel, self.size) for channel in asked]
+        self.hurried = set()
         channels = self.welcome["channels"]
         if self.knocks == 10 and len(self.answered) < len(channels):
             self.size = next((size for size in SIZES if size < self.size), self.welcome["payload"])
@@ -190,6 +194,11 @@ class Joining:
         """5.3: KNOCKED and PROBE"""
         packet = wire.to_worker(datagram)
         if not packet or not self.welcome or packet.token != int(self.welcome["group_token"], 16):
+            return
+        if packet.kind == wire.KNOCKED and packet.worker == self.rank and wire.number_of(packet):
+            self.proofs[packet.channel] = wire.number_of(packet)
+            self.asked += [] if packet.channel in self.hurried else [packet.channel]
+            self.hurried.add(packet.channel)
             return
         if self.start:
             if packet.kind == wire.KNOCKED and packet.worker == self.rank:

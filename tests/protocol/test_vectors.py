@@ -74,8 +74,11 @@ class Packets(unittest.TestCase):
         """The fields of an aggregator's, as text."""
         packet = wire.to_worker(datagram)
         said = {"kind": f"{packet.kind:#04x}", "token": f"{packet.token:#018x}"}
-        for name in ("channel", "worker", "frame", "base", "window", "sequence", "planned"):
+        knocked = packet.kind == wire.KNOCKED
+        for name in ("channel", "worker", "frame", "base") + (() if knocked else ("window", "sequence", "planned")):
             said[name] = str(getattr(packet, name))
+        if knocked:
+            said["number"] = f"{wire.number_of(packet):#x}"
         if packet.kind == wire.STATUS_BACK:
             stamp, flags, late, held, marked, words = wire.stated(packet.body)
             said |= {"stamp": str(stamp), "flags": f"{flags:#04x}", "late": str(late)}

@@ -33,6 +33,11 @@ def knock(channel, worker, token, count, number, size):
     return to_aggregator(KNOCK, channel, worker, token, count, 0, *halves).ljust(size, b"\0")
 
 
+def number_of(packet):
+    """2.2: of a KNOCKED."""
+    return packet.window | packet.sequence << 16 | packet.planned << 32
+
+
 class Packet(NamedTuple):
     """2.2: a datagram to a worker."""
 

@@ -373,30 +373,40 @@ static void probe_group(struct sim_aggregator *a, const void *data, uint32_t byt
 		simnet_send(world->net, a->node, group, count, data, bytes);
 }
 
+/* To whoever has knocked; whose address is noted is another matter. */
 static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
-                        const struct packet *packet, const struct sim_event *event)
+                        const struct knock_arrival *knock, const struct sim_event *event,
+                        bool asked)
 {
+	const struct packet *packet = knock->packet;
 	struct world *world = a->world;
 	struct wire_header head = {
 		.kind = WIRE_KNOCKED,
 		.channel = port->info.id,
 		.worker = packet->worker,
 		.seal = port->info.group_token,
+		.number = asked ? knock->proof : 0,
 	};
 	uint64_t now_us = simnet_now(world->net);
 	struct packet_out out;
 
 	if (event->from == world->nobody)
 		world_fail(world, "a stranger's KNOCK is answered");
-	knock_note(&port->knockers[packet->worker], packet,
-	           port->channel != NULL && event->bytes >= channel_payload(port->channel), now_us);
-	port->node[packet->worker] = event->from;
-	port->address[packet->worker] = event->address;
 	packet_begin(&out, &head);
 	memset(world->scratch, 0, packet->body_bytes);
-	packet_point(&out, world->scratch, packet->body_bytes);
+	if (!asked)
+		packet_point(&out, world->scratch, packet->body_bytes);
 	port_seal(port, &out);
 	packet_flatten(&out, world->flat);
+	if (asked) {
+		if (waits_for_room(a))
+			simnet_send_to(world->net, a->node, event->from, event->address,
+			               world->flat, out.bytes);
+		return;
+	}
+	knock_note(&port->knockers[packet->worker], knock, now_us);
+	port->node[packet->worker] = event->from;
+	port->address[packet->worker] = event->address;
 	send_one(a, port, packet->worker, world->flat, out.bytes);
 	if (port->channel != NULL ||
 	    (port->probe_bytes == event->bytes && now_us - port->probe_us < PROBE_US))
@@ -423,16 +433,25 @@ static bool at_home(const struct sim_port *port, const struct packet *packet,
 static void knock_take(struct sim_aggregator *a, struct sim_port *port, const struct packet *packet,
                        const struct sim_event *event)
 {
-	bool started = port->channel != NULL;
+	const uint64_t path[KNOCK_PATH_WORDS] = {event->from, event->address, packet->channel,
+	                                         packet->worker};
+	const struct knock_arrival knock = {
+		.packet = packet,
+		.home = at_home(port, packet, event),
+		.whole = port->channel != NULL && event->bytes >= channel_payload(port->channel),
+		.started = port->channel != NULL,
+		.proof = knock_proof(&port->info.secret, path),
+	};
+	enum knock_verdict verdict;
 
 	if (packet->worker >= port->info.worker_count ||
 	    packet->token != port->info.tokens[packet->worker])
 		return;
-	if (at_home(port, packet, event) ||
-	    knock_moves(&port->knockers[packet->worker], packet, started))
-		knock_reply(a, port, packet, event);
-	else
+	verdict = knock_judge(&port->knockers[packet->worker], &knock);
+	if (verdict == KNOCK_STRANGE)
 		a->strange++;
+	else
+		knock_reply(a, port, &knock, event, verdict == KNOCK_ASKED);
 }
 
 static void datagram(struct sim_aggregator *a, struct sim_event *event)

@@ -99,6 +99,63 @@ static void test_knocks(void **state)
 	world_close(w);
 }
 
+static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
+{
+	struct datagram *d = knock_of(ID, 1, 1472);
+
+	memcpy(d->data + offsetof(struct wire_header, number), &number, sizeof(number));
+	d->from.ip = net_ipv4(WORKER_IP(ip_rank));
+	return d;
+}
+
+/* An address is noted once a KNOCK from it carries what was answered to it; until then it gets 32 bytes, and no PROBE. */
+static void test_knock_proofs(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	struct net *net = nets[0];
+	struct datagram *from_there;
+	struct data_stats stats;
+	uint64_t proof;
+
+	(void)state;
+	attach(w, &config);
+	deliver(net, (struct datagram *[]){knock_with(0, 1)}, 1);
+	await(net, net->sent_count == 1);
+	assert_int_equal(net->sent[0].bytes, WIRE_HEADER_BYTES);
+	proof = net->sent[0].number;
+	assert_true(proof == proof_of_worker(ID, 1));
+	deliver(net, (struct datagram *[]){knock_with(proof, 2), knock_with(proof ^ 1, 1)}, 2);
+	await(net, net->sent_count == 3);
+	assert_int_equal(net_ip_number(&net->sent[1].to.to.ip), WORKER_IP(2));
+	assert_int_equal(net->sent[1].bytes + net->sent[2].bytes, 2 * WIRE_HEADER_BYTES);
+	assert_true(net->sent[1].number != proof && net->sent[2].number == proof);
+	/* To another address of ours it proves nothing: answers would come from there. */
+	from_there = knock_with(proof, 1);
+	from_there->local = net_ipv4(LOCAL_IP(3));
+	deliver(net, (struct datagram *[]){from_there}, 1);
+	await(net, net->sent_count == 4);
+	assert_int_equal(net->sent[3].bytes, WIRE_HEADER_BYTES);
+	deliver(net, (struct datagram *[]){knock_with(proof, 1)}, 1);
+	await(net, net->sent_count == 6);
+	assert_int_equal(net->sent[4].bytes, 1472);
+	assert_int_equal(net->sent[4].number, 0);
+	assert_int_equal(net->sent[5].kind, WIRE_PROBE);
+	/* At home, any number will do; but not from home to another address of ours, once the job runs. */
+	start(w, &config, none);
+	forget_sent(net);
+	from_there = knock_with(0, 1);
+	from_there->local = net_ipv4(LOCAL_IP(3));
+	deliver(net, (struct datagram *[]){from_there, knock_with(0, 1)}, 2);
+	await(net, net->sent_count == 1);
+	assert_int_equal(net_ip_number(&net->sent[0].to.local), LOCAL_IP(1));
+	assert_int_equal(net->sent[0].bytes, 1472);
+	data_stats(w->data, &stats);
+	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* A KNOCK larger than any datagram of a job has no answer, from whomever it is; the largest has one. */
 static void test_large_knocks(void **state)
 {
@@ -522,12 +579,19 @@ static void test_no_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_large_knocks),
-		cmocka_unit_test(test_probes),        cmocka_unit_test(test_receivers),
-		cmocka_unit_test(test_scatter),       cmocka_unit_test(test_small_first),
-		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_knocks),
+		cmocka_unit_test(test_large_knocks),
+		cmocka_unit_test(test_knock_proofs),
+		cmocka_unit_test(test_probes),
+		cmocka_unit_test(test_receivers),
+		cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_small_first),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_idle),
 
 		cmocka_unit_test(test_no_allocation),
 

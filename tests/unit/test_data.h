@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "aggregator/jobs/knocks.h"
 #include "bitmap/bitmap.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_data_net.h"
@@ -63,6 +64,8 @@ static inline uint64_t clock_ms(void)
 				usleep(1000);                                                      \
 		}                                                                                  \
 	} while (0)
+
+static const struct seal_key knock_secret = {{0x0123456789abcdef, 0x1122334455667788}};
 
 /* ---- data threads, with what they report ---- */
 
@@ -181,6 +184,7 @@ static inline void attach(struct world *w, const struct channel_config *config)
 		.id = config->id,
 		.worker_count = config->worker_count,
 		.group_token = GROUP_TOKEN,
+		.secret = knock_secret,
 		.tokens = config->tokens,
 		.group = net_ipv4(GROUP_IP),
 		.group_port = GROUP_PORT,
@@ -237,12 +241,25 @@ static inline void deliver(struct net *net, struct datagram *const list[], uint3
 	pthread_mutex_unlock(&net->lock);
 }
 
+/* What KNOCKs from there must carry, as an answer has said. */
+static inline uint64_t proof_of_worker(uint16_t id, uint16_t rank)
+{
+	const struct net_ip from = net_ipv4(WORKER_IP(rank)), local = net_ipv4(LOCAL_IP(rank));
+	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(rank), (uint64_t)id << 32 | rank};
+
+	memcpy(path, from.bytes, sizeof(from.bytes));
+	memcpy(path + 2, local.bytes, sizeof(local.bytes));
+	return knock_proof(&knock_secret, path);
+}
+
 static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t bytes)
 {
 	static uint8_t padding[WIRE_PAYLOAD_MAX];
-	struct wire_header head = head_of(id, rank, WIRE_KNOCK, 0);
+	static uint32_t count;
+	struct wire_header head = head_of(id, rank, WIRE_KNOCK, ++count);
 	struct packet_out out;
 
+	head.number = proof_of_worker(id, rank);
 	packet_begin(&out, &head);
 	packet_point(&out, padding, bytes - WIRE_HEADER_BYTES);
 	return datagram_of(rank, &out);

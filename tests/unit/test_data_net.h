@@ -43,6 +43,7 @@ struct sent {
 	uint8_t kind;
 	uint16_t worker;
 	uint32_t frame;
+	uint64_t number;
 };
 
 struct net {
@@ -142,8 +143,8 @@ static void write_down(struct net *net, const struct net_path *to, const struct 
 		net->calls_wrong++;
 		return;
 	}
-	net->sent[net->sent_count++] =
-		(struct sent){net->batches, *to, bytes, packet.kind, packet.worker, packet.frame};
+	net->sent[net->sent_count++] = (struct sent){
+		net->batches, *to, bytes, packet.kind, packet.worker, packet.frame, packet.number};
 }
 
 /* What net.h asks of callers: how many, how many bytes, and not before ready(). */

@@ -58,6 +58,52 @@ static void test_wrong_answers(void **state)
 	link_close(link);
 }
 
+/* The number that the KNOCK to send next carries. */
+static uint64_t number_of_next(struct link *link)
+{
+	struct packet_out out = {.scratch = scratch};
+	uint64_t number;
+
+	assert_true(link_pull(link, now_us, &out));
+	memcpy(&number, out.head + offsetof(struct wire_header, number), sizeof(number));
+	return number;
+}
+
+/* Asked to show that it hears the aggregator, a worker does so at once, but not for ever: once in a round. */
+static void test_asked(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+	uint32_t channels;
+
+	(void)state;
+	config.multicast = false;
+	link = probing(&config);
+	assert_int_equal(knocks(link, 8972, &channels), 2);
+	answer_with(link, 9, 32, 0x99);
+	assert_true(link_deadline(link) <= now_us);
+	assert_true(number_of_next(link) == 0x99);
+	assert_int_equal(knocks(link, 8972, &channels), 0);
+	answer_with(link, 9, 32, 0x98); /* another one: it holds, and waits for the next round */
+	answer_with(link, 5, 32, 0x55);
+	assert_true(number_of_next(link) == 0x55);
+	assert_int_equal(knocks(link, 8972, &channels), 0);
+	assert_true(link_deadline(link) > now_us);
+	now_us = link_deadline(link);
+	assert_true(number_of_next(link) == 0x55);
+	assert_true(number_of_next(link) == 0x98);
+	assert_int_equal(knocks(link, 8972, &channels), 0);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	answer_with(link, 9, 8972, 0x98); /* however long it is */
+	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_true(number_of_next(link) == 0x98);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(knocks(link, 8972, &channels), 0);
+	link_close(link);
+}
+
 /* Without a PROBE: 100 ms more of knocking, on one channel, then without multicast. */
 static void test_no_probe(void **state)
 {
@@ -94,6 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_asked),
 		cmocka_unit_test(test_no_probe),
 	};
 

@@ -9,43 +9,96 @@
 
 #include "aggregator/jobs/knocks.h"
 
-static void test_moves(void **state)
+#define PROOF 0x700
+#define MOVE 0x78
+
+static enum knock_verdict judge(const struct knocker *knocker, uint32_t count, uint64_t number,
+                                bool home, bool started)
+{
+	const struct packet packet = {.kind = WIRE_KNOCK, .frame = count, .number = number};
+
+	return knock_judge(knocker, &(struct knock_arrival){.packet = &packet,
+	                                                    .home = home,
+	                                                    .started = started,
+	                                                    .proof = PROOF});
+}
+
+static void note(struct knocker *knocker, uint32_t count, uint64_t number, bool whole,
+                 uint64_t now_us)
+{
+	const struct packet packet = {.kind = WIRE_KNOCK, .frame = count, .number = number};
+
+	knock_note(knocker,
+	           &(struct knock_arrival){.packet = &packet, .whole = whole, .proof = PROOF},
+	           now_us);
+}
+
+/* Before the start: who shows that he hears us there. */
+static void test_joins(void **state)
 {
 	struct knocker knocker = {0};
-	struct packet knock = {.kind = WIRE_KNOCK};
 
 	(void)state;
-	knock.frame = UINT32_MAX;
-	assert_true(knock_moves(&knocker, &knock, false)); /* the first one does */
-	knock_note(&knocker, &knock, false, 900);
-	assert_false(knock_moves(&knocker, &knock, false)); /* sent again, it does not */
-	knock.frame = 0;                                    /* numbers wrap */
-	assert_true(knock_moves(&knocker, &knock, false));
-	knock_note(&knocker, &knock, false, 900);
-	knock.frame = UINT32_MAX;
-	knock_note(&knocker, &knock, false, 900); /* an old one, from where it came */
+	assert_int_equal(judge(&knocker, UINT32_MAX, 0, false, false), KNOCK_ASKED);
+	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF + 1, false, false), KNOCK_ASKED);
+	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF, false, false), KNOCK_HOME);
+	note(&knocker, UINT32_MAX, PROOF, false, 900);
+	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF, false, false),
+	                 KNOCK_STRANGE); /* again */
+	assert_int_equal(judge(&knocker, UINT32_MAX, 0, false, false), KNOCK_STRANGE);
+	assert_int_equal(judge(&knocker, UINT32_MAX, 0, true, false), KNOCK_HOME);
+	assert_int_equal(judge(&knocker, 0, PROOF, false, false), KNOCK_HOME); /* counts wrap */
+	assert_int_equal(judge(&knocker, 0, 0, false, false), KNOCK_ASKED);
+	note(&knocker, 0, PROOF, false, 900);
+	note(&knocker, UINT32_MAX, PROOF, false, 900); /* an old one, from where it came */
 	assert_int_equal(knocker.count, 0);
-	assert_false(knock_moves(&knocker, &knock, false));
-	knock.frame = 1;
-	assert_false(knock_moves(&knocker, &knock, true)); /* once the job has started, a number */
-	knock.number = 77;
-	assert_false(knock_moves(&knocker, &knock, true));
-	knocker.number = 78;
-	assert_false(knock_moves(&knocker, &knock, true));
-	knock.number = 0;
-	assert_false(knock_moves(&knocker, &knock, true));
-	knock.number = 78;
-	assert_true(knock_moves(&knocker, &knock, true));
-	knock_note(&knocker, &knock, false, 1000);
-	assert_false(knock_moves(&knocker, &knock, true)); /* it is used up */
-	knocker.number = 79;
+	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF, false, false), KNOCK_STRANGE);
+}
+
+/* Once the job has started it takes the number from the control connection, too, and that is good once. */
+static void test_moves(void **state)
+{
+	struct knocker knocker = {.any_us = 900};
+
+	(void)state;
+	assert_int_equal(judge(&knocker, 1, 0, false, true), KNOCK_STRANGE);
+	assert_int_equal(judge(&knocker, 1, PROOF, false, true), KNOCK_STRANGE);
+	knocker.number = MOVE;
+	assert_int_equal(judge(&knocker, 1, 0, false, true), KNOCK_STRANGE);
+	assert_int_equal(judge(&knocker, 1, PROOF, false, true), KNOCK_STRANGE);
+	assert_int_equal(judge(&knocker, 1, MOVE + 1, false, true), KNOCK_STRANGE);
+	assert_int_equal(judge(&knocker, 1, MOVE, false, true), KNOCK_ASKED);
+	assert_int_equal(judge(&knocker, 1, MOVE ^ PROOF, false, true), KNOCK_HOME);
+	assert_int_equal(judge(&knocker, 0, MOVE ^ PROOF, false, true),
+	                 KNOCK_STRANGE); /* a record */
+	assert_int_equal(judge(&knocker, 1, 0, true, true), KNOCK_HOME);
 	/* One from before and one without a number, from the known address, leave it as it is. */
-	knock_note(&knocker, &knock, false, 1000);
-	knock_note(&knocker, &(struct packet){0}, false, 1000);
-	knock.number = 79;
-	assert_true(knock_moves(&knocker, &knock, true));
-	knock_note(&knocker, &knock, false, 1000); /* with it from there: it has not moved */
-	assert_false(knock_moves(&knocker, &knock, true));
+	note(&knocker, 1, MOVE + 1, false, 1000);
+	note(&knocker, 2, 0, false, 1000);
+	assert_int_equal(judge(&knocker, 3, MOVE ^ PROOF, false, true), KNOCK_HOME);
+	note(&knocker, 3, MOVE ^ PROOF, false, 1000);
+	assert_int_equal(judge(&knocker, 4, MOVE ^ PROOF, false, true),
+	                 KNOCK_STRANGE); /* used up */
+	assert_int_equal(judge(&knocker, 4, MOVE, false, true), KNOCK_STRANGE);
+	knocker.number = MOVE;
+	note(&knocker, 4, MOVE, false, 1000); /* from where it was: it has not moved */
+	assert_int_equal(judge(&knocker, 5, MOVE ^ PROOF, false, true), KNOCK_STRANGE);
+}
+
+/* Another address, another secret: another proof; never 0. */
+static void test_proofs(void **state)
+{
+	const struct seal_key secret = {{1, 2}}, other = {{1, 3}};
+	uint64_t path[KNOCK_PATH_WORDS] = {0}, first = knock_proof(&secret, path);
+
+	(void)state;
+	assert_true(first != 0 && first == knock_proof(&secret, path));
+	assert_true(first != knock_proof(&other, path));
+	for (uint32_t i = 0; i < KNOCK_PATH_WORDS; i++) {
+		path[i] = 1;
+		assert_true(first != knock_proof(&secret, path));
+		path[i] = 0;
+	}
 }
 
 static void test_ages(void **state)
@@ -56,14 +109,14 @@ static void test_ages(void **state)
 	(void)state;
 	knock_ages(&knocker, 5000, &heard);
 	assert_true(heard.any_us == UINT64_MAX && heard.whole_us == UINT64_MAX);
-	knock_note(&knocker, &(struct packet){.frame = 7}, true, 5000);
-	knock_note(&knocker, &(struct packet){.frame = 8}, false, 5200);
+	note(&knocker, 7, 0, true, 5000);
+	note(&knocker, 8, 0, false, 5200);
 	knock_ages(&knocker, 6000, &heard);
 	assert_int_equal(heard.any_us, 800);
 	assert_int_equal(heard.whole_us, 1000);
 	/* Somebody has recorded these, and sends them again: the worker's own may be lost all the same. */
-	knock_note(&knocker, &(struct packet){.frame = 7}, true, 5900);
-	knock_note(&knocker, &(struct packet){.frame = 8}, true, 5900);
+	note(&knocker, 7, 0, true, 5900);
+	note(&knocker, 8, 0, true, 5900);
 	knock_ages(&knocker, 6000, &heard);
 	assert_int_equal(heard.any_us, 800);
 	assert_int_equal(heard.whole_us, 1000);
@@ -72,7 +125,9 @@ static void test_ages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_joins),
 		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_proofs),
 		cmocka_unit_test(test_ages),
 	};
 

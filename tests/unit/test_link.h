@@ -146,6 +146,18 @@ static inline void answer(struct link *link, enum wire_kind kind, uint16_t chann
 	link_packet(link, &packet, bytes, now_us);
 }
 
+/* A KNOCKED that asks for this number. */
+static inline void answer_with(struct link *link, uint16_t channel, uint32_t bytes, uint64_t number)
+{
+	struct packet packet = {.kind = WIRE_KNOCKED,
+	                        .channel = channel,
+	                        .worker = 1,
+	                        .token = GROUP_TOKEN,
+	                        .number = number};
+
+	link_packet(link, &packet, bytes, now_us);
+}
+
 static inline struct link *probing(const struct link_config *config)
 {
 	struct link *link = opened(config);

@@ -265,7 +265,10 @@ static void test_path_time(void **state)
 	link_close(link);
 }
 
-/* A path without answers: may our address be another? KNOCKs carry the number that is told then. */
+/*
+ * A path without answers: may our address be another? KNOCKs carry the number that is told then, and show that
+ * we hear what is sent there; to be asked for that is no answer.
+ */
 static void test_move(void **state)
 {
 	const struct link_config config = basic();
@@ -287,13 +290,24 @@ static void test_move(void **state)
 		}
 		while (link_pull(link, now_us, &out)) {
 			memcpy(&mask, out.head + 24, 8);
-			assert_true(mask == (round < 10 ? 0 : move.number));
+			if (round < 12 || out.head[4] != 9)
+				assert_true(mask == (round < 10 ? 0 : move.number));
+			else
+				assert_true(mask == (move.number ^ 0x99));
 		}
 		assert_int_equal(asked, round < 4 ? 0 : round < 14 ? 1 : 2);
 		if (round == 9)
 			say(link, &move);
+		if (round == 11)
+			answer_with(link, 9, 1472, 0x99);
 		now_us += SILENCE_US / 64;
 	}
+	move.number = 0x8877; /* another one, for what is yet another address perhaps */
+	say(link, &move);
+	link_waits(link, since_us, now_us);
+	assert_true(link_pull(link, now_us, &out) && link_pull(link, now_us, &out));
+	memcpy(&mask, out.head + 24, 8);
+	assert_true(out.head[4] == 9 && mask == move.number);
 	link_close(link);
 }
 

@@ -39,8 +39,9 @@ static void put_header(char *text, const struct packet *p)
 {
 	put(text, "kind 0x%02x\nchannel %u\nworker %u\ntoken 0x%016" PRIx64 "\nframe %u\n", p->kind,
 	    p->channel, p->worker, p->token, p->frame);
-	if (p->kind == WIRE_KNOCK)
-		put(text, "ack %u\nnumber 0x%" PRIx64 "\n", p->edge, p->number);
+	if (p->kind == WIRE_KNOCK || p->kind == WIRE_KNOCKED)
+		put(text, "%s %u\nnumber 0x%" PRIx64 "\n", p->kind == WIRE_KNOCK ? "ack" : "base",
+		    p->edge, p->number);
 	else if (p->kind & WIRE_TO_WORKER)
 		put(text, "base %u\nwindow %u\nsequence %u\nplanned %u\n", p->edge, p->window,
 		    p->sequence, p->planned);
