@@ -19,7 +19,7 @@ share_programs() { # name namespace device direction program
 }
 
 share_up() { # workers
-	links_burst=32kb links_queue=$share_queue
+	local links_burst=32kb links_queue=$share_queue # only here: other parts have longer queues
 	links_up "$1" "$share_rate" 1500
 	mkdir -p "$raw/bpf"
 	mount -t bpf bpf "$raw/bpf"
@@ -209,8 +209,7 @@ share_join() {
 
 # 16 hosts of 1 Gbit/s send to an aggregator's port of 1 Gbit/s and 200 KB.
 share_incast() {
-	local i workers=()
-	links_burst=32kb links_queue=1mb
+	local i workers=() links_burst=32kb links_queue=1mb
 	links_up 16 1gbit 1500
 	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst 32kb limit 200kb
 	share_daemon
