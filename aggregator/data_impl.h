@@ -38,7 +38,8 @@ struct outlet {
 	struct outlet_trouble trouble;
 	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
 	struct outlet_worker {
-		struct net_path path; /* port 0: has not knocked */
+		struct net_path path;  /* port 0: none is noted */
+		struct net_addr asked; /* where a KNOCK came from before that */
 		bool multicast;
 		struct knocker knocker;
 	} workers[]; /* [worker_count] */

@@ -259,6 +259,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	path.to = in->from;
 	path.local = in->local;
 	if (asked) {
+		outlet->workers[rank].asked = in->from;
 		head.number = knock->proof;
 		knocked_send(t, outlet, &path, head, 0);
 		return;
@@ -317,8 +318,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	verdict = knock_judge(&worker->knocker, &knock);
 	if (verdict == KNOCK_STRANGE)
 		return WIRE_DROP_ADDRESS;
-	if (verdict == KNOCK_HOME)
-		knock_note(&worker->knocker, &knock, now_us);
+	knock_note(&worker->knocker, &knock, verdict, now_us);
 	knock_answer(t, outlet, in, &knock, verdict == KNOCK_ASKED, now_us);
 	return WIRE_DROP_NONE;
 }

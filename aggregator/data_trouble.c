@@ -26,9 +26,13 @@ static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer
 
 	if (net_ip_same(&peer->ip, &outlet->info.group) && peer->port == outlet->info.group_port)
 		return WIRE_EVERYONE;
-	while (rank < outlet->info.worker_count &&
-	       !net_addr_same(&outlet->workers[rank].path.to, peer))
-		rank++;
+	for (; rank < outlet->info.worker_count; rank++) {
+		const struct outlet_worker *worker = &outlet->workers[rank];
+
+		if (net_addr_same(worker->path.to.port != 0 ? &worker->path.to : &worker->asked,
+		                  peer))
+			break;
+	}
 	return rank;
 }
 

@@ -70,15 +70,19 @@ static inline enum knock_verdict knock_judge(const struct knocker *knocker,
 }
 
 /*
- * A KNOCK_HOME is answered. A number works once, and a KNOCK without it does not use it up. One whose
- * count is not later may be somebody's record: it does not show that the worker is heard.
+ * A KNOCK is not strange. A number works once, and a KNOCK without it does not use it up. One whose count is
+ * not later may be somebody's record: it does not show that the worker is heard; nor does one from anywhere
+ * before the job has started.
  */
 static inline void knock_note(struct knocker *knocker, const struct knock_arrival *knock,
-                              uint64_t now_us)
+                              enum knock_verdict verdict, uint64_t now_us)
 {
 	const struct packet *packet = knock->packet;
 
-	if (packet->number == knocker->number || packet->number == (knocker->number ^ knock->proof))
+	if (verdict == KNOCK_ASKED && !knock->started)
+		return;
+	if (verdict == KNOCK_HOME && (packet->number == knocker->number ||
+	                              packet->number == (knocker->number ^ knock->proof)))
 		knocker->number = 0;
 	if (knocker->any_us != 0 && !frame_before(knocker->count, packet->frame))
 		return;

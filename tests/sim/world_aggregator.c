@@ -398,13 +398,14 @@ static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
 		packet_point(&out, world->scratch, packet->body_bytes);
 	port_seal(port, &out);
 	packet_flatten(&out, world->flat);
+	knock_note(&port->knockers[packet->worker], knock, asked ? KNOCK_ASKED : KNOCK_HOME,
+	           now_us);
 	if (asked) {
 		if (waits_for_room(a))
 			simnet_send_to(world->net, a->node, event->from, event->address,
 			               world->flat, out.bytes);
 		return;
 	}
-	knock_note(&port->knockers[packet->worker], knock, now_us);
 	port->node[packet->worker] = event->from;
 	port->address[packet->worker] = event->address;
 	send_one(a, port, packet->worker, world->flat, out.bytes);

@@ -253,10 +253,35 @@ static void test_trouble_before_start(void **state)
 	world_close(w);
 }
 
+/* Not even what asks a worker whether it hears us gets out: whose that would have been is known. */
+static void test_trouble_with_answers(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	const struct net_trouble list[] = {with_worker(1, EPERM)};
+	struct world *w = world_open(1);
+
+	(void)state;
+	attach(w, &config);
+	trouble_with(nets[0], 1, list);
+	for (uint32_t i = 0; told_of(w).troubles == 0 && i < LIMIT_MS / 20; i++) {
+		struct datagram *knock = knock_of(ID, 1, 1472);
+
+		memset(knock->data + offsetof(struct wire_header, number), 0, 8);
+		deliver(nets[0], &knock, 1);
+		usleep(20000);
+	}
+	await(w, w->told.troubles == 1);
+	assert_int_equal(told_of(w).trouble.rank, 1);
+	assert_int_equal(told_of(w).trouble.error, EPERM);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_trouble),
+		cmocka_unit_test(test_trouble_with_answers),
 		cmocka_unit_test(test_trouble_merged),
 		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_trouble_with_group),

@@ -30,7 +30,7 @@ static void note(struct knocker *knocker, uint32_t count, uint64_t number, bool 
 
 	knock_note(knocker,
 	           &(struct knock_arrival){.packet = &packet, .whole = whole, .proof = PROOF},
-	           now_us);
+	           KNOCK_HOME, now_us);
 }
 
 /* Before the start: who shows that he hears us there. */
@@ -85,6 +85,22 @@ static void test_moves(void **state)
 	assert_int_equal(judge(&knocker, 5, MOVE ^ PROOF, false, true), KNOCK_STRANGE);
 }
 
+/* Where it is not sure that the worker hears us, it may be heard: only it has the number. Before, anybody may knock. */
+static void test_asked(void **state)
+{
+	const struct packet packet = {.kind = WIRE_KNOCK, .frame = 7, .number = MOVE};
+	struct knock_arrival knock = {.packet = &packet, .whole = true, .proof = PROOF};
+	struct knocker knocker = {.number = MOVE};
+
+	(void)state;
+	knock_note(&knocker, &knock, KNOCK_ASKED, 1000);
+	assert_true(knocker.any_us == 0 && knocker.count == 0 && knocker.number == MOVE);
+	knock.started = true;
+	knock_note(&knocker, &knock, KNOCK_ASKED, 1000);
+	assert_true(knocker.any_us == 1000 && knocker.whole_us == 1000 && knocker.count == 7);
+	assert_true(knocker.number == MOVE); /* it has not moved */
+}
+
 /* Another address, another secret: another proof; never 0. */
 static void test_proofs(void **state)
 {
@@ -125,9 +141,8 @@ static void test_ages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_joins),
-		cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_proofs),
+		cmocka_unit_test(test_joins), cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_asked), cmocka_unit_test(test_proofs),
 		cmocka_unit_test(test_ages),
 	};
 
