@@ -38,17 +38,21 @@ struct outlet {
 	struct outlet_trouble trouble;
 	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
 	struct outlet_worker {
-		struct net_path path;  /* port 0: none is noted */
-		struct net_addr asked; /* where a KNOCK came from before that */
+		struct net_path path; /* port 0: none is noted */
 		bool multicast;
 		struct knocker knocker;
 	} workers[]; /* [worker_count] */
 };
 
-/* Of the paths of its datagrams: an address alone does not tell whose they were. */
-static inline uint32_t outlet_mark(const struct outlet *outlet)
+/*
+ * Of the path to a worker of a channel, or WIRE_EVERYONE: what does not get out has it, since an address alone
+ * does not tell whose it is. Not 0.
+ */
+#define MARK_RANK_BITS 13
+
+static inline uint32_t mark_of(uint16_t id, uint16_t rank)
 {
-	return outlet->info.id + 1u;
+	return (id + 1u) << MARK_RANK_BITS | (rank & ((1u << MARK_RANK_BITS) - 1));
 }
 
 /* Datagrams that other threads have received for this one: they fill one box, it empties the other. */

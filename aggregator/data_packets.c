@@ -110,7 +110,7 @@ static struct net_path group_of(const struct outlet *outlet)
 		.to = {.ip = outlet->info.group, .port = outlet->info.group_port},
 		.local = outlet->info.group_from,
 		.dscp = outlet->info.dscp,
-		.mark = outlet_mark(outlet),
+		.mark = mark_of(outlet->info.id, WIRE_EVERYONE),
 	};
 }
 
@@ -258,8 +258,8 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 
 	path.to = in->from;
 	path.local = in->local;
+	path.mark = mark_of(outlet->info.id, rank);
 	if (asked) {
-		outlet->workers[rank].asked = in->from;
 		head.number = knock->proof;
 		knocked_send(t, outlet, &path, head, 0);
 		return;

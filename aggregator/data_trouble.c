@@ -19,20 +19,18 @@
 #define SLOW_PUSHES 500 /* if there were so many, */
 #define SLOW_SHARE 3    /* and the kernel added less than a third of what it left to us */
 
-/* Whose address is this? WIRE_EVERYONE: the group's; worker_count: nobody's. */
-static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer)
+/* Whose is it? WIRE_EVERYONE: the group's; worker_count: nobody's here. What came has its sender's address alone. */
+static uint16_t rank_of(const struct outlet *outlet, const struct net_trouble *trouble)
 {
 	uint16_t rank = 0;
 
-	if (net_ip_same(&peer->ip, &outlet->info.group) && peer->port == outlet->info.group_port)
+	if (trouble->mark == mark_of(outlet->info.id, WIRE_EVERYONE))
 		return WIRE_EVERYONE;
-	for (; rank < outlet->info.worker_count; rank++) {
-		const struct outlet_worker *worker = &outlet->workers[rank];
-
-		if (net_addr_same(worker->path.to.port != 0 ? &worker->path.to : &worker->asked,
-		                  peer))
-			break;
-	}
+	while (rank < outlet->info.worker_count &&
+	       (trouble->mark != 0
+	                ? trouble->mark != mark_of(outlet->info.id, rank)
+	                : !net_addr_same(&outlet->workers[rank].path.to, &trouble->peer)))
+		rank++;
 	return rank;
 }
 
@@ -47,8 +45,6 @@ static uint64_t received(const struct outlet *outlet)
  */
 static bool matters(const struct outlet *outlet, uint16_t rank, const struct net_trouble *trouble)
 {
-	if (trouble->mark != 0 && trouble->mark != outlet_mark(outlet))
-		return false; /* another job's datagrams: they may be larger, or need not have gone there */
 	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
 		return false;
 	return outlet->channel != NULL || (trouble->error != EMSGSIZE && rank != WIRE_EVERYONE);
@@ -61,7 +57,7 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 	uint16_t more = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
-		uint16_t rank = rank_at(outlet, &list[i].peer);
+		uint16_t rank = rank_of(outlet, &list[i]);
 
 		if (!matters(outlet, rank, &list[i]))
 			continue;

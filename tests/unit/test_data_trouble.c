@@ -5,6 +5,7 @@
  * waits: for looks at paths, a second apart
  */
 
+#include "aggregator/data_impl.h"
 #include "tests/unit/test_data.h"
 
 /* ---- workers that are not reached ---- */
@@ -20,7 +21,7 @@ static void trouble_with(struct net *net, uint32_t count, const struct net_troub
 static struct net_trouble with_worker(uint16_t rank, int error)
 {
 	return (struct net_trouble){
-		{net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)}, error, 10, ID + 1};
+		{net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)}, error, 10, mark_of(ID, rank)};
 }
 
 /* After so many looks of a thread that has something to do, the number of reports. */
@@ -39,10 +40,12 @@ static uint32_t reports_after(struct world *w, uint32_t looks)
 static void test_trouble(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {
-		{{NET_IPV4(0x01020304), 5}, EIO, 1, ID + 1}, /* whose is it? nobody's here */
-		with_worker(1, EMSGSIZE),
-		with_worker(3, EPERM)};
+	const struct net_trouble list[] = {{{NET_IPV4(0x01020304), 5},
+	                                    EIO,
+	                                    1,
+	                                    mark_of(ID + 1, 1)}, /* whose is it? nobody's here */
+	                                   with_worker(1, EMSGSIZE),
+	                                   with_worker(3, EPERM)};
 	struct world *w = started(&config, none);
 	uint32_t first;
 
@@ -157,9 +160,10 @@ static void test_slow(void **state)
 static void test_trouble_with_group(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EMSGSIZE),
-	                                   {{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7, ID + 1},
-	                                   with_worker(2, EMSGSIZE)};
+	const struct net_trouble list[] = {
+		with_worker(1, EMSGSIZE),
+		{{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7, mark_of(ID, WIRE_EVERYONE)},
+		with_worker(2, EMSGSIZE)};
 	struct world *w = started(&config, all);
 
 	(void)state;
@@ -224,15 +228,33 @@ static void test_trouble_of_others(void **state)
 	world_close(w);
 }
 
+/* Worker 1 knocks, with the proof or without, and nothing gets out to it: that is told, and whose it is. */
+static void expect_told_while_knocking(struct world *w, bool proven)
+{
+	const struct net_trouble list[] = {with_worker(1, EPERM)};
+
+	trouble_with(nets[0], 1, list);
+	for (uint32_t i = 0; told_of(w).troubles == 0 && i < LIMIT_MS / 20; i++) {
+		struct datagram *knock = knock_of(ID, 1, 1472);
+
+		if (!proven)
+			memset(knock->data + offsetof(struct wire_header, number), 0, 8);
+		deliver(nets[0], &knock, 1);
+		usleep(20000);
+	}
+	await(w, w->told.troubles == 1);
+	assert_int_equal(told_of(w).trouble.rank, 1);
+	assert_int_equal(told_of(w).trouble.error, EPERM);
+}
+
 /* While workers knock, what is too large is how they learn their size, and a group may not be there. */
 static void test_trouble_before_start(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble fine[] = {{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7, ID + 1},
-	                                   with_worker(1, EMSGSIZE)};
-	const struct net_trouble list[] = {with_worker(1, EPERM)};
+	const struct net_trouble fine[] = {
+		{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7, mark_of(ID, WIRE_EVERYONE)},
+		with_worker(1, EMSGSIZE)};
 	struct world *w = world_open(1);
-	uint32_t knocks = 0;
 
 	(void)state;
 	attach(w, &config);
@@ -241,14 +263,7 @@ static void test_trouble_before_start(void **state)
 	for (uint64_t from_ms = clock_ms(); clock_ms() < from_ms + 1500; usleep(20000))
 		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
 	assert_int_equal(told_of(w).troubles, 0);
-	trouble_with(nets[0], 1, list);
-	for (; told_of(w).troubles == 0 && knocks < LIMIT_MS / 20; knocks++) {
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
-		usleep(20000);
-	}
-	await(w, w->told.troubles == 1);
-	assert_int_equal(told_of(w).trouble.rank, 1);
-	assert_int_equal(told_of(w).trouble.error, EPERM);
+	expect_told_while_knocking(w, true);
 	data_detach(w->data, ID);
 	world_close(w);
 }
@@ -257,22 +272,11 @@ static void test_trouble_before_start(void **state)
 static void test_trouble_with_answers(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EPERM)};
 	struct world *w = world_open(1);
 
 	(void)state;
 	attach(w, &config);
-	trouble_with(nets[0], 1, list);
-	for (uint32_t i = 0; told_of(w).troubles == 0 && i < LIMIT_MS / 20; i++) {
-		struct datagram *knock = knock_of(ID, 1, 1472);
-
-		memset(knock->data + offsetof(struct wire_header, number), 0, 8);
-		deliver(nets[0], &knock, 1);
-		usleep(20000);
-	}
-	await(w, w->told.troubles == 1);
-	assert_int_equal(told_of(w).trouble.rank, 1);
-	assert_int_equal(told_of(w).trouble.error, EPERM);
+	expect_told_while_knocking(w, false);
 	data_detach(w->data, ID);
 	world_close(w);
 }
