@@ -10,6 +10,14 @@ first=$HOST:$PORT
 winnowd --key-file "$tmp/keys" --metrics no
 both=$first,$HOST:$PORT
 job() { "${worker_side[@]}" "$BUILD/winnow" job "$@" --aggregator "$both" --key-file "$tmp/keys"; }
+listens() { # port: of who takes one connection, so that a look must not be one
+	local i
+	for ((i = 0; i < 100; i++)); do
+		ss -Hltn "sport = :$1" | grep -q . && return
+		sleep 0.05
+	done
+	fail "nobody listens at port $1"
+}
 wrong() { # status, what it says, arguments..
 	local status=$1 text=$2 got
 	shift 2
@@ -39,10 +47,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
         time.sleep(0.3)
 END
 pids+=($!)
-for _ in $(seq 100); do
-	ss -Hltn "sport = :$slow" | grep -q . && break
-	sleep 0.05
-done
+listens "$slow"
 wrong 1 'it has not answered' timeout 5 "$BUILD/winnow" job pause paused --timeout 1s --key-file "$tmp/keys" --aggregator "127.0.0.1:$slow"
 # On the path to winnowd sits somebody who keeps the order, and says that it is done.
 between=$(free_port)
@@ -57,10 +62,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
         print(json.dumps({"type": "done", "text": "job 'paused' of 2 workers: pause"}), file=lines, flush=True)
 END
 pids+=($!)
-for _ in $(seq 100); do
-	ss -Hltn "sport = :$between" | grep -q . && break
-	sleep 0.05
-done
+listens "$between"
 wrong 1 'no right proof' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$between"
 [ ! -s "$tmp/wrong.out" ] || fail "an order that was kept back is said to be done: $(cat "$tmp/wrong.out")"
 
