@@ -70,7 +70,7 @@ struct talk {
 	int fd;
 	uint64_t end_us;
 	struct transcript transcript;
-	struct line_proof out, in; /* ours; its: on once the order is out, if there is a key */
+	struct line_proof in; /* its lines': on once the order is out, if there is a key */
 	char said[LINES_BYTES_MAX];
 	size_t bytes;
 };
@@ -152,6 +152,7 @@ static int connect_to(const struct net_addr *to)
 static int order_say(struct talk *talk, struct control_message *order, const struct proof_key *key,
                      struct control_message *answer, struct why *why)
 {
+	struct line_proof none; /* the order is our only line */
 	char *line;
 	size_t bytes;
 	bool sent;
@@ -173,7 +174,7 @@ static int order_say(struct talk *talk, struct control_message *order, const str
 		return why_set(why, -ENOMEM, "out of memory");
 	transcript_add(&talk->transcript, line);
 	if (key != NULL)
-		line_proofs_early(key, order->job, 0, &talk->transcript, &talk->out, &talk->in);
+		line_proofs_early(key, order->job, 0, &talk->transcript, &none, &talk->in);
 	bytes = strlen(line);
 	sent = send(talk->fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);
