@@ -61,6 +61,7 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 
 		if (!matters(outlet, rank, &list[i]))
 			continue;
+		trouble->last_us = now_us;
 		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;
 			trouble->received = received(outlet);
@@ -74,7 +75,6 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 		trouble->what.kind = list[i].error == NET_MERGED ? JOBS_MERGED : JOBS_UNSENT;
 		trouble->what.error = list[i].error;
 		trouble->what.count += list[i].count;
-		trouble->last_us = now_us;
 	}
 	if (more > trouble->what.more || trouble->what.rank == WIRE_EVERYONE)
 		trouble->what.more = trouble->what.rank == WIRE_EVERYONE ? 0 : more;
@@ -93,7 +93,7 @@ static void report(const struct data_thread *t, const struct outlet *outlet,
 static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	struct outlet_trouble *trouble = &outlet->trouble;
-	uint64_t for_us = now_us - trouble->since_us, stuck_us = UINT64_MAX;
+	uint64_t from_us = trouble->since_us;
 
 	if (trouble->what.count == 0)
 		return;
@@ -101,10 +101,14 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 		*trouble = (struct outlet_trouble){0};
 		return;
 	}
-	/* Losses on the way in may leave enough for a channel to creep on. */
-	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT)
-		stuck_us = channel_stuck_us(outlet->channel, now_us);
-	trouble->what.for_us = stuck_us < for_us ? stuck_us : for_us;
+	/*
+	 * Losses on the way in may leave enough for a channel to creep on. And what was refused before
+	 * it stood still is not why it does: it lasts from the first to the last that is refused since.
+	 */
+	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT &&
+	    now_us - channel_stuck_us(outlet->channel, now_us) > from_us)
+		from_us = now_us - channel_stuck_us(outlet->channel, now_us);
+	trouble->what.for_us = trouble->last_us > from_us ? trouble->last_us - from_us : 0;
 	trouble->what.of = received(outlet) - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;

@@ -205,6 +205,23 @@ static void test_no_trouble(void **state)
 	world_close(w);
 }
 
+/* What was refused once, and a channel that then stands still because nothing comes: these are two things. */
+static void test_trouble_before(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	const struct net_trouble list[] = {with_worker(1, EPERM)};
+	struct world *w = started(&config, none);
+
+	(void)state;
+	trouble_with(nets[0], 1, list);
+	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
+	reports_after(w, 1);
+	trouble_with(nets[0], 0, list);
+	assert_int_equal(reports_after(w, 8), 0);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* What another job has sent to a worker's address is none of this one's trouble. */
 static void test_trouble_of_others(void **state)
 {
@@ -290,6 +307,7 @@ int main(void)
 		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_trouble_with_group),
 		cmocka_unit_test(test_no_trouble),
+		cmocka_unit_test(test_trouble_before),
 		cmocka_unit_test(test_trouble_of_others),
 		cmocka_unit_test(test_trouble_before_start),
 	};
