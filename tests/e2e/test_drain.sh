@@ -9,12 +9,14 @@ except urllib.error.HTTPError as e: print(e.code)' "http://127.0.0.1:$metrics$1"
 
 winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --drain-timeout 60s
 [ "$(get /healthz) $(get /readyz) $(get /nothing)" = "200 200 404" ] || fail "HTTP before"
-start going bench --insecure-no-key --job going --size 4M --iters "$(scaled 4000)" --check
+start going bench --insecure-no-key --job going --size 4M --iters "$(scaled 2000)" --check
 sleep 0.5
+kill -STOP "$(pid_of going)" # it does not end while others ask
 kill -TERM "$DAEMON"
 sleep 0.2
 [ "$(get /healthz) $(get /readyz)" = "200 503" ] || fail "HTTP while draining"
 refuses 1 'shutting down' bench --insecure-no-key --job new --size 4K
+kill -CONT "$(pid_of going)"
 expect going 60 0
 wait "$DAEMON" || fail "drained winnowd ended with status $?"
 
