@@ -13,6 +13,7 @@
 #define TARGET_PRIVATE_US 4000 /* as long as a host may wait for a CPU */
 #define TARGET_SPREAD_US 800   /* more for a window of 1, half of that for one of 4 */
 #define LONG_US 2000           /* a queue that may not be ours */
+#define PATIENCE_US 100000     /* others of us need as long to leave it */
 #define LOOK_US 16000000       /* all look at once whether a long queue is theirs, */
 #define EMPTY_ROUNDS 3         /* for so long */
 #define PARTS 256              /* of a packet */
@@ -256,7 +257,7 @@ static bool is_emptying(struct pace *pace, uint64_t now_us)
  * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
  * it was, and answers loss until all look again, as TCP does.
  */
-static bool is_contended(struct pace *pace, uint64_t excess_us)
+static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 {
 	uint64_t queued = queued_us(pace);
 
@@ -267,6 +268,8 @@ static bool is_contended(struct pace *pace, uint64_t excess_us)
 		pace->mark = 0;
 		return false;
 	}
+	if (pace->mark == 0)
+		pace->patient_us = now_us + PATIENCE_US;
 	if (pace->mark < pace->parts) {
 		pace->mark = pace->parts;
 		pace->mark_us = queued;
@@ -275,8 +278,10 @@ static bool is_contended(struct pace *pace, uint64_t excess_us)
 		return false;
 	if (queued < pace->mark_us - pace->mark_us / 4) {
 		pace->mark_us = queued; /* that was ours; and the rest? */
-		return false;
+		pace->patient_us = now_us + PATIENCE_US;
 	}
+	if (now_us < pace->patient_us)
+		return false;
 	window_set(pace, pace->mark);
 	pace->mark = 0;
 	pace->contending = true;
@@ -319,7 +324,7 @@ static void end_round(struct pace *pace, uint64_t now_us)
 		window_shrink(pace, pace->marked_share, 2048);
 	else if (is_emptying(pace, now_us))
 		pace->doubling = false;
-	else if (is_contended(pace, excess_us))
+	else if (is_contended(pace, excess_us, now_us))
 		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);

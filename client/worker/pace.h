@@ -58,9 +58,10 @@ struct pace {
 	uint32_t round_lost;
 
 	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */
-	uint64_t best_us; /* the shortest way ever */
-	uint32_t mark;    /* what `parts` was before it shrank, 0: the queue is not long; */
-	uint64_t mark_us; /* and what queued then */
+	uint64_t best_us;    /* the shortest way ever */
+	uint32_t mark;       /* what `parts` was before it shrank, 0: the queue is not long; */
+	uint64_t mark_us;    /* and what queued then */
+	uint64_t patient_us; /* until when others of us may make it shorter */
 	bool contending;
 	/* All look at once whether a long queue is theirs: see is_emptying(). */
 	uint64_t epoch_us;

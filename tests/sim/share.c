@@ -674,6 +674,39 @@ static bool weights_join(void)
 	return join_by("weights-join", 3);
 }
 
+/*
+ * A second job begins just after the first, on hosts whose threads wait for a CPU for up to 4 ms: neither may take
+ * the other, or its own wait, for TCP, which fills whatever queue there is.
+ */
+static bool start_soon(void)
+{
+	const uint32_t starts = 20, from = 200000 / SAMPLE_US;
+	struct share worst = {.name = "start-soon"};
+	double most_ms = 0;
+	bool met = true;
+
+	for (uint32_t i = 1; i <= starts; i++) {
+		struct share *s = make(worst.name, 2, 2, 25);
+		uint64_t both_us[2];
+		double waiting, ms;
+
+		hosts(s, 300 * MBIT, MB, 0);
+		busy(s, 10000, 4000);
+		dense(s, 0, 8 * MB, 1);
+		dense(s, 1, 8 * MB, 1);
+		late(s, 1, i * 100);
+		run(s);
+		together(s, both_us);
+		waiting = s->measures.samples[both_us[1] / SAMPLE_US].waiting[0] -
+		          s->measures.samples[from].waiting[0];
+		ms = waiting / (double)(both_us[1] - from * SAMPLE_US) * 8e3 / (300 * MBIT);
+		most_ms = ms > most_ms ? ms : most_ms;
+		met = done(s) && met;
+	}
+	goal(&worst, most_ms, 0, 1, "ms waiting, after 0.2 s, most of 20 starts");
+	return met && !worst.missed;
+}
+
 /* The first job's part of the queue, after the second one's last operation. */
 static bool leave(void)
 {
@@ -902,6 +935,8 @@ static const struct {
 	{"tcp-ends", "a TCP flow beside two dense jobs ends", tcp_ends},
 	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two},
 	{"join", "a second dense job joins", join},
+	{"start-soon", "a second dense job begins up to 2 ms after the first, on busy hosts",
+         start_soon},
 	{"weights-join", "one of three times the weight joins", weights_join},
 	{"leave", "one of two dense jobs ends", leave},
 	{"uneven", "one of four workers has a tenth of the others' rate", uneven},

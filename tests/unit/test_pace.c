@@ -449,9 +449,10 @@ static void test_contended_before(void **state)
 	for (int i = 0; i < 2; i++)
 		round_of(&pace, 12000);
 	assert_int_equal(pace.window, 16);
-	round_of(&pace, 8500);
+	for (int i = 0; i < 2; i++) /* 51 ms each: those are given twice */
+		round_of(&pace, 8500);
 	assert_false(pace.contending);
-	round_of(&pace, 7000);
+	round_of(&pace, 8500);
 	assert_true(pace.contending);
 	assert_int_equal(pace.window, 64);
 	/* It is none because the window was larger once. */
@@ -465,6 +466,29 @@ static void test_contended_before(void **state)
 	round_of(&pace, 12000);
 	assert_int_equal(pace.window, 5);
 	assert_false(pace.contending);
+}
+
+/* One of ours that begins takes time to find its part: not even the least window takes it for TCP at once. */
+static void test_contended_soon(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	now_us = 1000;
+	pace_begin(&pace, 2, 64, 1);
+	pace.doubling = false;
+	round_of(&pace, 100);
+	for (int i = 0; i < 3; i++) {
+		round_of(&pace, 100 + 4000); /* somebody begins, or a thread waited for its CPU */
+		assert_int_equal(pace.window, 2);
+		round_of(&pace, 100 + 300);
+	}
+	for (uint64_t from_us = now_us; now_us < from_us + 100000;) {
+		assert_false(pace.contending);
+		round_of(&pace, 100 + 4000);
+	}
+	round_of(&pace, 100 + 4000);
+	assert_true(pace.contending);
 }
 
 /* Marks: by half of the share, of either direction. */
@@ -683,6 +707,7 @@ int main(void)
 		cmocka_unit_test(test_look),
 		cmocka_unit_test(test_look_far),
 		cmocka_unit_test(test_contended_before),
+		cmocka_unit_test(test_contended_soon),
 		cmocka_unit_test(test_weight),
 		cmocka_unit_test(test_least_of_round),
 		cmocka_unit_test(test_contended_unused),
