@@ -219,6 +219,26 @@ class Compressors(unittest.TestCase):
             self.assertTrue(step(first)[5].isinf())
             self.assertTrue(step(second).isfinite().all())
 
+    def test_rescaled(self):
+        """Of gradients times a power of two that changes, the same is sent, times what it is then."""
+        plain, scaled = (winnow.torch.TopK(0.05, momentum=0.9) for _ in range(2))
+        want, got, scale = alone(plain), alone(scaled), 1.0
+        for factor, gradient in zip((1, 8, 1, 0.25, 0.5, 1), self.gradients(6)):
+            scaled.rescale(factor)
+            scale *= factor
+            self.assertTrue(torch.equal(got(gradient * scale), want(gradient) * scale))
+
+    def test_undone(self):
+        """A step that GradScaler skips: undo() brings back what it took, and what it took it from."""
+        plain, other = (winnow.torch.TopK(0.05, momentum=0.9) for _ in range(2))
+        want, got = alone(plain), alone(other)
+        for number, gradient in enumerate(self.gradients(6)):
+            if number == 3:
+                other.begin()
+                got(torch.full((2000,), float("inf")))
+                other.undo()
+            self.assertTrue(torch.equal(got(gradient), want(gradient)))
+
     def test_saved_velocity(self):
         first, second = (winnow.torch.TopK(0.1, momentum=0.9) for _ in range(2))
         ours, theirs = alone(first), alone(second)
@@ -339,6 +359,39 @@ def infinite(rank, world, job, compress):
     return found, clean
 
 
+class Heads(nn.Module):
+    """Of which each step uses one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.heads = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+
+    def forward(self, x, head):
+        return self.heads[head](x)
+
+
+def unused(rank, world, job, compress):
+    """Of each head: what its gradients add up to, what came of them, and what is remembered."""
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    ddp = DistributedDataParallel(Heads(), find_unused_parameters=True)
+    state = winnow.torch.attach(ddp, comm, compress=compress)
+    given, came = [torch.zeros(WIDTH, WIDTH) for _ in range(2)], [torch.zeros(WIDTH, WIDTH) for _ in range(2)]
+    for step in range(12):
+        x = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(100 * step + rank))
+        used = step % 3 == 0 if step % 4 != 3 else rank == 0  # the same head on all, or not
+        weight = ddp.module.heads[used].weight
+        given[used] += torch.autograd.grad(ddp.module(x, used).square().sum(), weight)[0]
+        ddp.zero_grad(set_to_none=True)
+        ddp(x, used).square().sum().backward()
+        for head, all in zip(ddp.module.heads, came):
+            all += 0 if head.weight.grad is None else head.weight.grad
+    kept = [state.compress.state_dict()["memory"][f"heads.{head}.weight"].view(WIDTH, WIDTH).clone() for head in range(2)]
+    state.close()
+    comm.close()
+    return given, came, kept
+
+
 def refused(rank, world, job):
     """What attach() and load_state_dict() say."""
     comm, ddp, state = attached(rank, world, job, winnow.torch.TopK(0.1))
@@ -429,6 +482,16 @@ class Hook(harness.TeamCase):
             self.assertEqual(names, ["0.weight", "2.weight"])  # not biases and the norm
             self.assertTrue(seen)
             self.assertTrue(clean)
+
+    def test_unused(self):
+        """Where nobody uses a parameter DDP leaves its gradient alone: what is remembered of it waits."""
+        for compress in ("topk:0.05", "sums:0.05", "threshold:0.2", "randomk:0.05"):
+            ours, theirs = self.team.run(unused, harness.fresh_job(), compress)
+            for head in range(2):
+                self.assertTrue(torch.equal(ours[1][head], theirs[1][head]))
+                given, kept = (sum(each[what][head].double() for each in (ours, theirs)) / 2 for what in (0, 2))
+                torch.testing.assert_close(ours[1][head].double() + kept, given, rtol=0, atol=1e-3)
+                self.assertGreater(int((ours[1][head] != 0).sum()), 100)
 
     def test_infinite(self):
         """A member all of whose magnitudes are infinite."""

@@ -34,6 +34,16 @@ for wrong, text in (
         sys.exit(f"{wrong} is taken")
     except ValueError as error:
         assert text in str(error), error
+for other, options, text in (
+    (torch.nn.Linear(2, 2), {"static_graph": True}, "static_graph=True: leave it out"),
+    (torch.nn.Linear(2, 2), {"find_unused_parameters": True}, "find_unused_parameters=True: leave it out"),
+    (torch.nn.Sequential(torch.nn.EmbeddingBag(3, 3, sparse=True)), {}, "0 has sparse=True"),
+):
+    try:
+        winnow.torch.attach(torch.nn.parallel.DistributedDataParallel(other, **options), comm, elastic=True)
+        sys.exit(f"{other} with {options} is taken")
+    except ValueError as error:
+        assert text in str(error), error
 elastic = winnow.torch.attach(ddp, comm, elastic=True)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 elastic.share(optimizer)

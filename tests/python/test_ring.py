@@ -170,7 +170,8 @@ def compared(rank, world, job, ring):
 
 def whether(rank, world, job, options):
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
-        state = winnow.torch.attach(DistributedDataParallel(nn.Linear(3, 3)), comm, **options)
+        ddp = DistributedDataParallel(nn.Linear(3, 3), static_graph=options.pop("static_graph", False))
+        state = winnow.torch.attach(ddp, comm, **options)
         found = state.ring is not None
         state.close()
     return found
@@ -250,6 +251,8 @@ class Hook(harness.TeamCase):
             ({}, False),
             ({"way": "auto", "wire": "bf16"}, False),
             ({"way": "auto", "compress": "topk:0.1"}, False),
+            ({"way": "auto", "check_nan": True}, False),
+            ({"way": "auto", "static_graph": True}, False),
         ):
             self.assertEqual(self.team.run(whether, harness.fresh_job(), options), [want] * 2, options)
 

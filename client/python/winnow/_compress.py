@@ -79,6 +79,7 @@ class Compressor:
         self._memory = {}  # by name: elements
         self._velocity = {}
         self._steps = {}
+        self._find_unused = False  # DDP does: gradients that are zero are of no use in this step
         self._before = None  # a _Before, if steps may have to be undone
 
     def _choose(self, gradient, memory, name, step):
@@ -89,8 +90,8 @@ class Compressor:
         more = (f", {name}={getattr(self, name)}" for name in (*names, "block", "decay", "momentum", "warm_up"))
         return f"{kind}({first}{''.join(more)})"
 
-    def learn(self, module):
-        """attach() calls it: whose gradients there are."""
+    def learn(self, module, find_unused_parameters=False):
+        """attach() calls it: whose gradients there are. With unused ones DDP gives zeros, and may not take what comes back."""
         if self._names:
             raise ValueError(f"this {type(self).__name__} has a model already: make another one")
         for name, parameter in module.named_parameters():
@@ -104,6 +105,7 @@ class Compressor:
                     "exempt= leaves it out"
                 )
             self._names[id(parameter)], self._counts[name] = name, parameter.numel()
+        self._find_unused = find_unused_parameters
         self._refuse({"memory": self._memory, "velocity": self._velocity})
 
     def takes(self, parameter):
@@ -120,14 +122,18 @@ class Compressor:
         step = self._steps[name] = step + 1
         if len(gradient) == 0:
             return
+        unused = self._find_unused and not gradient.any()  # its part of the memory waits, and the optimizer gets nothing
         if self.momentum > 0:
             velocity = self._kept(self._velocity, name, gradient)
-            gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
+            if not unused:
+                gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
         if self.chose(parameter):
             memory = self._kept(self._memory, name, gradient)
             # The sum alone may be too large. A GPU's would be waited for; nothing that is not finite stays there.
             if _cuda.device_of(gradient) is None and not memory.sum().isfinite() and not memory.isfinite().all():
                 raise ValueError(f"the memory of {name} is not finite")
+            if unused:
+                return
             self._choose(gradient, memory, name, step)
             if self.momentum > 0 and not self.of_sums:
                 velocity.masked_fill_(gradient != 0, 0)
@@ -160,6 +166,11 @@ class Compressor:
     def undo(self):
         """The memory is what it was at begin(): all that has been taken since comes again."""
         self._before.undo(self._steps, (self._memory, self._velocity))
+
+    def rescale(self, factor):
+        """After GradScaler.update(), with the new scale over the old: what is remembered is of scaled gradients."""
+        for kept in (*self._memory.values(), *self._velocity.values()):
+            kept.mul_(factor)
 
     def steps(self):
         """How many have been taken of each parameter, by name: the same on all workers."""

@@ -85,6 +85,7 @@ class Elastic:
 
     def __init__(self, ddp, comm=None, block=None, wire=None, compress=None, way=None):
         _refuse_group(ddp)
+        _refuse_settings(ddp)
         self.ddp = ddp
         self.compress, self._way, self._seen = compress, way, _way.seen_of(way, block)
         self._owned = comm is None
@@ -270,3 +271,13 @@ def _refuse_group(ddp):
             "elastic=True is for a DistributedDataParallel of one process, since its process group does not survive a "
             'loss: init_process_group("gloo", store=HashStore(), rank=0, world_size=1)'
         )
+
+
+def _refuse_settings(ddp):
+    """What DDP does with a bucket it decides for its own one process, and not always after the callback of _reduce()."""
+    for name in ("static_graph", "find_unused_parameters"):
+        if getattr(ddp, name):
+            raise ValueError(f"elastic=True is not for a DistributedDataParallel with {name}=True: leave it out")
+    for name, module in ddp.module.named_modules():
+        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
+            raise ValueError(f"elastic=True takes dense gradients, and {name or 'the module'} has sparse=True: leave that out")

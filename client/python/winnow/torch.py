@@ -73,10 +73,10 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
     bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets, and with up to
     three workers sparse ones, also try the ring of ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it
-    where it is faster. With nodes, and with None,
-    by its shape. The same on all ranks.
+    where it is faster; not with check_nan and static_graph. With nodes, and with None, by its shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
-    process, `comm` any number; None: that of the environment. Without nodes, check_nan and the ring. See docs/RECIPES.md.
+    process, `comm` any number; None: that of the environment. Without nodes, check_nan, the ring, static_graph,
+    find_unused_parameters and sparse gradients. See docs/RECIPES.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -104,12 +104,13 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
-    state.name(ddp.module)
+    state.name(ddp.module, ddp.find_unused_parameters)
     ddp.register_comm_hook(state, hook)
     if node or comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
             state.open(group=group, gpu=gpu if node else None)
-    if way == "auto" and compress is None:
+    # A NaN ends the job on all, which no ring hears; and in a static graph's first step all buckets have the number 0.
+    if way == "auto" and compress is None and not state.check_nan and not ddp.static_graph:
         state.ring = ring_of(group, ddp.module.parameters(), state.comm, wire)
     return state
 
@@ -185,12 +186,12 @@ class HookState:
         if comm is not None:
             self._use(comm)
 
-    def name(self, module):
-        """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
+    def name(self, module, find_unused_parameters=False):
+        """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it, with what DDP was given."""
         self._names.learn(module)
         self._module = module
         if self.compress is not None:
-            self.compress.learn(module)
+            self.compress.learn(module, find_unused_parameters)
 
     @brief
     def open(self, rank=None, world=None, *, group=None, gpu=None):
