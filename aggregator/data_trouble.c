@@ -61,13 +61,16 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 
 		if (!matters(outlet, rank, &list[i]))
 			continue;
-		trouble->last_us = now_us;
 		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;
 			trouble->received = received(outlet);
 		}
 		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
 			trouble->what.rank = rank; /* the group stands for all */
+		/* What the group has not had is sent to each, and refused as well. */
+		if (rank == trouble->what.rank ||
+		    (trouble->what.rank == WIRE_EVERYONE && trouble->what.error == list[i].error))
+			trouble->last_us = now_us;
 		if (rank != trouble->what.rank) {
 			more++;
 			continue;

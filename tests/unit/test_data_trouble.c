@@ -222,6 +222,24 @@ static void test_trouble_before(void **state)
 	world_close(w);
 }
 
+/* One had it for a moment, and another one has it since: that one is told of. */
+static void test_trouble_of_another(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	const struct net_trouble list[] = {with_worker(1, EPERM), with_worker(3, EPERM)};
+	struct world *w = started(&config, none);
+
+	(void)state;
+	trouble_with(nets[0], 2, list);
+	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
+	reports_after(w, 1);
+	trouble_with(nets[0], 1, list + 1);
+	await(w, w->told.troubles == 1);
+	assert_int_equal(told_of(w).trouble.rank, 3);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* What another job has sent to a worker's address is none of this one's trouble. */
 static void test_trouble_of_others(void **state)
 {
@@ -308,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_trouble_with_group),
 		cmocka_unit_test(test_no_trouble),
 		cmocka_unit_test(test_trouble_before),
+		cmocka_unit_test(test_trouble_of_another),
 		cmocka_unit_test(test_trouble_of_others),
 		cmocka_unit_test(test_trouble_before_start),
 	};
