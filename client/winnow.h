@@ -142,7 +142,7 @@ struct winnow_config {
 	 * name that has several addresses the first that answers is taken. [WINNOW_AGGREGATORS]
 	 */
 	const char *aggregators;
-	/* "NAME", or "NAME/ID" for a membership: letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */
+	/* "NAME", or "NAME/ID" for a membership: of each 1 to 64 letters, digits, ".-_" [WINNOW_JOB; "default"] */
 	const char *job;
 	uint32_t rank;         /* 0 .. world - 1 [RANK; 0] */
 	uint32_t world;        /* workers of the job [WORLD_SIZE; 1] */

@@ -165,7 +165,7 @@ static size_t name_part(const char *text)
 
 bool message_name_valid(const char *name)
 {
-	size_t base = name_part(name), length = base, membership;
+	size_t base = name_part(name), length = base, membership = 0;
 
 	if (name[base] == '/') {
 		membership = name_part(name + base + 1);
@@ -173,7 +173,8 @@ bool message_name_valid(const char *name)
 			return false;
 		length += 1 + membership;
 	}
-	return base > 0 && name[length] == '\0' && length < CONTROL_NAME_BYTES;
+	return base > 0 && name[length] == '\0' && base < CONTROL_NAME_BYTES &&
+	       membership < CONTROL_NAME_BYTES;
 }
 
 size_t message_name_base(const char *name)
@@ -370,7 +371,7 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 		*(bool *)at = json_is_true(value);
 		return json_is_boolean(value);
 	case FIELD_JOB:
-		return read_text(value, at, CONTROL_NAME_BYTES) && message_name_valid(at) &&
+		return read_text(value, at, CONTROL_JOB_BYTES) && message_name_valid(at) &&
 		       strcmp(at, json_string_value(value)) == 0;
 	case FIELD_NAME:
 		return read_text(value, at, CONTROL_NAME_BYTES);
@@ -502,6 +503,7 @@ static json_t *write_field(const struct control_message *message, const struct f
 	case FIELD_BOOL:
 		return json_boolean(*(const bool *)at);
 	case FIELD_JOB:
+		return text_string(at, CONTROL_JOB_BYTES);
 	case FIELD_NAME:
 		return text_string(at, CONTROL_NAME_BYTES);
 	case FIELD_TEXT:

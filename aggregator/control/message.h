@@ -17,6 +17,7 @@
 #include "bitmap/why.h"
 
 #define CONTROL_NAME_BYTES 65
+#define CONTROL_JOB_BYTES (2 * CONTROL_NAME_BYTES) /* "NAME/MEMBERSHIP" */
 #define CONTROL_TEXT_BYTES 320
 #define CONTROL_NONCE_BYTES 32
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
@@ -75,8 +76,8 @@ struct control_message {
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
 	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 
-	uint32_t features;            /* HELLO, JOIN: the sender's; WELCOME: the job's */
-	char job[CONTROL_NAME_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
+	uint32_t features;           /* HELLO, JOIN: the sender's; WELCOME: the job's */
+	char job[CONTROL_JOB_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
 	char host[CONTROL_NAME_BYTES];
 	uint32_t rank, world;
 	uint32_t payload; /* UDP payload bytes: the most that may work; in START: what is used */
@@ -122,7 +123,7 @@ struct control_message {
 	bool first; /* and whether this one had rank 0 there; */
 	uint32_t named; /* and of the largest one since then, to which not all have; 0: none */
 	char next
-		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
+		[CONTROL_JOB_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
 	char order[CONTROL_NAME_BYTES]; /* ORDER: "pause", "resume", "expel" */
@@ -170,8 +171,7 @@ static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, 
 const char *message_feature(uint32_t index);
 
 /*
- * Is it a job name: "NAME" or "NAME/MEMBERSHIP", letters, digits, '.', '_' or '-', at most 64 characters in
- * all? Memberships of a name are jobs of their own, which have its key.
+ * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships of a name are jobs of their own, which have its key.
  */
 bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */

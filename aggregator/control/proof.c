@@ -82,7 +82,7 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
                     const struct control_message *order, uint8_t out[PROOF_BYTES])
 {
-	char said[2 * CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES];
+	char said[CONTROL_JOB_BYTES + CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES];
 	const struct proof_statement statement = {
 		.server_nonce = server_nonce,
 		.client_nonce = order->nonce,

@@ -156,7 +156,7 @@ struct jobs_worker {
 
 /* The last job that failed. */
 struct jobs_failure {
-	char job[CONTROL_NAME_BYTES], code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES];
+	char job[CONTROL_JOB_BYTES], code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES];
 	uint64_t age_us;
 };
 

@@ -371,9 +371,7 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 /* After these codes those who are still here can continue without the others. */
 static bool has_next(const struct job *job, const char *code)
 {
-	size_t longest = message_name_base(job->name) + sizeof("/" CONTROL_AGAIN_NAME) + 16;
-
-	return job->features & CONTROL_MEMBERS && longest <= CONTROL_NAME_BYTES &&
+	return job->features & CONTROL_MEMBERS &&
 	       (job->state != JOB_FORMING || message_name_is_next(job->name)) &&
 	       message_code_continues(code);
 }

@@ -28,7 +28,7 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 /* A membership has ended, and these are who goes on: at most one such membership, of the same job. */
 struct jobs_succession {
 	uint64_t of; /* see job_mark() */
-	char to[CONTROL_NAME_BYTES];
+	char to[CONTROL_JOB_BYTES];
 	bool ours; /* we have named it */
 };
 
@@ -46,7 +46,7 @@ struct jobs_peer {
 	bool used;
 	bool ready;
 	bool door; /* it is no member yet, and waits for this job's members: */
-	char wanted[CONTROL_NAME_BYTES];
+	char wanted[CONTROL_JOB_BYTES];
 	bool gone;          /* the others continue without it: see job_fail() */
 	bool stays;         /* it wants to continue, and does so as we say, */
 	bool fewer;         /* with fewer aggregators, or it does not know, */
@@ -57,7 +57,7 @@ struct jobs_peer {
 	bool first;         /* where it had rank 0 */
 	struct job *job;    /* NULL before JOIN is accepted */
 	uint32_t rank;      /* in it; at a door: that it had before, 0: none */
-	uint32_t payload, rcvbuf;
+	uint32_t payload, rcvbuf, features;
 	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
 	struct net_ip local, ip;       /* ours, its */
 	void *handle;
@@ -83,7 +83,7 @@ struct jobs_peer {
 
 struct job {
 	enum job_state state;
-	char name[CONTROL_NAME_BYTES];
+	char name[CONTROL_JOB_BYTES];
 	uint64_t owner; /* its first worker's, see peer_owner() */
 	uint32_t world;
 	uint32_t joined, ready, left;

@@ -102,10 +102,10 @@ struct winnow_comm {
 	uint32_t rank, world;
 	struct proof_key key;
 	bool has_key;
-	char job[CONTROL_NAME_BYTES]; /* with its membership, if it has one */
+	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	bool again; /* all aggregators of the last one were lost: see session_config */
-	struct session_voice voice;          /* likewise */
-	char (*members)[CONTROL_NAME_BYTES]; /* comm_members.c: all such names so far, */
+	struct session_voice voice;         /* likewise */
+	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received; the thread reads it */
 

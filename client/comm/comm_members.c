@@ -29,17 +29,16 @@ static bool used(const struct winnow_comm *comm, const char *job)
 
 /* Its name is then in `job`. */
 static int check(const struct winnow_comm *comm, const struct winnow_membership *m,
-                 char job[CONTROL_NAME_BYTES], struct why *why)
+                 char job[CONTROL_JOB_BYTES], struct why *why)
 {
-	int length = snprintf(job, CONTROL_NAME_BYTES, "%.*s/%s", (int)message_name_base(comm->job),
+	int length = snprintf(job, CONTROL_JOB_BYTES, "%.*s/%s", (int)message_name_base(comm->job),
 	                      comm->job, m->id != NULL ? m->id : "");
 
 	if (comm->pid != getpid())
 		return why_set(why, WINNOW_ERR_INVALID, "%s", not_after_fork);
-	if (length >= CONTROL_NAME_BYTES || !message_name_valid(job))
+	if (length >= CONTROL_JOB_BYTES || !message_name_valid(job))
 		return why_set(why, WINNOW_ERR_INVALID,
-		               "membership '%.80s': want letters, digits, '.', '_' or '-', at most "
-		               "64 with the job's name and '/'",
+		               "membership '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
 		               m->id != NULL ? m->id : "");
 	if (m->world == 0 || m->world > WIRE_WORKERS_MAX || m->rank >= m->world)
 		return why_set(
@@ -55,13 +54,13 @@ static int check(const struct winnow_comm *comm, const struct winnow_membership 
 
 static int remember(struct winnow_comm *comm, struct why *why)
 {
-	char(*grown)[CONTROL_NAME_BYTES] =
+	char(*grown)[CONTROL_JOB_BYTES] =
 		realloc(comm->members, (comm->member_count + 1) * sizeof(*grown));
 
 	if (grown == NULL)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	comm->members = grown;
-	memcpy(grown[comm->member_count++], comm->job, CONTROL_NAME_BYTES);
+	memcpy(grown[comm->member_count++], comm->job, CONTROL_JOB_BYTES);
 	return WINNOW_OK;
 }
 
@@ -199,7 +198,7 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 
 static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
-	char job[CONTROL_NAME_BYTES];
+	char job[CONTROL_JOB_BYTES];
 	struct why why = {""};
 	int result = check(comm, membership, job, &why);
 
@@ -330,7 +329,8 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 	int result = confer(comm, &waiting, &out);
 
 	*came = 0;
-	if (result != WINNOW_OK || (!waiting && out == left_out))
+	if (result != WINNOW_OK || (!waiting && out == left_out) ||
+	    !(comm->features & CONTROL_MEMBERS)) /* some cannot go on */
 		return result;
 	comm->came = 0;
 	comm->most = most;

@@ -18,7 +18,7 @@
 struct link {
 	struct link_view view;
 	struct proof_key key;
-	char job[CONTROL_NAME_BYTES];
+	char job[CONTROL_JOB_BYTES];
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;

@@ -31,7 +31,7 @@ struct session {
 	uint64_t agreed;   /* what it was told first */
 	uint64_t
 		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
-	char job[CONTROL_NAME_BYTES];
+	char job[CONTROL_JOB_BYTES];
 	bool returns;
 	struct session_voice voice;
 	struct control_message again; /* how it continues when no aggregator can say so */

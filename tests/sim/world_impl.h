@@ -214,7 +214,7 @@ struct sim_member {
 	uint32_t number, node;
 	enum member_state state;
 	bool dead, stuck;
-	char job[CONTROL_NAME_BYTES];
+	char job[CONTROL_JOB_BYTES];
 	bool again;
 	uint32_t first; /* place of the aggregator that is to come first; UINT32_MAX: none */
 	struct session_voice voice;
@@ -235,7 +235,7 @@ struct sim_member {
 
 /* One of the book: who is in it, what came before, and what after. */
 struct roll {
-	char name[CONTROL_NAME_BYTES];
+	char name[CONTROL_JOB_BYTES];
 	uint32_t world;
 	uint32_t who[MEMBERS_MAX]; /* by rank: 1 + the worker; 0: not known yet */
 	uint32_t before, heir;     /* the next that has begun, or leads to one; 0: none */

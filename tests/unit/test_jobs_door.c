@@ -26,7 +26,7 @@ static void expect_waiting(struct bench *b, uint32_t i, uint32_t count)
 /* Members hear at once that somebody waits; when all want to, they continue with those that have waited longest. */
 static void test_admit(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	(void)state;
@@ -67,7 +67,7 @@ static void test_admit(void **state)
 static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 {
 	struct control_message back = join_of("job", one, 0);
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	connect_worker(b, 4);
@@ -146,7 +146,7 @@ static void test_own_rank(void **state)
 /* Those who continue after a loss have not asked for more. A newcomer must live, say nothing else, and be well spoken. */
 static void test_door(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct jobs_worker worker;
 	struct jobs_view view;
 	struct bench *b = members_open();

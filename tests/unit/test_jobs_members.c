@@ -13,7 +13,7 @@ static void expect_none(struct bench *b, uint32_t i, const char *why)
 }
 
 /* Rank 1 of four is lost, the others want to continue. */
-static void shrink(struct bench *b, const char *job, char name[CONTROL_NAME_BYTES])
+static void shrink(struct bench *b, const char *job, char name[CONTROL_JOB_BYTES])
 {
 	name[0] = '\0';
 	job_running(b, 0, job, 4);
@@ -38,7 +38,7 @@ static void shrink(struct bench *b, const char *job, char name[CONTROL_NAME_BYTE
 
 static void test_shrink(void **state)
 {
-	char name[CONTROL_NAME_BYTES], before[CONTROL_NAME_BYTES];
+	char name[CONTROL_JOB_BYTES], before[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
 	(void)state;
@@ -51,7 +51,7 @@ static void test_shrink(void **state)
 /* While some are awaited others die, say other things, or are silent; who is busy is waited for. */
 static void test_roll(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 	struct control_message lost = {.kind = CONTROL_ABORT, .code = "lost", .text = "rank 1"};
 
@@ -83,7 +83,7 @@ static void test_roll(void **state)
 /* Nobody waits for ever for one that lives and does not want; nobody wants: nothing is left. */
 static void test_patience(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 
 	(void)state;
 	for (uint32_t wants = 0; wants < 2; wants++) {
@@ -109,7 +109,7 @@ static void test_patience(void **state)
 /* One that gives up meanwhile does not count; another job of that name may begin. */
 static void test_gives_up(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 	struct control_message abort = {
 		.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
@@ -179,7 +179,7 @@ static void test_majority(void **state)
 	(void)state;
 	by_majority = true;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		char name[CONTROL_NAME_BYTES] = "";
+		char name[CONTROL_JOB_BYTES] = "";
 		struct control_message gone = {
 			.kind = CONTROL_ABORT, .code = "gone", .text = "it is gone"};
 		struct bench *b = members_open();
@@ -237,7 +237,7 @@ static void test_named(void **state)
 	(void)state;
 	by_majority = true;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		char name[CONTROL_NAME_BYTES] = "";
+		char name[CONTROL_JOB_BYTES] = "";
 		struct bench *b = members_open();
 		uint32_t count = 0, rank = 0, last = 3;
 
@@ -282,7 +282,7 @@ static void test_newcomers_count(void **state)
 	(void)state;
 	for (int fewer = 0; fewer < 2; fewer++) {
 		struct control_message stay = {.kind = CONTROL_STAY, .fewer = fewer != 0, .of = 3};
-		char name[CONTROL_NAME_BYTES] = "";
+		char name[CONTROL_JOB_BYTES] = "";
 		struct bench *b = members_open();
 
 		by_majority = true;
@@ -308,7 +308,7 @@ static void test_newcomers_count(void **state)
 /* In such a membership the dead are not waited for long, and the rest continues; who comes then comes too late. */
 static void test_dies_meanwhile(void **state)
 {
-	char name[CONTROL_NAME_BYTES], next[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	(void)state;
@@ -340,7 +340,7 @@ static void test_one_successor(void **state)
 {
 	static const char other[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 	uint64_t token;
 
@@ -386,7 +386,7 @@ static void test_one_successor(void **state)
 }
 
 /* Rank 1 of two is lost, and the other continues: it is told the name of the next membership. */
-static void expect_continues(struct bench *b, const char *job, char name[CONTROL_NAME_BYTES])
+static void expect_continues(struct bench *b, const char *job, char name[CONTROL_JOB_BYTES])
 {
 	name[0] = '\0';
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
@@ -396,11 +396,28 @@ static void expect_continues(struct bench *b, const char *job, char name[CONTROL
 	assert_int_equal(strncmp(name, job, strcspn(job, "/") + 1), 0);
 }
 
+/* The longest name leaves room for the names that follow it. */
+static void test_long_names(void **state)
+{
+	char first[CONTROL_NAME_BYTES + 4] = "", name[CONTROL_JOB_BYTES];
+	struct bench *b = members_open();
+
+	(void)state;
+	memset(first, 'n', CONTROL_NAME_BYTES - 1);
+	strcat(first, "/one");
+	job_running(b, 0, first, 2);
+	expect_continues(b, first, name);
+	assert_int_equal(strlen(name), CONTROL_NAME_BYTES - 1 + sizeof("/next.") - 1 + 16);
+	come(b, 0, name, 0, 1, message_name_hash(first));
+	expect_line(b, 0, CONTROL_WELCOME);
+	bench_close(b);
+}
+
 /* What follows a membership is said by workers of its own job alone, and only by those that are admitted. */
 static void test_other_names(void **state)
 {
 	static const char one[] = "job/next.1", two[] = "job/next.2";
-	char name[CONTROL_NAME_BYTES];
+	char name[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
 	(void)state;
@@ -431,7 +448,7 @@ static void test_other_names(void **state)
 static void test_many_successions(void **state)
 {
 	static const char one[] = "job/next.1";
-	char name[CONTROL_NAME_BYTES], evil[CONTROL_NAME_BYTES];
+	char name[CONTROL_JOB_BYTES], evil[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
 	(void)state;
@@ -491,7 +508,7 @@ static void stay_agreed(struct bench *b, uint32_t i, uint64_t agreed, bool fewer
 /* Those who are there are told at once; they, and nobody else, may begin something new. */
 static void test_drains(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	(void)state;
@@ -534,7 +551,7 @@ static void test_agreed(void **state)
 {
 	(void)state;
 	for (uint32_t way = 0; way < 4; way++) {
-		char name[CONTROL_NAME_BYTES] = "";
+		char name[CONTROL_JOB_BYTES] = "";
 		struct bench *b = members_open();
 
 		by_majority = way == 1;
@@ -560,14 +577,14 @@ static void test_agreed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shrink),           cmocka_unit_test(test_roll),
-		cmocka_unit_test(test_patience),         cmocka_unit_test(test_gives_up),
-		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
-		cmocka_unit_test(test_newcomers_count),  cmocka_unit_test(test_named),
-		cmocka_unit_test(test_dies_meanwhile),   cmocka_unit_test(test_one_successor),
-		cmocka_unit_test(test_restarted),        cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_agreed),           cmocka_unit_test(test_other_names),
-		cmocka_unit_test(test_many_successions),
+		cmocka_unit_test(test_shrink),          cmocka_unit_test(test_roll),
+		cmocka_unit_test(test_patience),        cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_no_successor),    cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_newcomers_count), cmocka_unit_test(test_named),
+		cmocka_unit_test(test_dies_meanwhile),  cmocka_unit_test(test_one_successor),
+		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_agreed),          cmocka_unit_test(test_other_names),
+		cmocka_unit_test(test_long_names),      cmocka_unit_test(test_many_successions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

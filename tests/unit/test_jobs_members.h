@@ -61,7 +61,7 @@ static inline void stay(struct bench *b, uint32_t i, uint64_t without)
 
 /* Out: the name of the membership, "" for none. */
 static inline void expect_next(struct bench *b, uint32_t i, uint32_t rank, uint32_t world,
-                               uint64_t without, char name[CONTROL_NAME_BYTES])
+                               uint64_t without, char name[CONTROL_JOB_BYTES])
 {
 	const struct control_message *m = expect_line(b, i, CONTROL_NEXT);
 

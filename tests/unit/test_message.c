@@ -192,7 +192,7 @@ static const char *changed(size_t index, const char *old, const char *new)
 
 static void test_message_ranges(void **state)
 {
-	char channels[512] = "[0", long_job[80] = "\"";
+	char channels[512] = "[0", long_job[160] = "\"";
 
 	(void)state;
 	assert_refused(changed(1, "\"version\":2", "\"version\":4294967296"), "'version'");
@@ -256,6 +256,13 @@ static void test_message_ranges(void **state)
 	memcpy(long_job + 65, "j", 2);
 	assert_false(message_name_valid(long_job + 1));
 	assert_true(message_name_valid(long_job + 2));
+	/* The longest NAME leaves room for the longest membership. */
+	long_job[65] = '/';
+	memset(long_job + 66, 'm', 64);
+	memcpy(long_job + 130, "\"", 2);
+	assert_int_equal(strlen(parsed(changed(1, "\"a.B_9-\"", long_job)).job), 129);
+	memcpy(long_job + 130, "m\"", 3);
+	assert_refused(changed(1, "\"a.B_9-\"", long_job), "'job'");
 	assert_false(message_name_valid(""));
 }
 
