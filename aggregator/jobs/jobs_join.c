@@ -579,13 +579,16 @@ static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
 	return NULL;
 }
 
-/* The shortest patience of the workers that have joined is the job's. */
-static void job_times(struct job *job)
+/* The shortest patience of the workers that have joined is the job's, and it has the features that all of them have. */
+static void job_agree(struct job *job)
 {
+	job->features = CONTROL_FEATURES;
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
+		if (peer != NULL)
+			job->features &= peer->features;
 		if (peer != NULL && peer->silence_us < job->silence_us)
 			job->silence_us = peer->silence_us;
 		if (peer != NULL && peer->stall_us < job->shape.stall_us)
@@ -630,14 +633,14 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->rank = join->rank;
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
-	job->features &= join->features;
+	peer->features = join->features;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;
 	peer->stall_us = (uint64_t)join->stall_ms * 1000;
 	crowd_remove(&jobs->waiting, peer);
 	job->members[peer->rank] = peer;
-	job_times(job);
+	job_agree(job);
 	if (++job->joined < job->world)
 		return;
 	for (uint32_t rank = 0; rank < job->world; rank++)

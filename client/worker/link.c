@@ -35,6 +35,7 @@ struct link {
 	struct control_message stay; /* if kind is not 0 */
 	bool paused;
 	bool retried;
+	bool quiet;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
 	uint32_t open; /* operations under way, */
@@ -382,6 +383,7 @@ bool link_again(struct link *link)
 	link->send_join = link->view.accepted = link->view.drains = false;
 	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
+	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }
@@ -618,6 +620,8 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 	uint32_t channel, bytes;
 	bool due = false;
 
+	if (link->quiet)
+		return false;
 	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		due = path_pull(&link->path, now_us, &channel, &bytes);
 	else if (link->view.state == LINK_PROBING)
@@ -626,6 +630,11 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 		knock_build(link, channel, bytes, out);
 	probing_look(link);
 	return due;
+}
+
+void link_quiet(struct link *link)
+{
+	link->quiet = true;
 }
 
 static void sooner(uint64_t *due_us, uint64_t when_us)
@@ -650,9 +659,9 @@ uint64_t link_deadline(const struct link *link)
 		return due_us;
 	if (link->view.state < LINK_RUNNING)
 		sooner(&due_us, link->opened_us + link->view.config.join_us);
-	if (link->view.state == LINK_PROBING)
+	if (link->view.state == LINK_PROBING && !link->quiet)
 		sooner(&due_us, knock_deadline(&link->knock));
-	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
+	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER && !link->quiet)
 		sooner(&due_us, path_deadline(&link->path));
 	sooner(&due_us, link->verdict_due_us);
 	return due_us;

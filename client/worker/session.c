@@ -125,9 +125,11 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 {
 	s->state = SESSION_FAILED;
 	s->result = result;
-	for (uint32_t i = 0; i < s->link_count; i++)
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		link_quiet(s->links[i]);
 		if (i != except && !awaits_next(s, i, result))
 			link_abort(s->links[i], code, told);
+	}
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
 }
@@ -694,6 +696,17 @@ struct session_voice session_voice(const struct session *session)
 	                              .first = look(session, 0)->config.rank == 0};
 }
 
+/* Not all workers, or the aggregators, know how to go on. */
+static bool others_end(const struct session *s)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->link_count; i++)
+		all = all && (look(s, i)->welcome.kind != CONTROL_WELCOME ||
+		              (look(s, i)->welcome.features & CONTROL_MEMBERS) != 0);
+	return !all;
+}
+
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
                                uint64_t now_us, const struct control_message **out)
 {
@@ -706,6 +719,8 @@ enum session_next session_stay(struct session *session, const struct session_wis
 
 	if (session->world == 0)
 		return session_admitted(session, out);
+	if (others_end(session))
+		return SESSION_NONE;
 	stay.fewer = (session->link_count > 1 || session->voice.majority) && !accepted(session);
 	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
 		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */

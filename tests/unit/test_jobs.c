@@ -112,6 +112,19 @@ static void test_features(void **state)
 	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
 	assert_true(jobs_view(b->jobs, 1, &view) && view.features == CONTROL_MEMBERS);
 	bench_close(b);
+	/* Not those of who has gone before all had come. */
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct control_message message = join_of("more", i % 3, 3);
+
+		message.features = i == 0 ? CONTROL_SCATTER : CONTROL_FEATURES;
+		connect_worker(b, i);
+		say(b, i, &message);
+		if (i == 1)
+			jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	}
+	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_FEATURES);
+	bench_close(b);
 }
 
 /* By worker, as far as the PROBEs came. */

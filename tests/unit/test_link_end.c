@@ -444,6 +444,22 @@ static void test_no_room(void **state)
 		assert_failed(link, "connections", "4096 are open");
 		link_close(link);
 	}
+	/* Let in after all, and then lost, it is lost as any other. */
+	link = opened(&config);
+	say(link, &full);
+	assert_true(link_again(link));
+	link_connected(link, now_us);
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	{
+		struct control_message message = welcome();
+
+		say(link, &message);
+	}
+	link_gone(link, "connection closed");
+	assert_failed(link, "gone", "connection closed");
+	assert_true(link_lost(link));
+	link_close(link);
 	/* Nor does it come when the connection stays. */
 	link = opened(&config);
 	say(link, &full);

@@ -166,6 +166,27 @@ static struct control_message stays_with(uint32_t welcomes)
 	return stay;
 }
 
+/* Not all of its workers know that: whoever is left has to end. */
+static void test_no_feature(void **state)
+{
+	const struct control_message failed = ended("lost");
+	const struct control_message *said;
+	struct control_message message = welcome();
+	struct session *session;
+
+	(void)state;
+	link_count = 1;
+	session = session_opened();
+	message.features = CONTROL_FEATURES & ~(uint32_t)CONTROL_MEMBERS;
+	tell(session, 0, &hello);
+	told(session, 0, CONTROL_JOIN);
+	tell(session, 0, &message);
+	tell(session, 0, &failed);
+	assert_int_equal(stays(session, 0, &said), SESSION_NONE);
+	session_close(session);
+	link_count = LINKS;
+}
+
 /* Where a majority has named the membership, to be let in is not enough: it counts once all have come. */
 static void test_majority(void **state)
 {
@@ -305,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_overtaken),
 		cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_no_feature),
 		cmocka_unit_test(test_agreed),
 		cmocka_unit_test(test_quiet),
 	};
