@@ -72,12 +72,20 @@ static struct jobs_pause *pause_place(struct jobs *jobs)
 	return crowd_heaviest(&jobs->away).oldest;
 }
 
-/* All memberships of this job that are here. */
+/* All memberships of this job that are here, and those that run are told. */
 static void pauses_set(struct jobs *jobs, const struct job *like, struct jobs_pause *pause)
 {
-	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, like->name))
-			job_pause_set(&jobs->jobs[i], pause);
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct job *job = &jobs->jobs[i];
+
+		if (job->state == JOB_FREE || !names_kin(job->name, like->name))
+			continue;
+		job_pause_set(job, pause);
+		if (pause == NULL)
+			job->resumed_us = jobs->now_us;
+		if (job->state == JOB_RUNNING)
+			door_tell(jobs, job);
+	}
 }
 
 static void pause(struct jobs *jobs, struct job *job)
@@ -91,7 +99,6 @@ static void pause(struct jobs *jobs, struct job *job)
 	snprintf(place->name, sizeof(place->name), "%.*s", (int)message_name_base(job->name),
 	         job->name);
 	pauses_set(jobs, job, place);
-	door_tell(jobs, job);
 }
 
 static void resume(struct jobs *jobs, struct job *job)
@@ -102,8 +109,6 @@ static void resume(struct jobs *jobs, struct job *job)
 		return;
 	pauses_set(jobs, job, NULL);
 	paused->name[0] = '\0';
-	job->resumed_us = jobs->now_us;
-	door_tell(jobs, job);
 }
 
 /* A job that is over needs no pause; between two memberships it is away for a moment. */

@@ -68,6 +68,27 @@ static void test_pause(void **state)
 	bench_close(b);
 }
 
+/* Of a job with several memberships at a time all are told at once, and none has waited. */
+static void test_pause_of_several(void **state)
+{
+	struct channel_stall stall = {.missing = 1, .rank = 1, .waited_us = 100000000};
+	struct bench *b = members_open();
+
+	(void)state;
+	job_running(b, 0, "job/1", 2);
+	job_running(b, 2, "job/2", 2);
+	ordered(b, "job", "pause", 0, CONTROL_DONE);
+	expect_paused(b, 4, true);
+	b->now_us += 1000;
+	ordered(b, "job", "resume", 0, CONTROL_DONE);
+	expect_paused(b, 4, false);
+	for (uint32_t i = 0; i < 2; i++)
+		jobs_stalled(b->jobs, b->attached[i].id, &stall);
+	for (uint32_t i = 0; i < 4; i++)
+		expect_silence(b, i);
+	bench_close(b);
+}
+
 /* A pause does not outlive its job for ever, and is no other job's. */
 static void test_pause_ends(void **state)
 {
@@ -98,7 +119,7 @@ static void test_pause_ends(void **state)
 /* However many jobs of another one have been paused, and have gone, this one's pause is kept and can be given. */
 static void test_pauses_of_others(void **state)
 {
-	char evil[CONTROL_NAME_BYTES];
+	char evil[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
 	(void)state;
@@ -129,7 +150,7 @@ static void test_pauses_of_others(void **state)
 /* It hears why, as the others do, who continue. */
 static void test_expel(void **state)
 {
-	char name[CONTROL_NAME_BYTES] = "";
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	(void)state;
@@ -158,9 +179,8 @@ static void test_expel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pause),
-		cmocka_unit_test(test_pause_ends),
-		cmocka_unit_test(test_pauses_of_others),
+		cmocka_unit_test(test_pause),      cmocka_unit_test(test_pause_of_several),
+		cmocka_unit_test(test_pause_ends), cmocka_unit_test(test_pauses_of_others),
 		cmocka_unit_test(test_expel),
 	};
 
