@@ -533,7 +533,6 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", join->job);
 	job->world = join->world;
-	job->features = CONTROL_FEATURES;
 	job->since_us = now_us;
 	job->opener = join->rank;
 	job->shape = (struct channel_config){

@@ -400,8 +400,8 @@ class Ends(unittest.TestCase):
                     self.assertEqual((got, rank), (heard, 0))
                     self.assertIn("so there", text)
 
-    def elastic(self, world, **options):
-        return Team(world, settings=lambda rank: {**self.QUICK, "features": ["scatter", "members"]}, **options)
+    def elastic(self, world, silence_ms=1000, **options):
+        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "features": ["scatter", "members"]}, **options)
 
     def continued(self, team, left, aggregators, at):
         """The rest goes on as NEXT says, which is the same for all but for the rank."""
@@ -472,7 +472,7 @@ class Ends(unittest.TestCase):
 
     def test_orders(self):
         """5.11: a paused job waits longer than any time; the worker that an operator takes out hears why."""
-        with self.elastic(3) as team:
+        with self.elastic(3, 5000) as team:  # nobody speaks while orders are given
             job = team.workers[0].links[0].joining.job
             self.assertEqual(self.order(job + "x", "pause")["code"], "order")
             self.assertEqual(self.order(job, "wait")["code"], "order")

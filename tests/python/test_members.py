@@ -94,6 +94,7 @@ class Members(unittest.TestCase):
             with self.assertRaises(winnow.WinnowError) as caught:
                 comm.reconfigure(id, rank, world)
             self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+        self.assertEqual(comm.memberships, 0)
         summed(self.comms)
 
     def test_closed(self):

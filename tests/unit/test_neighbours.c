@@ -20,6 +20,7 @@
 #define CROWD 100000
 #define WRITERS 3
 #define READERS 2
+#define SEEN_LEAST 500 /* by each of them */
 #define TURNS 50000
 #define RIVALS 16 /* twice as many as there is room for */
 
@@ -227,7 +228,8 @@ static void *read_on(void *argument)
 	struct player *player = argument;
 	uint32_t number = player->seed;
 
-	while (!atomic_load(player->stop) && !player->wrong) {
+	/* On a busy machine one may come after all writers have gone. */
+	while ((!atomic_load(player->stop) || player->seen <= SEEN_LEAST) && !player->wrong) {
 		uint32_t ip = rival(number);
 
 		number = number * 1664525 + 1013904223;
@@ -283,7 +285,7 @@ static void test_threads(void **state)
 		there += find(table, crowd[i], &players[0].last);
 	print_message("found %llu times; %u of %u are there\n", (unsigned long long)seen, there,
 	              RIVALS);
-	assert_true(seen > 1000);
+	assert_true(seen > SEEN_LEAST * READERS);
 	assert_true(there < RIVALS); /* or they were no rivals */
 	neighbours_free(table);
 }

@@ -300,10 +300,12 @@ class Comm(Member):
             except WinnowError as error:
                 return error
 
+        refused = False
         try:
             error = _member.wait_for(form, given_up)
+            refused = error is not None and error.code == WinnowError.INVALID  # all is as it was
         finally:
-            self.memberships += 1
+            self.memberships += not refused
             self._look()
         if error is not None:
             raise error
