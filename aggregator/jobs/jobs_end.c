@@ -104,7 +104,8 @@ struct roll {
 	struct majority {
 		uint32_t of, voices; /* workers of whom it must stay, and those of them that do */
 	} accepted, named;
-	bool first; /* among these the one with rank 0 */
+	bool first;  /* among these the one with rank 0 */
+	bool before; /* those who stay: is any no newcomer? */
 };
 
 /* Of the largest membership that anybody names. */
@@ -135,6 +136,7 @@ static struct roll roll_call(const struct job *job)
 			continue;
 		if (roll.stay++ == 0)
 			roll.agreed = peer->agreed;
+		roll.before = roll.before || peer->of_before;
 		roll.agree = roll.agree && peer->agreed == roll.agreed;
 		roll.most = peer->most < roll.most ? peer->most : roll.most;
 		roll.without |= peer->without;
@@ -158,6 +160,9 @@ static const char *forbidden(const struct jobs *jobs, const struct job *job,
 {
 	if (succession_find(jobs, job->name, job_mark(job)) != NULL)
 		return "others have gone on in another membership";
+	/* Those of before may not know of it, and begin the one before once more. */
+	if (!job->begun && !roll->before)
+		return "of its members of before none has come";
 	if (roll->fewer && !(majority_stays(&roll->accepted, roll->first) &&
 	                     majority_stays(&roll->named, roll->first)))
 		return "an aggregator is lost too, and they are no majority";

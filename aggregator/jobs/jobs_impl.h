@@ -55,6 +55,7 @@ struct jobs_peer {
 	uint64_t agreed;    /* if all agree and nobody is lost, without these instead; */
 	uint32_t of, named; /* STAY: as control_message has them */
 	bool first;         /* where it had rank 0 */
+	bool of_before;     /* it comes from the membership before its job's */
 	struct job *job;    /* NULL before JOIN is accepted */
 	uint32_t rank;      /* in it; at a door: that it had before, 0: none */
 	uint32_t payload, rcvbuf, features;

@@ -633,6 +633,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
 	peer->features = join->features;
+	peer->of_before = join->after != 0;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;

@@ -313,9 +313,9 @@ static void test_dies_meanwhile(void **state)
 
 	(void)state;
 	shrink(b, "job", name);
-	come(b, 0, name, 0, 3, 0);
-	come(b, 2, name, 2, 3, 0);
-	stay(b, 0, 0); /* elsewhere it is over */
+	come(b, 0, name, 0, 3, 77);
+	come(b, 2, name, 2, 3, 0); /* it was new */
+	stay(b, 0, 0);             /* elsewhere it is over */
 	wait(b, 3, 5);
 	assert_int_equal(totals_of(b).jobs, 1);
 	wait(b, 1, 5);
@@ -324,7 +324,7 @@ static void test_dies_meanwhile(void **state)
 	stay(b, 2, 0);
 	expect_next(b, 0, 0, 2, 0, next);
 	expect_next(b, 2, 1, 2, 0, next);
-	come(b, 1, name, 1, 3, 0);
+	come(b, 1, name, 1, 3, 77);
 	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "it is over"));
 	/* All have come, but one knows that it is over. */
 	come(b, 0, next, 0, 2, message_name_hash(name));
@@ -332,6 +332,30 @@ static void test_dies_meanwhile(void **state)
 	come(b, 2, next, 1, 2, message_name_hash(name));
 	expect_told(b, 0, "join_timeout");
 	expect_told(b, 2, "join_timeout");
+	bench_close(b);
+}
+
+/*
+ * If only newcomers have come, those of before may not know that there is such a membership, and may begin the one
+ * before once more: so these do not go on.
+ */
+static void test_newcomers_alone(void **state)
+{
+	char name[CONTROL_JOB_BYTES];
+	struct bench *b = members_open();
+
+	(void)state;
+	shrink(b, "job", name);
+	come(b, 1, name, 1, 3, 0);
+	come(b, 2, name, 2, 3, 0);
+	stay(b, 1, 0); /* elsewhere it is over */
+	wait(b, 3, 6);
+	wait(b, 1, 6);
+	for (uint32_t i = 1; i < 3; i++)
+		expect_told(b, i, "join_timeout");
+	stay(b, 2, 0);
+	expect_none(b, 1, "of its members of before none has come");
+	expect_none(b, 2, "of its members of before none has come");
 	bench_close(b);
 }
 
@@ -577,14 +601,15 @@ static void test_agreed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shrink),          cmocka_unit_test(test_roll),
-		cmocka_unit_test(test_patience),        cmocka_unit_test(test_gives_up),
-		cmocka_unit_test(test_no_successor),    cmocka_unit_test(test_majority),
-		cmocka_unit_test(test_newcomers_count), cmocka_unit_test(test_named),
-		cmocka_unit_test(test_dies_meanwhile),  cmocka_unit_test(test_one_successor),
-		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_agreed),          cmocka_unit_test(test_other_names),
-		cmocka_unit_test(test_long_names),      cmocka_unit_test(test_many_successions),
+		cmocka_unit_test(test_shrink),           cmocka_unit_test(test_roll),
+		cmocka_unit_test(test_patience),         cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_newcomers_count),  cmocka_unit_test(test_named),
+		cmocka_unit_test(test_dies_meanwhile),   cmocka_unit_test(test_one_successor),
+		cmocka_unit_test(test_restarted),        cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_agreed),           cmocka_unit_test(test_other_names),
+		cmocka_unit_test(test_long_names),       cmocka_unit_test(test_newcomers_alone),
+		cmocka_unit_test(test_many_successions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
