@@ -35,7 +35,6 @@ struct link {
 	struct control_message stay; /* if kind is not 0 */
 	bool paused;
 	bool retried;
-	bool quiet;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
 	uint32_t open; /* operations under way, */
@@ -620,8 +619,6 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 	uint32_t channel, bytes;
 	bool due = false;
 
-	if (link->quiet)
-		return false;
 	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		due = path_pull(&link->path, now_us, &channel, &bytes);
 	else if (link->view.state == LINK_PROBING)
@@ -632,18 +629,13 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 	return due;
 }
 
-void link_quiet(struct link *link)
-{
-	link->quiet = true;
-}
-
 static void sooner(uint64_t *due_us, uint64_t when_us)
 {
 	if (when_us < *due_us)
 		*due_us = when_us;
 }
 
-uint64_t link_deadline(const struct link *link)
+uint64_t link_deadline_lines(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
 
@@ -659,11 +651,18 @@ uint64_t link_deadline(const struct link *link)
 		return due_us;
 	if (link->view.state < LINK_RUNNING)
 		sooner(&due_us, link->opened_us + link->view.config.join_us);
-	if (link->view.state == LINK_PROBING && !link->quiet)
-		sooner(&due_us, knock_deadline(&link->knock));
-	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER && !link->quiet)
-		sooner(&due_us, path_deadline(&link->path));
 	sooner(&due_us, link->verdict_due_us);
+	return due_us;
+}
+
+uint64_t link_deadline(const struct link *link)
+{
+	uint64_t due_us = link_deadline_lines(link);
+
+	if (link->view.state == LINK_PROBING)
+		sooner(&due_us, knock_deadline(&link->knock));
+	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
+		sooner(&due_us, path_deadline(&link->path));
 	return due_us;
 }
 

@@ -131,9 +131,9 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us);
 /* Out: the next line to send, malloc'ed, the caller frees it; the next KNOCK. */
 char *link_take_line(struct link *link, uint64_t now_us);
 bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out);
-void link_quiet(struct link *link); /* there are no more KNOCKs: the session is over */
 uint64_t link_deadline(const struct link *link);
-void link_tick(struct link *link, uint64_t now_us); /* at the deadline: notices silence */
+uint64_t link_deadline_lines(const struct link *link); /* the same where nobody pulls any more */
+void link_tick(struct link *link, uint64_t now_us);    /* at the deadline: notices silence */
 
 /* Ways to end; both only queue a line. */
 void link_leave(struct link *link);

@@ -125,11 +125,9 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 {
 	s->state = SESSION_FAILED;
 	s->result = result;
-	for (uint32_t i = 0; i < s->link_count; i++) {
-		link_quiet(s->links[i]);
+	for (uint32_t i = 0; i < s->link_count; i++)
 		if (i != except && !awaits_next(s, i, result))
 			link_abort(s->links[i], code, told);
-	}
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
 }
@@ -536,9 +534,13 @@ uint64_t session_deadline(const struct session *session)
 		due_us = engine_deadline(session->engine);
 	if (session_busy(session) && !session->private_network && session->breakers_due_us < due_us)
 		due_us = session->breakers_due_us;
-	for (uint32_t i = 0; i < session->link_count; i++)
-		if (link_deadline(session->links[i]) < due_us)
-			due_us = link_deadline(session->links[i]);
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		const struct link *link = session->links[i];
+		uint64_t its_us = session->state == SESSION_FAILED ? link_deadline_lines(link)
+		                                                   : link_deadline(link);
+
+		due_us = its_us < due_us ? its_us : due_us;
+	}
 	return due_us;
 }
 
@@ -699,12 +701,13 @@ struct session_voice session_voice(const struct session *session)
 /* Not all workers, or the aggregators, know how to go on. */
 static bool others_end(const struct session *s)
 {
-	bool all = true;
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		const struct control_message *welcome = &look(s, i)->welcome;
 
-	for (uint32_t i = 0; i < s->link_count; i++)
-		all = all && (look(s, i)->welcome.kind != CONTROL_WELCOME ||
-		              (look(s, i)->welcome.features & CONTROL_MEMBERS) != 0);
-	return !all;
+		if (welcome->kind == CONTROL_WELCOME && !(welcome->features & CONTROL_MEMBERS))
+			return true;
+	}
+	return false;
 }
 
 enum session_next session_stay(struct session *session, const struct session_wish *wish,

@@ -104,21 +104,6 @@ static void test_asked(void **state)
 	link_close(link);
 }
 
-/* Whose session is over: there is nothing to knock for, and nothing due. */
-static void test_quiet(void **state)
-{
-	struct link_config config = basic();
-	struct link *link = probing(&config);
-	uint32_t channels;
-
-	(void)state;
-	assert_true(link_deadline(link) <= now_us);
-	link_quiet(link);
-	assert_int_equal(knocks(link, 8972, &channels), 0);
-	assert_true(link_deadline(link) > now_us);
-	link_close(link);
-}
-
 /* Without a PROBE: 100 ms more of knocking, on one channel, then without multicast. */
 static void test_no_probe(void **state)
 {
@@ -153,8 +138,9 @@ static void test_no_probe(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),    cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_asked),    cmocka_unit_test(test_quiet),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_asked),
 		cmocka_unit_test(test_no_probe),
 	};
 

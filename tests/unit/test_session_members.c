@@ -142,6 +142,20 @@ static void test_not_before_join(void **state)
 	session_close(session);
 }
 
+/* One that accepts it after another one is lost is sent no KNOCKs, so none is due. */
+static void test_no_knocks(void **state)
+{
+	struct session *session = session_opened();
+	struct packet_out out = {.scratch = scratch};
+
+	(void)state;
+	session_gone(session, 1, "connection reset");
+	welcomed(session, 0, 8972);
+	assert_false(session_pull(session, 0, now_us, &out));
+	assert_true(session_deadline(session) > now_us);
+	session_close(session);
+}
+
 /* How this worker stays if so many of `link_count` aggregators have sent WELCOME, and the others have let it in. */
 static struct control_message stays_with(uint32_t welcomes)
 {
@@ -323,6 +337,7 @@ int main(void)
 		cmocka_unit_test(test_next),
 		cmocka_unit_test(test_next_of_the_second),
 		cmocka_unit_test(test_not_before_join),
+		cmocka_unit_test(test_no_knocks),
 		cmocka_unit_test(test_overtaken),
 		cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_majority),
