@@ -108,9 +108,11 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	 * Losses on the way in may leave enough for a channel to creep on. And what was refused before
 	 * it stood still is not why it does: it lasts from the first to the last that is refused since.
 	 */
-	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT &&
-	    now_us - channel_stuck_us(outlet->channel, now_us) > from_us)
-		from_us = now_us - channel_stuck_us(outlet->channel, now_us);
+	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT) {
+		uint64_t still_us = now_us - channel_stuck_us(outlet->channel, now_us);
+
+		from_us = still_us > from_us ? still_us : from_us;
+	}
 	trouble->what.for_us = trouble->last_us > from_us ? trouble->last_us - from_us : 0;
 	trouble->what.of = received(outlet) - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)

@@ -171,7 +171,8 @@ static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, 
 const char *message_feature(uint32_t index);
 
 /*
- * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships of a name are jobs of their own, which have its key.
+ * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships
+ * of a name are jobs of their own, which have its key.
  */
 bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */
