@@ -7,9 +7,6 @@ import torch
 
 from . import _cuda
 
-# Checks would cost as much as the rest; torch 2 wants to be told.
-_UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
-
 
 def to_rows(tensor):
     """(index, values, count) for Comm.allreduce_rows(), on the CPU: duplicates are added up.
@@ -43,4 +40,5 @@ def from_rows(flat, values, like):
         parts.append(flat % size)
         flat = torch.div(flat, size, rounding_mode="floor")
     index = torch.stack([flat, *reversed(parts)])
-    return torch.sparse_coo_tensor(index, values, like.shape, **_UNCHECKED)._coalesced_(True)
+    # Checks would cost as much as the rest; and sparse_coo_tensor(), told not to check, warns of memory errors.
+    return torch.ops.aten._sparse_coo_tensor_unsafe(index, values, like.shape)._coalesced_(True)
