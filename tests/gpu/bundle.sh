@@ -7,8 +7,9 @@ set -euo pipefail
 folder=$1
 theirs='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libstdc[+][+]|libgcc_s)[.]so[.][0-9]+$'
 
+# What is no program, as the results of an earlier run, loads nothing: ldd says so, and fails.
 needed() { # names and places of what our objects in FOLDER load, but for theirs
-	find "$folder" -maxdepth 1 -type f ! -name 'lib*.so.*' -exec ldd {} + 2>/dev/null |
+	{ find "$folder" -maxdepth 1 -type f ! -name 'lib*.so.*' -exec ldd {} + 2>/dev/null || true; } |
 		awk -v theirs="$theirs" '$2 == "=>" && $1 !~ theirs { print $1, $3 }' | sort -u
 }
 
