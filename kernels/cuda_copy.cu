@@ -4,12 +4,13 @@
  *
  * CTAs share the frames evenly. A CTA takes one plan after the other: it loads the plan into shared
  * memory once, and computes the rank of each of its words. A warp takes one frame: it lists up to 64
- * of the frame's blocks, 32 bits of the union at a time, and copies them unit by unit, four per lane
+ * of the frame's blocks, each lane finding one by its rank, and copies them unit by unit, four per lane
  * under way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross
  * the bus.
  */
 
 #include <assert.h>
+#include <string.h>
 
 #include "ebpf/deal.h"
 #include "kernels/cuda_impl.h"
@@ -19,32 +20,41 @@
 #define COPY_CTAS 4     /* that fit a multiprocessor, at least */
 
 struct copy_job {
-	struct gpu_copy copy;
-	uint32_t per_cta; /* frames */
+	struct gpu_run runs[GPU_RUNS_MAX];
+	uint32_t run_count, frame_count, per_cta; /* frames */
+	uint32_t *ticket;
+	struct gpu_word done;
 };
+static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
 
 /* Shared memory of a CTA. */
 struct copy_shared {
-	struct gpu_run runs[GPU_RUNS_MAX];
 	struct gpu_plan plan;
 	uint32_t ranks[GPU_PLAN_WORDS + 1]; /* set bits before each word */
 	uint32_t sums[CTA_WARPS];           /* and in the words of each warp */
 	uint32_t lists[CTA_WARPS][LIST_BLOCKS];
 };
 
-/* Copy `count` words from pinned into shared memory; all threads call it. */
-static __device__ __forceinline__ void share(void *to, const void *from, uint32_t count)
+/* A run's plan, and as much of its bitmaps as has bits. Which are our own does not matter for what comes in. */
+template <bool OUT>
+static __device__ __forceinline__ void share_plan(copy_shared *shared, const struct gpu_run &run)
 {
-	each_word<5>(
-		count, [&](uint32_t i) { return static_cast<const uint32_t *>(from)[i]; },
-		[&](uint32_t i, uint32_t word) { static_cast<uint32_t *>(to)[i] = word; });
+	constexpr uint32_t own = offsetof(struct gpu_plan, own) / 4;
+	const uint32_t end = offsetof(struct gpu_plan, united) / 4 + 2 * run.words;
+	const uint32_t *from = reinterpret_cast<const uint32_t *>(run.plan);
+	uint32_t *to = reinterpret_cast<uint32_t *>(&shared->plan);
+	const auto place = [=](uint32_t i) { return i < end ? i : own + i - end; };
+
+	each_of<5>(
+		end + (OUT ? 2 * run.words : 0), [&](uint32_t i) { return from[place(i)]; },
+		[&](uint32_t i, uint32_t word) { to[place(i)] = word; });
 }
 
 /* Compute the ranks, each thread that of the word after its own; all call it. */
-static __device__ __forceinline__ void rank_words(copy_shared *shared)
+static __device__ __forceinline__ void rank_words(copy_shared *shared, uint32_t words)
 {
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	uint32_t rank = __popcll(shared->plan.united[threadIdx.x]);
+	uint32_t rank = threadIdx.x < words ? __popcll(shared->plan.united[threadIdx.x]) : 0;
 
 	static_assert(GPU_PLAN_WORDS == CTA_THREADS, "a word for each thread");
 	for (uint32_t step = 1; step < 32; step *= 2) {
@@ -62,9 +72,35 @@ static __device__ __forceinline__ void rank_words(copy_shared *shared)
 		shared->ranks[0] = 0;
 }
 
+/* The block of the union, counted from the segment's first one, that has so many before it. */
+static __device__ __forceinline__ uint32_t block_of_rank(const copy_shared &shared, uint32_t rank)
+{
+	uint32_t word = 0, bit = 0;
+	uint64_t bits;
+
+	/* Of the words with so many bits before them, or fewer, the last. */
+#pragma unroll
+	for (uint32_t step = GPU_PLAN_WORDS / 2; step > 0; step /= 2)
+		word += shared.ranks[word + step] <= rank ? step : 0;
+	bits = shared.plan.united[word];
+	rank -= shared.ranks[word];
+#pragma unroll
+	for (uint32_t step = 32; step > 0; step /= 2) {
+		const uint32_t before = __popcll(bits & ((UINT64_C(1) << step) - 1));
+
+		if (before <= rank) {
+			rank -= before;
+			bit += step;
+			bits >>= step;
+		}
+	}
+	return word * 64 + bit;
+}
+
 /*
  * List the blocks of the union from `rank` to rank + count - 1, or only our own among them if OUT,
- * by their distance in the tensor, in blocks, from the segment's first one. Returns their number.
+ * by their distance in the tensor, in blocks, from the segment's first one. Each lane finds one of
+ * them, so that few blocks in many words take no longer than many in few. Returns their number.
  */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared, uint32_t rank,
@@ -72,33 +108,22 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 {
 	const struct gpu_plan &plan = shared.plan;
 	const uint32_t lane = threadIdx.x % 32, below = (1u << lane) - 1;
-	uint32_t found = 0, word = 0;
+	uint32_t found = 0;
 
-	for (uint32_t i = 1; i < GPU_PLAN_WORDS; i += 32)
-		word += __popc(__ballot_sync(ALL_LANES, shared.ranks[lane + i] <= rank));
-	for (; word < GPU_PLAN_WORDS && shared.ranks[word] < rank + count; word++) {
-		uint32_t before = shared.ranks[word];
+	for (uint32_t first = 0; first < count; first += 32) {
+		const uint32_t block = block_of_rank(shared, rank + min(first + lane, count - 1));
+		const bool set = first + lane < count &&
+		                 (!OUT || (plan.own[block / 64] >> block % 64 & 1) != 0);
+		const uint32_t votes = __ballot_sync(ALL_LANES, set);
+		const uint64_t index = plan.first_index + block;
 
-		for (uint32_t half = 0; half < 2; half++) {
-			const uint32_t bits = static_cast<uint32_t>(plan.united[word] >> 32 * half);
-			const uint32_t wanted =
-				OUT ? bits & static_cast<uint32_t>(plan.own[word] >> 32 * half)
-				    : bits;
-			/* Wraps for blocks before `rank`, and is then not below `count`. */
-			const uint32_t place = before + __popc(bits & below) - rank;
-			const bool set = (wanted >> lane & 1) != 0 && place < count;
-			const uint32_t votes = __ballot_sync(ALL_LANES, set);
-			const uint64_t index = plan.first_index + word * 64 + half * 32 + lane;
-
-			if (set)
-				list[found + __popc(votes & below)] = static_cast<uint32_t>(
-					(plan.shard_count == 1 ? index
-				                               : deal_block(plan.shard_count,
-				                                            plan.shard, index)) -
-					plan.first_index * plan.shard_count);
-			found += __popc(votes);
-			before += __popc(bits);
-		}
+		if (set)
+			list[found + __popc(votes & below)] = static_cast<uint32_t>(
+				(plan.shard_count == 1
+			                 ? index
+			                 : deal_block(plan.shard_count, plan.shard, index)) -
+				plan.first_index * plan.shard_count);
+		found += __popc(votes);
 	}
 	return found;
 }
@@ -248,41 +273,44 @@ template <bool OUT>
 static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(copy_job job)
 {
 	__shared__ copy_shared shared;
-	/* Which blocks are our own does not matter for what comes in. */
-	constexpr uint32_t plan_words =
-		(OUT ? sizeof(struct gpu_plan) : offsetof(struct gpu_plan, own)) / 4;
 	const uint32_t warp = threadIdx.x / 32, begin = blockIdx.x * job.per_cta;
-	const uint32_t end = min(begin + job.per_cta, job.copy.frame_count);
+	const uint32_t end = min(begin + job.per_cta, job.frame_count);
 
-	share(shared.runs, job.copy.runs, job.copy.run_count * (sizeof(struct gpu_run) / 4));
-	__syncthreads();
-	for (uint32_t i = 0; i < job.copy.run_count; i++) {
-		const struct gpu_run &run = shared.runs[i];
+	for (uint32_t i = 0; i < job.run_count; i++) {
+		const struct gpu_run run = job.runs[i];
 		const uint32_t from = max(begin, run.before);
 		const uint32_t to = min(end, run.before + run.count);
 
 		if (from >= to)
 			continue;
-		share(&shared.plan, run.plan, plan_words);
+		share_plan<OUT>(&shared, run);
 		__syncthreads();
-		rank_words(&shared);
+		rank_words(&shared, run.words);
 		__syncthreads();
 		for (uint32_t frame = from + warp; frame < to; frame += CTA_WARPS)
 			copy_frame_of<OUT>(shared, run.frame + frame - run.before,
 			                   shared.lists[warp]);
 		__syncthreads(); /* before the plan is overwritten */
 	}
-	if (last_cta(job.copy.ticket))
-		tell(job.copy.done);
+	if (last_cta(job.ticket))
+		tell(job.done);
 }
 
 int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 {
-	copy_job job = {*copy, 0};
+	copy_job job = {};
 	uint32_t ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
 	ctas = ctas < most ? ctas : most;
+	/* With a few frames each they are soon gone: then no run waits for another's plan. */
+	if (copy->frame_count <= CTA_WARPS * copy->run_count)
+		ctas = copy->run_count;
+	memcpy(job.runs, copy->runs, copy->run_count * sizeof(*job.runs));
+	job.run_count = copy->run_count;
+	job.frame_count = copy->frame_count;
+	job.ticket = copy->ticket;
+	job.done = copy->done;
 	job.per_cta = (copy->frame_count + ctas - 1) / ctas;
 	ctas = (copy->frame_count + job.per_cta - 1) / job.per_cta;
 	return launch(copy->out ? copy_kernel<true> : copy_kernel<false>, ctas, stream, job);

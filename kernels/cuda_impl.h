@@ -96,23 +96,23 @@ static __device__ __forceinline__ uint32_t divide(uint32_t number, uint32_t inve
 }
 
 /*
- * Call store(i, load(i)) for each word i below `count`; all threads of a CTA call it. A thread has STEPS loads
+ * Call store(i, load(i)) for each i below `count`; all threads of a CTA call it. A thread has STEPS loads
  * under way before it stores the first: one after the other, each would wait for the bus, or for the L2 cache.
  */
 template <uint32_t STEPS, typename L, typename S>
-static __device__ __forceinline__ void each_word(uint32_t count, L load, S store)
+static __device__ __forceinline__ void each_of(uint32_t count, L load, S store)
 {
 	for (uint32_t first = threadIdx.x; first < count; first += STEPS * CTA_THREADS) {
-		uint32_t words[STEPS] = {};
+		decltype(load(0)) loaded[STEPS] = {};
 
 #pragma unroll
 		for (uint32_t i = 0; i < STEPS; i++)
 			if (first + i * CTA_THREADS < count)
-				words[i] = load(first + i * CTA_THREADS);
+				loaded[i] = load(first + i * CTA_THREADS);
 #pragma unroll
 		for (uint32_t i = 0; i < STEPS; i++)
 			if (first + i * CTA_THREADS < count)
-				store(first + i * CTA_THREADS, words[i]);
+				store(first + i * CTA_THREADS, loaded[i]);
 	}
 }
 

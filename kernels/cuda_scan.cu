@@ -16,7 +16,7 @@
 #include "kernels/cuda_impl.h"
 
 #define PIECE_BYTES 16384u
-#define PIECE_STEPS 8   /* that are loaded at once */
+#define PIECE_STEPS 8u  /* that are loaded at once */
 #define STEP_BYTES 512u /* of the widest units */
 #define SCAN_CTAS 4     /* that fit a multiprocessor, at least */
 
@@ -25,6 +25,7 @@ struct scan_job {
 	uint64_t bytes;
 	uint32_t block_bytes;
 	uint32_t block_inverse; /* in a group of one block each byte is in block 0 */
+	uint32_t step_shift;    /* a step has 1 << step_shift whole blocks; 0: it has not */
 	/* A piece lies within a group of blocks, and a group within a range. */
 	uint32_t group_blocks, group_pieces, piece_count;
 	uint32_t range_blocks;
@@ -74,13 +75,23 @@ static __device__ __forceinline__ void add_bits(const scan_job &job, uint32_t wo
 /* The last CTA copies the results of all CTAs to pinned memory, and leaves zeros. */
 static __device__ __forceinline__ void carry_out(const scan_job &job)
 {
+	const uint32_t quads = job.found_count / 4;
+	uint4 *bits = reinterpret_cast<uint4 *>(job.bits),
+	      *found = reinterpret_cast<uint4 *>(job.found);
+
 	if (!last_cta(job.bits + job.found_count))
 		return;
-	each_word<8>(
-		job.found_count, [&](uint32_t i) { return __ldcg(job.bits + i); },
+	each_of<8>(
+		quads, [&](uint32_t i) { return __ldcg(bits + i); },
+		[&](uint32_t i, const uint4 &quad) {
+			found[i] = quad;
+			bits[i] = uint4{};
+		});
+	each_of<1>(
+		job.found_count % 4, [&](uint32_t i) { return __ldcg(job.bits + 4 * quads + i); },
 		[&](uint32_t i, uint32_t word) {
-			job.found[i] = word;
-			job.bits[i] = 0;
+			job.found[4 * quads + i] = word;
+			job.bits[4 * quads + i] = 0;
 		});
 	tell(job.done);
 }
@@ -110,6 +121,23 @@ static __device__ __forceinline__ void note(const scan_job &job, scan_open *open
 	}
 }
 
+/* The same of steps that have whole blocks, from `first` on: 32 blocks at a time, one for each lane. */
+static __device__ __forceinline__ void note_blocks(const scan_job &job, uint32_t votes,
+                                                   uint32_t first, scan_open *open)
+{
+	const uint32_t lanes = 32 >> job.step_shift; /* that share a block */
+	const uint32_t each = UINT32_MAX >> (32 - lanes);
+
+#pragma unroll 1
+	for (uint32_t i = 0; i < PIECE_STEPS << job.step_shift; i += 32) {
+		const uint32_t block = i + threadIdx.x % 32;
+		const uint32_t found = __shfl_sync(ALL_LANES, votes, block >> job.step_shift) >>
+		                       (block * lanes) % 32;
+
+		note(job, open, first + block, (found & each) != 0);
+	}
+}
+
 /* Note the blocks of so many steps, which begin at byte `from` of a group. */
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void
@@ -117,7 +145,7 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
            uint32_t from, scan_open *open, uint32_t *top)
 {
 	const uint32_t lane = threadIdx.x % 32, step = 32 * WIDTH;
-	const uint32_t own_step = min(lane, PIECE_STEPS - 1u) * step;
+	const uint32_t own_step = min(lane, PIECE_STEPS - 1) * step;
 	uint32_t votes = 0; /* in lane i: the lanes that found something in step i */
 
 #pragma unroll
@@ -129,8 +157,14 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
 		if (EACH > 1 && found != 0)
 			note(job, open, first + (from / WIDTH + i * 32 + lane) * EACH, seen);
 	}
-	if (EACH == 0 && __any_sync(ALL_LANES, votes != 0))
+	if (EACH <= 1 && !__any_sync(ALL_LANES, votes != 0))
+		return;
+	if (EACH == 0)
 		note(job, open, first + divide(from + own_step, job.block_inverse), votes != 0);
+	if (EACH == 1 && WIDTH == 16 && job.step_shift > 0) {
+		note_blocks(job, votes, first + divide(from, job.block_inverse), open);
+		return;
+	}
 #pragma unroll 1
 	for (uint32_t i = 0; EACH == 1 && i < PIECE_STEPS; i++) {
 		const uint32_t found = __shfl_sync(ALL_LANES, votes, i);
@@ -175,7 +209,8 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 	top = __reduce_max_sync(ALL_LANES, top);
 	if (lane == 0)
 		add_bits(job, open.word, open.bits);
-	if (RANGE && lane == 0 && top != 0)
+	/* Most pieces of a range change nothing, and the atomic operations of all would queue. */
+	if (RANGE && lane == 0 && top > __ldcg(job.ranges + first / job.range_blocks))
 		atomicMax(job.ranges + first / job.range_blocks, top);
 }
 
@@ -248,6 +283,10 @@ static void set_pieces(scan_job *job, uint64_t blocks)
 	       job->range_blocks % (2 * job->group_blocks) == 0)
 		job->group_blocks *= 2;
 	job->block_inverse = job->group_blocks == 1 ? 1 : inverse_of(job->block_bytes);
+	while (job->block_bytes << job->step_shift < STEP_BYTES)
+		job->step_shift++;
+	if (job->block_bytes << job->step_shift != STEP_BYTES || job->block_bytes < 16)
+		job->step_shift = 0;
 	job->group_pieces = (job->group_blocks * job->block_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	pieces = (blocks + job->group_blocks - 1) / job->group_blocks * job->group_pieces;
 	assert(pieces <= UINT32_MAX);
@@ -262,6 +301,8 @@ static scan_job job_of(const struct gpu_scan *scan)
 	scan_job job = {};
 
 	assert(reinterpret_cast<uintptr_t>(tensor->data) % elem_bytes == 0);
+	assert(reinterpret_cast<uintptr_t>(scan->scratch) % 16 == 0);
+	assert(reinterpret_cast<uintptr_t>(scan->found) % 16 == 0);
 	assert(blocks <= UINT64_C(1) << 31 && scan->range_blocks <= UINT64_C(1) << 31);
 	assert(scan->range_blocks == 0 ||
 	       (scan->range_blocks % 64 == 0 && tensor->dtype == DTYPE_F32));

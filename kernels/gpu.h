@@ -46,8 +46,9 @@ struct gpu_scan {
 	uint64_t clear_bytes;
 	struct bitmap_tensor tensor; /* up to 2^31 blocks */
 	uint64_t range_blocks;       /* a multiple of 64; 0: no magnitudes. f32 only */
-	uint32_t *scratch;           /* device, gpu_scan_room() + 1; zero before and after */
-	uint32_t *found;             /* pinned, gpu_scan_room() */
+	/* Both aligned to 16. */
+	uint32_t *scratch; /* device, gpu_scan_room() + 1; zero before and after */
+	uint32_t *found;   /* pinned, gpu_scan_room() */
 	struct gpu_word done;
 };
 
@@ -83,6 +84,7 @@ struct gpu_plan {
 /* Consecutive frames of one plan. */
 struct gpu_run {
 	const struct gpu_plan *plan;
+	uint32_t words; /* of the plan's bitmaps: the bus carries no more */
 	uint32_t frame, count;
 	uint32_t before; /* total frames of the runs before it */
 };
@@ -94,7 +96,7 @@ struct gpu_run {
 struct gpu_copy {
 	bool out;
 	uint32_t run_count, frame_count; /* at least 1 */
-	const struct gpu_run *runs;      /* pinned, [run_count] */
+	const struct gpu_run *runs;      /* [run_count], which are read at once */
 	uint32_t *ticket;                /* device, zero before and after */
 	struct gpu_word done;
 };

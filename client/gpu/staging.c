@@ -41,8 +41,6 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	s->in.word = room_place(&pinned, sizeof(uint32_t));
 	s->out.ticket = room_place(&device, sizeof(uint32_t));
 	s->in.ticket = room_place(&device, sizeof(uint32_t));
-	s->out.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
-	s->in.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
 	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
 	for (uint32_t i = 0; i < c->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];

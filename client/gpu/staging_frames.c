@@ -31,7 +31,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	const struct geometry *tensor = &task->cut;
 	const struct geometry_frames *cut = &plan->cut->frames;
 	const uint64_t before = plan->cut->first * tensor->elem_bytes;
-	const size_t bitmap_bytes = bitmap_word_count(plan->cut->block_count) * sizeof(uint64_t);
+	const uint32_t words = (uint32_t)bitmap_word_count(plan->cut->block_count);
 	const uint32_t blocks = plan->union_count, first = plan->first;
 	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
@@ -40,6 +40,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 
 	part->ring = ring;
 	part->announced = false;
+	part->words = words;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
 	part->packed = part->pushable = part->stored = part->unpacked = first;
 	*gpu = (struct gpu_plan){
@@ -62,8 +63,8 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 		.shift = plan->shift,
 		.divisor = task->reduction == REDUCE_AVG ? (float)s->config.world : 1,
 	};
-	memcpy(gpu->own, plan->own, bitmap_bytes);
-	memcpy(gpu->united, plan->united, bitmap_bytes);
+	memcpy(gpu->own, plan->own, words * sizeof(*gpu->own));
+	memcpy(gpu->united, plan->united, words * sizeof(*gpu->united));
 	return part;
 }
 
@@ -193,6 +194,7 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
 	if (count == 0)
 		return;
 	lane->runs[lane->run_count++] = (struct gpu_run){.plan = &s->plans[part - s->parts],
+	                                                 .words = part->words,
 	                                                 .frame = *at,
 	                                                 .count = count,
 	                                                 .before = lane->frames};

@@ -34,6 +34,7 @@ struct staging_ring {
 struct staging_part {
 	struct staging_ring *ring;
 	bool announced; /* and not planned */
+	uint32_t words; /* of its bitmaps */
 	uint32_t end;
 	uint32_t packed;   /* copies out have been started for frames before it */
 	uint32_t pushable; /* and are done for those before it */
@@ -44,7 +45,7 @@ struct staging_part {
 
 /* Copies in one direction, of which one runs at a time. */
 struct staging_lane {
-	struct gpu_run *runs;       /* pinned, [GPU_RUNS_MAX] */
+	struct gpu_run runs[GPU_RUNS_MAX];
 	uint32_t *word;             /* pinned: number of the last copy that is done */
 	uint32_t *ticket;           /* on the device */
 	uint32_t last;              /* number of the last copy that was started */

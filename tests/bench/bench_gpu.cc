@@ -2,11 +2,14 @@
 /*
  * bench_gpu.cc - how near the kernels come to what the GPU's own copy does, and the bus's
  *
- * Bytes are those that must be read and written once: of a scan the tensor, of a copy its blocks twice.
- * The share is of a device-to-device cudaMemcpyAsync() of one tensor in the same run, its bytes read and
- * written counted, too; where frames are in pinned memory, of cudaMemcpyAsync() between the device and that.
+ * Bytes are those that must be read and written once: of a scan the tensor, of a copy its blocks twice;
+ * of a copy over the bus its blocks. The share is of a cudaMemcpyAsync() in the same run: for a scan of one
+ * tensor, device to device, its bytes read and written counted, too; for a copy of as many bytes as it
+ * carries, between the same memories. The library's frames are always in pinned memory; rows with frames on
+ * the device, which have no goal, show the kernel without the bus.
  * A time is the median of SAMPLES, each of some calls in a row between two events. Calls take turns
- * at several tensors, so that together they touch several times what the L2 holds.
+ * at several tensors, and copies at several sets of blocks, so that together they touch several times
+ * what the L2 holds.
  *
  *   bench_gpu [bytes of a tensor]
  */
@@ -30,6 +33,8 @@
 #define TENSORS_MAX 12
 #define TURNS_BYTES (UINT64_C(20) << 30) /* 1 % of it is several times an L2 */
 #define HOST_BYTES (UINT64_C(256) << 20)
+#define SETS_MAX 64 /* of blocks, that copies take in turn */
+#define L2_TIMES 4  /* what they touch, as often as the L2 holds */
 #define FRAME_BYTES 8896
 #define SEGMENT_BLOCKS 4096u
 
@@ -46,13 +51,13 @@ typedef unsigned long long ull;
 
 static std::vector<unsigned char *> tensors, frames; /* on the device */
 static unsigned char *host;                          /* pinned, HOST_BYTES or a tensor */
-static uint64_t tensor_bytes, host_bytes;
+static uint64_t tensor_bytes, host_bytes, l2_bytes;
 static uint32_t processors;
 static cudaStream_t stream;
 static cudaEvent_t began, ended;
-static double copy_rate, to_host, from_host; /* bytes a second */
-static uint32_t *scratch, *found, *word;     /* device; pinned; pinned */
-static struct gpu_plan *plans;               /* pinned, [GPU_RUNS_MAX], likewise: */
+static double copy_rate; /* of a whole tensor on the device: bytes read and written, a second */
+static uint32_t *scratch, *found, *word; /* device; pinned; pinned */
+static struct gpu_plan *plans;           /* pinned, [SETS_MAX][GPU_RUNS_MAX], likewise: */
 static struct gpu_run *runs;
 
 typedef std::function<void(size_t turn)> call_t;
@@ -87,10 +92,14 @@ static double measure(const call_t &call)
 	return times[SAMPLES / 2] / 1000;
 }
 
+/* Of copies of so many bytes, one after the other throughout the tensors; bytes a second. */
 static double rate_of_copy(uint64_t bytes, enum cudaMemcpyKind kind)
 {
+	const size_t places = std::max(UINT64_C(1), tensor_bytes / bytes);
+
 	return static_cast<double>(bytes) / measure([=](size_t turn) {
-		       unsigned char *device = tensors[turn % tensors.size()];
+		       unsigned char *device = tensors[turn % tensors.size()] +
+		                               turn / tensors.size() % places * bytes;
 		       unsigned char *other = kind == cudaMemcpyDeviceToDevice
 		                                      ? frames[turn % frames.size()]
 		                                      : host;
@@ -107,8 +116,8 @@ struct load {
 	struct bitmap_tensor tensor; /* data is set for each call */
 	uint32_t block_bytes;
 	double density;
-	struct gpu_copy copy;
-	uint64_t set_bytes; /* that a copy carries */
+	std::vector<struct gpu_copy> sets;
+	uint64_t set_bytes; /* that one of them carries, the mean */
 };
 
 static void row(const struct load &load, const char *what, uint64_t bytes, double yardstick,
@@ -142,71 +151,108 @@ static void scan_rows(const struct load &load, uint64_t range_blocks)
 	    });
 }
 
-/* Runs of all frames of as many segments as a copy takes. */
-static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool fixed)
+/* The plan of the segment that begins with block `first`, of blocks drawn at random; returns their number. */
+static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uint64_t first,
+                             bool fixed)
 {
-	const uint64_t blocks = tensor_bytes / load->block_bytes;
-	const uint64_t limit = static_cast<uint64_t>(load->density * 4294967296.0);
+	const uint64_t blocks = tensor_bytes / load.block_bytes;
+	const uint64_t limit = static_cast<uint64_t>(load.density * 4294967296.0);
+	uint32_t set = 0;
+
+	memset(plan, 0, sizeof(*plan));
+	plan->tensor_bytes = tensor_bytes;
+	plan->first_index = first;
+	plan->shard_count = 1;
+	plan->block_bytes = load.block_bytes;
+	plan->frame_blocks = std::min(64u, std::max(1u, FRAME_BYTES / plan->block_bytes));
+	plan->block_parts = (plan->block_bytes + FRAME_BYTES - 1) / FRAME_BYTES;
+	plan->part_bytes = plan->block_parts > 1 ? FRAME_BYTES : plan->block_bytes;
+	plan->frame_mask = UINT32_MAX;
+	plan->frame_stride = (plan->frame_blocks * plan->part_bytes + 15) / 16 * 16;
+	if (fixed)
+		plan->fixed = 1, plan->shift = 20, plan->divisor = 3;
+	for (uint32_t b = 0; b < std::min(uint64_t{SEGMENT_BLOCKS}, blocks - first); b++)
+		if (random_bits() >> 32 < limit) {
+			plan->united[b / 64] |= UINT64_C(1) << b % 64;
+			set++;
+		}
+	memcpy(plan->own, plan->united, sizeof(plan->own));
+	return set;
+}
+
+/* Set `number`: all frames of as many segments as a copy takes, to `to`. False: there are none. */
+static bool plan_set(struct load *load, size_t number, unsigned char *to, uint64_t most, bool fixed)
+{
+	struct gpu_plan *plan = plans + number * GPU_RUNS_MAX;
+	struct gpu_run *run = runs + number * GPU_RUNS_MAX;
+	const uint64_t begin = number / tensors.size() * GPU_RUNS_MAX * SEGMENT_BLOCKS;
+	struct gpu_copy copy = {};
 	uint64_t used = 0;
 
-	load->copy = {};
-	load->set_bytes = 0;
-	for (uint32_t s = 0; s < GPU_RUNS_MAX && s * uint64_t{SEGMENT_BLOCKS} < blocks; s++) {
-		struct gpu_plan *plan = &plans[s];
-		uint32_t set = 0, count;
+	for (uint32_t s = 0; s < GPU_RUNS_MAX; s++, plan++) {
+		const uint64_t first = begin + s * uint64_t{SEGMENT_BLOCKS};
+		uint32_t set, count;
 
-		memset(plan, 0, sizeof(*plan));
-		plan->tensor_bytes = tensor_bytes;
-		plan->first_index = s * uint64_t{SEGMENT_BLOCKS};
-		plan->out = plan->in = to + used;
-		plan->shard_count = 1;
-		plan->block_bytes = load->block_bytes;
-		plan->frame_blocks = std::min(64u, std::max(1u, FRAME_BYTES / plan->block_bytes));
-		plan->block_parts = (plan->block_bytes + FRAME_BYTES - 1) / FRAME_BYTES;
-		plan->part_bytes = plan->block_parts > 1 ? FRAME_BYTES : plan->block_bytes;
-		plan->frame_mask = UINT32_MAX;
-		plan->frame_stride = (plan->frame_blocks * plan->part_bytes + 15) / 16 * 16;
-		if (fixed)
-			plan->fixed = 1, plan->shift = 20, plan->divisor = 3;
-		for (uint32_t b = 0;
-		     b < std::min(uint64_t{SEGMENT_BLOCKS}, blocks - plan->first_index); b++)
-			if (random_bits() >> 32 < limit) {
-				plan->united[b / 64] |= UINT64_C(1) << b % 64;
-				set++;
-			}
-		memcpy(plan->own, plan->united, sizeof(plan->own));
+		if (first >= tensor_bytes / load->block_bytes)
+			break;
+		set = plan_segment(*load, plan, first, fixed);
 		count = (set + plan->frame_blocks - 1) / plan->frame_blocks * plan->block_parts;
 		if (count == 0 || used + uint64_t{count} * plan->frame_stride > most)
 			continue;
+		plan->send = plan->recv = tensors[number % tensors.size()];
+		plan->out = plan->in = to + used;
 		used += uint64_t{count} * plan->frame_stride;
-		runs[load->copy.run_count++] = gpu_run{plan, 0, count, load->copy.frame_count};
-		load->copy.frame_count += count;
+		run[copy.run_count++] =
+			gpu_run{plan, SEGMENT_BLOCKS / 64, 0, count, copy.frame_count};
+		copy.frame_count += count;
 		load->set_bytes += uint64_t{set} * plan->block_bytes;
 	}
-	load->copy.runs = runs;
-	load->copy.ticket = scratch;
-	load->copy.done = gpu_word{word, 1};
+	copy.runs = run;
+	copy.ticket = scratch;
+	copy.done = gpu_word{word, 1};
+	if (copy.run_count > 0)
+		load->sets.push_back(copy);
+	return copy.run_count > 0;
 }
 
-/* All calls use one tensor: plans say which, and the host writes these. */
-static void copy_row(struct load *load, const char *what, bool out, uint32_t ctas, double yardstick,
-                     double goal)
+static void plan_sets(struct load *load, bool on_host, bool fixed)
 {
-	const uint64_t bytes = ctas == GPU_BUS_CTAS ? load->set_bytes : 2 * load->set_bytes;
+	const uint64_t room = on_host ? host_bytes : tensor_bytes;
 
-	if (load->copy.run_count == 0)
+	load->sets.clear();
+	load->set_bytes = 0;
+	for (size_t i = 0; i < SETS_MAX && load->set_bytes < L2_TIMES * l2_bytes; i++)
+		if (!plan_set(load, i, on_host ? host : frames[i % frames.size()], room + room / 16,
+		              fixed))
+			break;
+	if (!load->sets.empty())
+		load->set_bytes /= load->sets.size();
+}
+
+static void copy_row(struct load *load, const char *what, bool out, bool on_host)
+{
+	const enum cudaMemcpyKind kind = !on_host ? cudaMemcpyDeviceToDevice
+	                                 : out    ? cudaMemcpyDeviceToHost
+	                                          : cudaMemcpyHostToDevice;
+	/* As the library does it: a few CTAs hold all that the bus can. */
+	const uint32_t ctas = on_host ? GPU_BUS_CTAS : 4 * processors;
+	const uint32_t times = on_host ? 1 : 2;
+
+	if (load->sets.empty())
 		return;
-	for (uint32_t i = 0; i < GPU_RUNS_MAX; i++)
-		plans[i].send = plans[i].recv = tensors[0];
-	load->copy.out = out;
-	row(*load, what, bytes, yardstick, goal,
-	    [=](size_t) { cuda_ok(cuda_copy(&load->copy, ctas, stream)); });
+	for (struct gpu_copy &copy : load->sets)
+		copy.out = out;
+	row(*load, what, times * load->set_bytes,
+	    times * rate_of_copy(std::min(load->set_bytes, on_host ? host_bytes : tensor_bytes),
+	                         kind),
+	    on_host && load->block_bytes >= 256 ? 0.90 : 0, [=](size_t turn) {
+		    cuda_ok(cuda_copy(&load->sets[turn % load->sets.size()], ctas, stream));
+	    });
 }
 
 static void rows_of(enum dtype dtype, uint32_t block_bytes, double density)
 {
 	struct load load = {};
-	const double goal = block_bytes >= 256 ? 0.90 : 0;
 
 	load.block_bytes = block_bytes;
 	load.density = density;
@@ -219,16 +265,13 @@ static void rows_of(enum dtype dtype, uint32_t block_bytes, double density)
 			scan_rows(load, SEGMENT_BLOCKS);
 	}
 	for (int fixed = 0; fixed < (dtype == DTYPE_F32 ? 2 : 1); fixed++) {
-		plan_all(&load, frames[0], tensor_bytes + tensor_bytes / 16, fixed != 0);
-		copy_row(&load, fixed ? "out, fixed32" : "out", true, 4 * processors, copy_rate,
-		         goal);
-		copy_row(&load, fixed ? "in, fixed32" : "in", false, 4 * processors, copy_rate,
-		         goal);
+		plan_sets(&load, false, fixed != 0);
+		copy_row(&load, fixed ? "out, fixed32" : "out", true, false);
+		copy_row(&load, fixed ? "in, fixed32" : "in", false, false);
 	}
-	/* As libwinnow does it: a few CTAs hold all that the bus can. */
-	plan_all(&load, host, host_bytes + host_bytes / 16, false);
-	copy_row(&load, "out, to the host", true, GPU_BUS_CTAS, to_host, 0.90);
-	copy_row(&load, "in, from the host", false, GPU_BUS_CTAS, from_host, 0.90);
+	plan_sets(&load, true, false);
+	copy_row(&load, "out, to the host", true, true);
+	copy_row(&load, "in, from the host", false, true);
 }
 
 /* ---- conditions ---- */
@@ -250,6 +293,8 @@ static void open_bench(uint64_t bytes)
 	cuda_ok(cudaGetDevice(&device));
 	cuda_ok(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
 	processors = static_cast<uint32_t>(value);
+	cuda_ok(cudaDeviceGetAttribute(&value, cudaDevAttrL2CacheSize, device));
+	l2_bytes = static_cast<uint64_t>(value);
 	cuda_ok(cudaMemGetInfo(&free_bytes, &total));
 	tensor_bytes = std::min(bytes, uint64_t{free_bytes} / 6) / 65536 * 65536;
 	host_bytes = std::min(tensor_bytes, HOST_BYTES);
@@ -264,17 +309,15 @@ static void open_bench(uint64_t bytes)
 	cuda_ok(cudaMemset(scratch, 0, tensor_bytes / 64 / 8 + 65536));
 	cuda_ok(cudaHostAlloc(&found, tensor_bytes / 64 / 8 + 65536, cudaHostAllocMapped));
 	cuda_ok(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
-	cuda_ok(cudaHostAlloc(&plans, GPU_RUNS_MAX * sizeof(*plans), cudaHostAllocMapped));
-	cuda_ok(cudaHostAlloc(&runs, GPU_RUNS_MAX * sizeof(*runs), cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&plans, SETS_MAX * GPU_RUNS_MAX * sizeof(*plans),
+	                      cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&runs, SETS_MAX * GPU_RUNS_MAX * sizeof(*runs), cudaHostAllocMapped));
 	cuda_ok(cudaHostAlloc(&host, host_bytes + host_bytes / 16, cudaHostAllocMapped));
-	memset(plans, 0, GPU_RUNS_MAX * sizeof(*plans));
 	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	cuda_ok(cudaEventCreate(&began));
 	cuda_ok(cudaEventCreate(&ended));
 	cuda_ok(cudaDeviceSynchronize());
 	copy_rate = 2 * rate_of_copy(tensor_bytes, cudaMemcpyDeviceToDevice);
-	to_host = rate_of_copy(host_bytes, cudaMemcpyDeviceToHost);
-	from_host = rate_of_copy(host_bytes, cudaMemcpyHostToDevice);
 }
 
 int main(int argc, char **argv)
@@ -292,7 +335,8 @@ int main(int argc, char **argv)
 	       "%.1f.\n\n| kernel | type | block, bytes | density | MB | GB/s | share | goal |\n"
 	       "|---|---|---|---|---|---|---|---|\n",
 	       processors, CUDART_VERSION, tensors.size(), static_cast<double>(tensor_bytes) / 1e6,
-	       SAMPLES, copy_rate / 1e9, to_host / 1e9, from_host / 1e9);
+	       SAMPLES, copy_rate / 1e9, rate_of_copy(host_bytes, cudaMemcpyDeviceToHost) / 1e9,
+	       rate_of_copy(host_bytes, cudaMemcpyHostToDevice) / 1e9);
 	for (double density : {1.0, 0.1, 0.01})
 		for (uint32_t block : {128u, 256u, 1024u, 16384u})
 			for (enum dtype dtype : {DTYPE_F32, DTYPE_BF16})

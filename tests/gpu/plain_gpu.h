@@ -74,8 +74,9 @@ static inline void plain_part(const struct gpu_plan *plan, bool out, uint64_t bl
 }
 
 /* Out: our own blocks side by side. In: all of the union. */
-static inline void plain_frame(const struct gpu_plan *plan, bool out, uint32_t frame)
+static inline void plain_frame(const struct gpu_run *run, bool out, uint32_t frame)
 {
+	const struct gpu_plan *plan = run->plan;
 	const uint32_t number = frame - plan->frame_first, part = number % plan->block_parts;
 	const uint32_t first = number / plan->block_parts * plan->frame_blocks;
 	const uint32_t offset = part * plan->part_bytes;
@@ -84,7 +85,7 @@ static inline void plain_frame(const struct gpu_plan *plan, bool out, uint32_t f
 	uint8_t *at = plain_place(plan, out, frame);
 	uint32_t rank = 0; /* in the union */
 
-	for (uint32_t i = 0; i < GPU_PLAN_WORDS * 64 && rank < first + plan->frame_blocks; i++) {
+	for (uint32_t i = 0; i < run->words * 64 && rank < first + plan->frame_blocks; i++) {
 		const uint64_t bit = UINT64_C(1) << i % 64;
 
 		if ((plan->united[i / 64] & bit) == 0)

@@ -224,7 +224,7 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
 static void scan_sample(struct sample *s, uint64_t range)
 {
 	const size_t bytes = gpu_scan_room(s->block_count, range) * 4;
-	struct arena found = arena_make(bytes, 8, true);
+	struct arena found = arena_make(bytes, 16, true);
 	bytes_t want(bytes + 4), zeros(bytes + 4, 0), left(zeros.size());
 	struct gpu_scan scan = {};
 
@@ -279,6 +279,7 @@ static void check_alone(enum dtype dtype, uint64_t block_elems)
 /* A segment of a shard. */
 struct planned {
 	struct gpu_plan *plan; /* pinned */
+	uint32_t words;        /* of its bitmaps; after them nobody looks */
 	uint32_t frames;
 	uint32_t blocks; /* of the union */
 };
@@ -296,9 +297,14 @@ static void choose_bits(struct planned *p, uint64_t block_count)
 			continue;
 		plan->united[i / 64] |= UINT64_C(1) << i % 64;
 		p->blocks++;
+		p->words = i / 64 + 1;
 		if (random_below(3) != 0)
 			plan->own[i / 64] |= UINT64_C(1) << i % 64;
 	}
+	p->words += static_cast<uint32_t>(random_below(3));
+	p->words = std::min(p->words, uint32_t{GPU_PLAN_WORDS});
+	memset(plan->united + p->words, POISON, (GPU_PLAN_WORDS - p->words) * 8);
+	memset(plan->own + p->words, POISON, (GPU_PLAN_WORDS - p->words) * 8);
 }
 
 static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room, uint32_t mask)
@@ -392,9 +398,9 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 		if (skip[i] < c->plans[i].frames) {
 			const uint32_t frames = c->plans[i].frames - skip[i];
 
-			run[copy.run_count++] =
-				gpu_run{c->plans[i].plan, c->plans[i].plan->frame_first + skip[i],
-			                frames, copy.frame_count};
+			run[copy.run_count++] = gpu_run{c->plans[i].plan, c->plans[i].words,
+			                                c->plans[i].plan->frame_first + skip[i],
+			                                frames, copy.frame_count};
 			copy.frame_count += frames;
 		}
 	copy.done = gpu_word{word, *word + 1};
@@ -409,12 +415,13 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 static void plain_copy(struct copied *c, bool out, uint32_t index, uint32_t skip)
 {
 	struct gpu_plan plan = *c->plans[index].plan;
+	const struct gpu_run run = {&plan, c->plans[index].words, 0, 0, 0};
 
 	plan.send = c->s.host.data();
 	plan.recv = c->back.data();
 	plan.out = plan.in = c->ring[index].data();
 	for (uint32_t frame = skip; frame < c->plans[index].frames; frame++)
-		plain_frame(&plan, out, plan.frame_first + frame);
+		plain_frame(&run, out, plan.frame_first + frame);
 }
 
 static struct copied copied_make(size_t bytes_max)

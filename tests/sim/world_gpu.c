@@ -59,7 +59,7 @@ static void perform(const struct work *work)
 	}
 	for (uint32_t i = 0; i < work->copy.run_count; i++)
 		for (uint32_t f = 0; f < work->runs[i].count; f++)
-			plain_frame(work->runs[i].plan, work->copy.out, work->runs[i].frame + f);
+			plain_frame(&work->runs[i], work->copy.out, work->runs[i].frame + f);
 	tell(&work->copy.done);
 }
 

@@ -66,7 +66,7 @@ enum cudaStreamCaptureMode {
 	cudaStreamCaptureModeThreadLocal = 1,
 	cudaStreamCaptureModeRelaxed = 2,
 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrL2CacheSize = 38 };
 
 struct cudaPointerAttributes {
 	enum cudaMemoryType type;

@@ -229,9 +229,10 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
 	EMULATED_ENTER("cudaDeviceGetAttribute");
-	if (!is_device(device) || attribute != cudaDevAttrMultiProcessorCount)
+	if (!is_device(device) ||
+	    (attribute != cudaDevAttrMultiProcessorCount && attribute != cudaDevAttrL2CacheSize))
 		return emulated_fail(cudaErrorInvalidDevice);
-	*value = 4;
+	*value = attribute == cudaDevAttrL2CacheSize ? 65536 : 4;
 	return cudaSuccess;
 }
 
