@@ -153,7 +153,7 @@ struct winnow_comm {
 	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
 	bool fast;
 	uint32_t features; /* of the job: see session_features() */
-	uint32_t channels, payload, window, op_slots;
+	uint32_t channels, payload, window, op_slots, segments_ahead;
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;
 	struct winnow_request *submitted_first, *submitted_last;

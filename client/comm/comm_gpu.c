@@ -90,6 +90,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.payload = comm->payload,
 		.window = comm->window,
 		.op_slots = comm->op_slots,
+		.segments_ahead = comm->segments_ahead,
 		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
 		.passed = passed,
 		.viewed = comm_trace_viewed,

@@ -115,6 +115,7 @@ static void publish_shape(struct winnow_comm *comm)
 	comm->payload = stats.payload;
 	comm->window = session_window(comm->session);
 	comm->op_slots = session_op_slots(comm->session);
+	comm->segments_ahead = session_segments_ahead(comm->session);
 }
 
 void comm_publish(struct winnow_comm *comm)

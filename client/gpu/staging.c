@@ -9,7 +9,8 @@
 
 #define WINDOWS_MAX 4       /* length of a ring */
 #define BITS_MAX (1u << 30) /* of one operation that are known at a time */
-#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory */
+#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory, */
+#define PLANS_SHARE 8       /* and plans no more, but for the few that are needed */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
 #define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
 
@@ -62,6 +63,16 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	memory->device_bytes = device.bytes;
 }
 
+/* An eager operation's segments have parts of their own. */
+static uint32_t choose_ahead(const struct staging_config *c)
+{
+	const uint64_t each = sizeof(struct gpu_plan) * c->shard_count * c->op_slots;
+	const uint64_t room = c->pinned_bytes / PLANS_SHARE / each;
+	const uint32_t most = room < c->segments_ahead ? (uint32_t)room : c->segments_ahead;
+
+	return most > WIRE_EAGER_SEGMENTS ? most : WIRE_EAGER_SEGMENTS;
+}
+
 /* The rings get most of the configured memory, within limits, because all else is small. */
 static void choose_sizes(struct staging *s)
 {
@@ -100,7 +111,8 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 	if (s == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	s->config = *config;
-	s->part_count = STAGING_AHEAD * config->shard_count;
+	s->ahead = choose_ahead(config);
+	s->part_count = s->ahead * config->shard_count;
 	s->ops = calloc(config->op_slots, sizeof(*s->ops));
 	s->parts = calloc((size_t)config->op_slots * s->part_count, sizeof(*s->parts));
 	s->rings = calloc(config->shard_count + config->op_slots, sizeof(*s->rings));

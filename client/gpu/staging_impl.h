@@ -8,13 +8,7 @@
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
 
-#include <assert.h>
-
 #include "client/gpu/staging.h"
-
-#define STAGING_AHEAD 8 /* segments of an operation that may be announced and not unpacked */
-static_assert(STAGING_AHEAD >= WIRE_EAGER_SEGMENTS,
-              "those of an eager one have parts of their own");
 
 /* A place in a channel's ring of sums. */
 struct staging_cell {
@@ -77,7 +71,8 @@ struct staging {
 	struct gpu_memory memory;
 	uint32_t bits; /* that an operation has room for */
 	uint32_t frame_count, frame_stride;
-	uint32_t part_count;        /* of an operation: STAGING_AHEAD * shard_count */
+	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
+	uint32_t part_count; /* of an operation: ahead * shard_count */
 	struct staging_op *ops;     /* [op_slots] */
 	struct staging_ring *rings; /* [shard_count + op_slots] */
 	struct staging_cell *cells; /* of all rings */
@@ -105,8 +100,9 @@ static inline struct staging_op *staging_op_of(const struct allreduce *task)
 static inline struct staging_part *staging_part_of(const struct staging_op *op, uint32_t segment,
                                                    uint32_t shard)
 {
-	return &op->parts[segment % STAGING_AHEAD * op->staged->staging->config.shard_count +
-	                  shard];
+	const struct staging *s = op->staged->staging;
+
+	return &op->parts[segment % s->ahead * s->config.shard_count + shard];
 }
 
 /*

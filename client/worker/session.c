@@ -872,6 +872,11 @@ uint32_t session_op_slots(const struct session *session)
 	return engine_op_slots(session->engine);
 }
 
+uint32_t session_segments_ahead(const struct session *session)
+{
+	return look(session, 0)->welcome.segments_ahead;
+}
+
 /* Of all aggregators; where one alone counts it is the slowest. */
 static void stats_see(const struct session *session, struct winnow_stats *out)
 {

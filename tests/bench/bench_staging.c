@@ -7,7 +7,7 @@
  * take on the CPU; of each kind of work: microseconds from its call until the host sees its word; per
  * operation: the tensor's bytes a second. Each row is checked and printed as soon as it is there.
  *
- *   bench_staging [bytes of the tensor [repetitions]]
+ *   bench_staging [bytes of the tensor [repetitions [segments ahead]]]
  */
 
 #include <cuda_runtime_api.h>
@@ -35,6 +35,7 @@ static struct {
 
 static struct gpu_calls metered;
 static bool over, there;
+static uint32_t ahead = 8; /* winnowd's default */
 
 static uint64_t now_ns(void)
 {
@@ -261,6 +262,7 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 	                                .payload = PAYLOAD,
 	                                .window = WINDOW,
 	                                .op_slots = 4,
+	                                .segments_ahead = ahead,
 	                                .pinned_bytes = STAGING_BYTES,
 	                                .passed = passed};
 	struct allreduce task = {.count = bytes / 4,
@@ -315,10 +317,12 @@ int main(int argc, char **argv)
 	uint64_t bytes = argc > 1 ? strtoull(argv[1], NULL, 0) : UINT64_C(100) << 20;
 	int times = argc > 2 ? atoi(argv[2]) : 7;
 
+	if (argc > 3)
+		ahead = (uint32_t)atoi(argv[3]);
 	metered = winnow_gpu;
 	metered.scan = metered_scan;
 	metered.copy = metered_copy;
-	printf("One worker, no network: the best of %d.\n\n", times);
+	printf("One worker, no network, %u segments ahead: the best of %d.\n\n", ahead, times);
 	printf("| form | block, bytes | density | MB | ms | tensor GB/s | calls a segment "
 	       "| CPU us of them | us a scan | us a copy out | us a copy in |\n"
 	       "|---|---|---|---|---|---|---|---|---|---|---|\n");

@@ -250,6 +250,7 @@ static void open_gpu(struct sim_worker *w)
 		.world = job_of(w)->world,
 		.window = session_window(w->session),
 		.op_slots = session_op_slots(w->session),
+		.segments_ahead = session_segments_ahead(w->session),
 		.pinned_bytes = job_of(w)->gpu_bytes,
 		.passed = passed,
 	};
