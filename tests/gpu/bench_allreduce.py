@@ -5,6 +5,11 @@ check.sh runs it; WINNOW_AGGREGATORS says where winnowd is. Each worker is a pro
 GPU, and both systems use the loopback device and the same CPUs. A measurement begins when all workers
 and the GPU are idle and ends when the slowest worker's GPU is idle again; rows are medians. Prints a
 table and writes all numbers to --json FILE. DEVICE=cpu: against Gloo, to see that it runs.
+
+A worker alone has the GPU to itself, as in most jobs. "beside": its time while the GPU also multiplies
+matrices, from before it until after it; "taken": by how much longer these multiplications are than alone,
+as a share of the operation's time. (Of several processes that share a GPU one's kernels can wait for as long
+as another has any.)
 """
 
 import argparse
@@ -28,6 +33,7 @@ if ON_GPU:
     harness.start_method = "spawn"
 BLOCK = 256
 LEAST_ITERATIONS = 3
+MATRIX = 4096  # rows and columns
 ANSWER_SECONDS = 400
 _kept = {}  # of this process: communicator and group
 
@@ -86,6 +92,39 @@ def timed(operation):
     return slowest(time.perf_counter() - begun), found
 
 
+def multiplications(matrix, count):
+    """So many in a stream of their own: the events around them."""
+    stream, product = torch.cuda.Stream(), torch.empty_like(matrix)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    with torch.cuda.stream(stream):
+        events[0].record()
+        for _ in range(count):
+            torch.mm(matrix, matrix, out=product)
+        events[1].record()
+    return events
+
+
+def beside_work(operation, took, iterations):
+    """Medians: the operation's seconds beside multiplications, and the share of them that these took longer."""
+    matrix = torch.randn(MATRIX, MATRIX, device=DEVICE, dtype=torch.bfloat16)
+    times, shares = [], []
+
+    def passed(events):
+        idle()
+        return events[0].elapsed_time(events[1]) / 1e3
+
+    passed(multiplications(matrix, 10))
+    count = 10 + int(3 * took / (passed(multiplications(matrix, 50)) / 50))
+    for _ in range(iterations):
+        alone = passed(multiplications(matrix, count))
+        events = multiplications(matrix, count)
+        begun = time.perf_counter()
+        operation()  # returns when the host knows that the result is there
+        times.append(time.perf_counter() - begun)
+        shares.append((passed(events) - alone) / times[-1])
+    return statistics.median(times), statistics.median(shares)
+
+
 def row(rank, world, size, density, iterations, seconds):
     """Both systems by turns, at most `iterations` times or for about `seconds`."""
     comm, group = _kept["comm"], _kept["group"]
@@ -112,7 +151,10 @@ def row(rank, world, size, density, iterations, seconds):
             break
     error = float((ours - theirs).abs().max()) if size else 0.0
     assert error <= 1e-5 * world, f"the results differ by {error}"
+    median = statistics.median(times["winnow"])
+    beside, taken = beside_work(by_winnow, median, len(times["winnow"])) if ON_GPU and world == 1 else (None, None)
     return {
+        "beside": beside, "taken": taken,
         "size": size, "world": world, "density": density, "times": times, "iterations": len(times["winnow"]),
         **{name: statistics.median(values) for name, values in times.items()}, **stats._asdict(),
     }  # fmt: skip
@@ -138,7 +180,8 @@ def print_row(found):
     print(
         f"{found['size'] / 1e6:8.0f} {found['world']:7} {found['density']:8g} {found['union']:6.3f} "
         f"{found['winnow'] * 1e3:10.1f} {found['nccl'] * 1e3:10.1f} "
-        f"{found['nccl'] / found['winnow']:7.2f} {staged:10.2f} {found['iterations']:6}",
+        f"{found['nccl'] / found['winnow']:7.2f} {staged:10.2f} {found['iterations']:6} "
+        + (f"{found['beside'] * 1e3:9.1f} {found['taken']:6.1%}" if found["beside"] else f"{'-':>9} {'-':>6}"),
         flush=True,
     )
 
@@ -146,7 +189,7 @@ def print_row(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="100M,1G")
-    parser.add_argument("--worlds", default="2,4")
+    parser.add_argument("--worlds", default="1,2,4")
     parser.add_argument("--densities", default="0.001,0.01,0.1,1")
     parser.add_argument("--iterations", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=20, help="of a row, about")
@@ -161,7 +204,7 @@ def main():
                 print(
                     f"# {device}, PyTorch {version}, NCCL {nccl} over sockets, {os.cpu_count()} CPUs, all "
                     f"on one machine's loopback; f32, blocks of {BLOCK}, wire {arguments.wire}; medians\n"
-                    "# MB      workers  density  union  Winnow ms    NCCL ms  faster    PCIe MB  times",
+                    "# MB      workers  density  union  Winnow ms    NCCL ms  faster    PCIe MB  times beside ms  taken",
                     flush=True,
                 )
             for size in map(size_of, arguments.sizes.split(",")):

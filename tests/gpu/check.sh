@@ -18,7 +18,7 @@
 #   PYTHON=python3   the Python that has PyTorch
 #   EMULATED=1       a reduced set on the emulated CUDA; FOLDER is a whole build
 #   DEVICE=cpu       torch and allreduce without a GPU, against Gloo
-#   SIZES=100M,1G WORLDS=2,4 DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto   of allreduce
+#   SIZES=100M,1G WORLDS=1,2,4 DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto   of allreduce
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
@@ -191,7 +191,7 @@ part_allreduce() {
 		echo "There is no multi-process service here: the processes get the GPU by turns, and these times mean nothing but that it runs."
 	aggregators 1
 	table allreduce 580 "$PYTHON" tests/gpu/bench_allreduce.py \
-		--sizes "${SIZES:-100M,1G}" --worlds "${WORLDS:-2,4}" --densities "${DENSITIES:-0.001,0.01,0.1,1}" \
+		--sizes "${SIZES:-100M,1G}" --worlds "${WORLDS:-1,2,4}" --densities "${DENSITIES:-0.001,0.01,0.1,1}" \
 		--iterations "${ITERATIONS:-7}" --seconds "${ROW_SECONDS:-20}" --wire "${WIRE:-auto}" --json "$logs/allreduce.json"
 }
 
