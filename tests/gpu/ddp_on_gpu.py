@@ -302,6 +302,22 @@ def until_it_fails(rank, world, job, folder):
         return str(error)
 
 
+def after_a_fault(rank, world, job):
+    """The last worker's own kernel fails, and with it all that its process has on the GPU; what each one hears then."""
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    tensor = torch.ones(1_000_000, device=DEVICE)
+    comm.allreduce(tensor)
+    try:
+        if rank == world - 1:
+            torch.ones(1, device=DEVICE)[torch.tensor([7], device=DEVICE)]
+        for _ in range(100_000):
+            comm.allreduce(tensor)
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        comm.close()
+
+
 @joined
 def of_cupy(rank, world, comm):
     import cupy
@@ -390,6 +406,14 @@ class Deaths(unittest.TestCase):
         self.assertEqual(results[1], "died -9")
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")
+
+    @unittest.skipUnless(ON_GPU, "a GPU's")
+    def test_a_kernel_of_the_program_fails(self):
+        with harness.Team(2) as team:
+            team.start(after_a_fault, harness.fresh_job())
+            results = team.collect(60)
+        self.assertRegex(str(results[0]), "rank 1|worker 1")
+        self.assertRegex(str(results[1]), "CUDA|cuda|GPU")
 
 
 if __name__ == "__main__":
