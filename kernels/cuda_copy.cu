@@ -21,7 +21,8 @@
 
 struct copy_job {
 	struct gpu_run runs[GPU_RUNS_MAX];
-	uint32_t run_count, frame_count, per_cta; /* frames */
+	uint32_t run_count, frame_count;
+	uint32_t per_cta; /* frames; 0: each CTA has the run of its number */
 	uint32_t *ticket;
 	struct gpu_word done;
 };
@@ -273,8 +274,11 @@ template <bool OUT>
 static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(copy_job job)
 {
 	__shared__ copy_shared shared;
-	const uint32_t warp = threadIdx.x / 32, begin = blockIdx.x * job.per_cta;
-	const uint32_t end = min(begin + job.per_cta, job.frame_count);
+	const uint32_t warp = threadIdx.x / 32, cta = blockIdx.x;
+	const bool own = job.per_cta == 0;
+	const uint32_t begin = own ? job.runs[cta].before : cta * job.per_cta;
+	const uint32_t end =
+		own ? begin + job.runs[cta].count : min(begin + job.per_cta, job.frame_count);
 
 	for (uint32_t i = 0; i < job.run_count; i++) {
 		const struct gpu_run run = job.runs[i];
@@ -299,20 +303,21 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 {
 	copy_job job = {};
-	uint32_t ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
+	uint32_t ctas = copy->run_count;
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
-	ctas = ctas < most ? ctas : most;
-	/* With a few frames each they are soon gone: then no run waits for another's plan. */
-	if (copy->frame_count <= CTA_WARPS * copy->run_count)
-		ctas = copy->run_count;
 	memcpy(job.runs, copy->runs, copy->run_count * sizeof(*job.runs));
 	job.run_count = copy->run_count;
 	job.frame_count = copy->frame_count;
 	job.ticket = copy->ticket;
 	job.done = copy->done;
-	job.per_cta = (copy->frame_count + ctas - 1) / ctas;
-	ctas = (copy->frame_count + job.per_cta - 1) / job.per_cta;
+	/* CTAs of a few frames are soon gone: then no run waits for another's plan. */
+	if (copy->frame_count > CTA_WARPS * copy->run_count) {
+		ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
+		ctas = ctas < most ? ctas : most;
+		job.per_cta = (copy->frame_count + ctas - 1) / ctas;
+		ctas = (copy->frame_count + job.per_cta - 1) / job.per_cta;
+	}
 	return launch(copy->out ? copy_kernel<true> : copy_kernel<false>, ctas, stream, job);
 }
 

@@ -19,8 +19,8 @@ int cuda_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);
 
-/* `ctas` of 256 threads at most are used. */
-int cuda_copy(const struct gpu_copy *copy, uint32_t ctas, void *stream);
+/* At most so many CTAs of 256 threads are used, or one for each run if these have eight frames or fewer on average. */
+int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream);
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,7 @@
 
 #define GPU_PLAN_WORDS 256 /* of a segment's bitmap */
 #define GPU_RUNS_MAX 128   /* of one copy */
-#define GPU_BUS_CTAS 32    /* of one copy: with 16 KB under way in each they saturate the bus */
+#define GPU_BUS_CTAS 32    /* of a large copy: with 16 KB under way in each they saturate the bus */
 
 struct gpu;
 

@@ -10,7 +10,8 @@
 #define WINDOWS_MAX 4       /* length of a ring */
 #define BITS_MAX (1u << 30) /* of one operation that are known at a time */
 #define BITS_SHARE 8        /* bits take 1/8 of the pinned memory, */
-#define PLANS_SHARE 8       /* and plans no more, but for the few that are needed */
+#define PLANS_SHARE 8       /* and plans no more, but for */
+#define AHEAD_LEAST 8       /* segments: winnowd's default */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
 #define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
 
@@ -63,14 +64,15 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	memory->device_bytes = device.bytes;
 }
 
-/* An eager operation's segments have parts of their own. */
+/* As many as the job has, unless they are more than there is memory for. An eager operation's have parts of their own. */
 static uint32_t choose_ahead(const struct staging_config *c)
 {
 	const uint64_t each = sizeof(struct gpu_plan) * c->shard_count * c->op_slots;
 	const uint64_t room = c->pinned_bytes / PLANS_SHARE / each;
-	const uint32_t most = room < c->segments_ahead ? (uint32_t)room : c->segments_ahead;
+	const uint64_t most = room > AHEAD_LEAST ? room : AHEAD_LEAST;
+	const uint32_t ahead = most < c->segments_ahead ? (uint32_t)most : c->segments_ahead;
 
-	return most > WIRE_EAGER_SEGMENTS ? most : WIRE_EAGER_SEGMENTS;
+	return ahead > WIRE_EAGER_SEGMENTS ? ahead : WIRE_EAGER_SEGMENTS;
 }
 
 /* The rings get most of the configured memory, within limits, because all else is small. */

@@ -874,7 +874,12 @@ uint32_t session_op_slots(const struct session *session)
 
 uint32_t session_segments_ahead(const struct session *session)
 {
-	return look(session, 0)->welcome.segments_ahead;
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (look(session, i)->welcome.segments_ahead < least)
+			least = look(session, i)->welcome.segments_ahead;
+	return least;
 }
 
 /* Of all aggregators; where one alone counts it is the slowest. */

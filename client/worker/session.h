@@ -148,7 +148,7 @@ uint32_t session_passes(const struct session *session);
 /* Has it run, with the results of aggregator `index` by multicast? */
 bool session_multicast(const struct session *session, uint32_t index);
 
-/* Operations under way at a time, and segments of one as far as the first aggregator allows; when it runs. */
+/* Operations under way at a time, and segments of one: of all aggregators the fewest; when it runs. */
 uint32_t session_op_slots(const struct session *session);
 uint32_t session_segments_ahead(const struct session *session);
 

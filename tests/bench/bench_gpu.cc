@@ -33,8 +33,8 @@
 #define TENSORS_MAX 12
 #define TURNS_BYTES (UINT64_C(20) << 30) /* 1 % of it is several times an L2 */
 #define HOST_BYTES (UINT64_C(256) << 20)
-#define SETS_MAX 64 /* of blocks, that copies take in turn */
-#define L2_TIMES 4  /* what they touch, as often as the L2 holds */
+#define SETS_MAX 256 /* of blocks, that copies take in turn */
+#define L2_TIMES 4   /* what they touch, as often as the L2 holds */
 #define FRAME_BYTES 8896
 #define SEGMENT_BLOCKS 4096u
 
@@ -95,11 +95,12 @@ static double measure(const call_t &call)
 /* Of copies of so many bytes, one after the other throughout the tensors; bytes a second. */
 static double rate_of_copy(uint64_t bytes, enum cudaMemcpyKind kind)
 {
-	const size_t places = std::max(UINT64_C(1), tensor_bytes / bytes);
+	const uint64_t step = (bytes + 255) / 256 * 256;
+	const size_t places = std::max(UINT64_C(1), tensor_bytes / step - 1);
 
 	return static_cast<double>(bytes) / measure([=](size_t turn) {
 		       unsigned char *device = tensors[turn % tensors.size()] +
-		                               turn / tensors.size() % places * bytes;
+		                               turn / tensors.size() % places * step;
 		       unsigned char *other = kind == cudaMemcpyDeviceToDevice
 		                                      ? frames[turn % frames.size()]
 		                                      : host;
@@ -234,7 +235,7 @@ static void copy_row(struct load *load, const char *what, bool out, bool on_host
 	const enum cudaMemcpyKind kind = !on_host ? cudaMemcpyDeviceToDevice
 	                                 : out    ? cudaMemcpyDeviceToHost
 	                                          : cudaMemcpyHostToDevice;
-	/* As the library does it: a few CTAs hold all that the bus can. */
+	/* As the library does it: a few CTAs hold all that the bus can, unless runs are small. */
 	const uint32_t ctas = on_host ? GPU_BUS_CTAS : 4 * processors;
 	const uint32_t times = on_host ? 1 : 2;
 

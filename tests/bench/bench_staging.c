@@ -3,7 +3,7 @@
  * bench_staging.c - operations on a GPU without a network: scanned, carried out, stored, carried in
  *
  * One worker of a job of one: what it sends is the sum. So what is left is the library's own work on a
- * GPU, as a communicator's thread does it. Per segment of 4,096 blocks: microseconds that calls of CUDA
+ * GPU, as a communicator's thread does it. Per segment: microseconds that calls of CUDA
  * take on the CPU; of each kind of work: microseconds from its call until the host sees its word; per
  * operation: the tensor's bytes a second. Each row is checked and printed as soon as it is there.
  *

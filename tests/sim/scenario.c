@@ -101,7 +101,7 @@ static void aggregator_make(struct dice *dice, const struct usual *usual,
 	                                   : PICK(dice, WIRE_PAYLOAD_MIN, 1472, 3470, 8972);
 	out->window_bytes = PICK(dice, 8192, 65536, 1048576);
 	out->op_slots = PICK(dice, 1, 2, 4, 12, 32);
-	out->segments_ahead = PICK(dice, 1, 2, 8);
+	out->segments_ahead = PICK(dice, 1, 2, 8, 20);
 	out->fast = one_in(dice, 2);
 	out->no_room = one_in(dice, 4);
 	out->bypass_ppm = PICK(dice, 0, 0, 50000, 500000);
