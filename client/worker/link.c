@@ -601,6 +601,11 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 	packet_point(out, out->scratch, bytes - out->bytes);
 }
 
+bool link_checks(const struct link *link)
+{
+	return link->path.checking || link->verdict_due_us != NEVER;
+}
+
 void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 {
 	if (link->view.state != LINK_RUNNING || link->verdict_due_us != NEVER)

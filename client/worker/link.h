@@ -128,6 +128,9 @@ void link_says(struct link *link, const char *text);                /* its progr
  */
 void link_waits(struct link *link, uint64_t since_us, uint64_t now_us);
 
+/* Is its path being checked, or found dead? Then that will say why nothing passes. */
+bool link_checks(const struct link *link);
+
 /* Out: the next line to send, malloc'ed, the caller frees it; the next KNOCK. */
 char *link_take_line(struct link *link, uint64_t now_us);
 bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out);

@@ -573,7 +573,8 @@ static void breakers_look(struct session *s, uint64_t now_us)
 	s->breakers_due_us = now_us + BREAKER_INTERVAL_US;
 	for (uint32_t i = 0; i < s->link_count; i++) {
 		seen_fill(s, i, &seen);
-		if (!breaker_look(&s->breakers[i], &seen, now_us, &found))
+		if (!breaker_look(&s->breakers[i], &seen, now_us, &found) ||
+		    link_checks(s->links[i]))
 			continue;
 		session_end_with(
 			s, s->link_count, WINNOW_ERR_ABORTED,

@@ -189,7 +189,10 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
  */
 static uint64_t again_us(const struct stream *s)
 {
-	return s->pace.srtt_us + 2 * s->pace.rttvar_us;
+	const uint64_t least_us = s->pace.srtt_us + 2 * s->pace.rttvar_us;
+	const uint64_t vain_us = stream_vain_us(s);
+
+	return vain_us > least_us ? vain_us : least_us;
 }
 
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -225,6 +228,8 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 {
 	uint32_t late_us = (uint32_t)pace_late_us(&s->pace);
+	const uint32_t least_us = (uint32_t)again_us(s);
+	bool again = false;
 
 	for (uint32_t bit = 0; bit < status->word_count * 64; bit++) {
 		uint32_t number = status->first + bit;
@@ -236,13 +241,13 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
 			continue;
 		if ((frame->flags & FRAME_AGAIN) &&
-		    (status->stamp == 0 ||
-		     frame_before(status->stamp, frame->sent_us + (uint32_t)again_us(s))))
+		    (status->stamp == 0 || frame_before(status->stamp, frame->sent_us + least_us)))
 			continue;
 		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
 			sooner(&s->ping_due_us, now_us + late_us);
 			continue;
 		}
+		again = again || (frame->flags & FRAME_AGAIN);
 		frame->flags |= FRAME_RESEND;
 		if (!frame_before(s->resend_from, s->resend_to))
 			s->resend_from = s->resend_to = number;
@@ -252,6 +257,7 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 			s->resend_to = number + 1;
 		pace_lost(&s->pace, 1);
 	}
+	s->vain += again;
 }
 
 /* ---- results ---- */

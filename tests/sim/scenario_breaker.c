@@ -27,6 +27,7 @@ static const struct kind {
 	const char *name;
 	bool private_network, ends;
 	uint32_t random_ppm; /* lost everywhere, both ways */
+	uint32_t silence_us; /* 0: 2 s */
 	uint32_t fault_count;
 	struct fault_spec faults[WORLD_FAULTS_MAX];
 } kinds[] = {
@@ -41,6 +42,11 @@ static const struct kind {
                      .after_us = 11 * SECOND_US,
                      .for_us = 8 * SECOND_US}}},
 	{"5 % at random", .random_ppm = 50000},
+	/* The check of the path takes longer than what ends a job, and says more. */
+	{"what is large to it, at length", .ends = true, .fault_count = 1,
+         .silence_us = 16 * SECOND_US, .faults[0].kind = FAULT_NARROW_OUT},
+	{"what is large from it, at length", .ends = true, .fault_count = 1,
+         .silence_us = 16 * SECOND_US, .faults[0].kind = FAULT_NARROW_IN},
 };
 
 static struct simnet_path way(const struct kind *kind)
@@ -92,12 +98,13 @@ static void world_make(const struct kind *kind, uint64_t seed, struct worker_spe
 	                                               .op_slots = 32,
 	                                               .segments_ahead = 8};
 	for (uint32_t i = 0; i < WORKERS; i++)
-		workers[i] = (struct worker_spec){.out = way(kind),
-		                                  .in = way(kind),
-		                                  .rcvbuf = 4u << 20,
-		                                  .payload = 1472,
-		                                  .silence_us = 2 * SECOND_US,
-		                                  .stall_us = 60 * SECOND_US};
+		workers[i] = (struct worker_spec){
+			.out = way(kind),
+			.in = way(kind),
+			.rcvbuf = 4u << 20,
+			.payload = 1472,
+			.silence_us = kind->silence_us != 0 ? kind->silence_us : 2 * SECOND_US,
+			.stall_us = 60 * SECOND_US};
 	job_make(kind, seed, &out->jobs[0]);
 }
 
