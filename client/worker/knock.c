@@ -7,7 +7,8 @@
 
 #include "ebpf/wire.h"
 
-#define ROUND_US 20000
+#define ROUND_US 20000 /* twice as long after each time that all sizes have been tried, */
+#define PASSES_MAX 3   /* up to so many */
 #define ROUNDS_PER_SIZE 10
 #define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
 
@@ -97,6 +98,7 @@ static void next_size(struct knock *knock, uint64_t now_us)
 {
 	uint32_t size = knock_smaller(knock->size);
 
+	knock->passes += size == 0 && knock->passes < PASSES_MAX;
 	size_begin(knock, size > 0 ? size : knock->largest, now_us);
 }
 
@@ -129,6 +131,6 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 	knock->turn = 0;
 	knock->hurried = 0;
 	knock->rounds++;
-	knock->due_us = now_us + ROUND_US;
+	knock->due_us = now_us + ((uint64_t)ROUND_US << knock->passes);
 	return false;
 }

@@ -21,9 +21,10 @@ struct knock {
 	uint32_t channel_count;
 	uint32_t largest, size; /* UDP payload: to begin with, and being tried */
 	bool wants_probe;
-	bool done; /* datagrams of `size` pass; a PROBE has come, or there was time for one */
-	uint32_t rounds;
-	uint32_t turn; /* channel to knock on next in this round */
+	bool done;       /* datagrams of `size` pass; a PROBE has come, or there was time for one */
+	uint32_t rounds; /* of this size */
+	uint32_t passes; /* how often all sizes have been tried */
+	uint32_t turn;   /* channel to knock on next in this round */
 	uint64_t due_us;
 	uint64_t asked, hurried; /* bits of channels: due at once; were, in this round */
 	uint64_t probe_until_us; /* KNOCK_NEVER before all channels have answered */

@@ -122,7 +122,7 @@ class Joining:
             self.proves, self.proven = Lines(self.keys.to_aggregator), Lines(self.keys.to_worker)
         self.silence_ms, self.stall_ms = said["silence_ms"], said["stall_ms"]
         self.ping_at = min(self.ping_at, now + self.silence_ms * 250)
-        self.size, self.knocks, self.knock_at = said["payload"], 0, now
+        self.size, self.knocks, self.knock_at, self.rarer = said["payload"], 0, now, 0
         self.answered = set()
 
     def on_start(self, said, now):
@@ -171,9 +171,10 @@ class Joining:
         self.hurried = set()
         channels = self.welcome["channels"]
         if self.knocks == 10 and len(self.answered) < len(channels):
+            self.rarer += self.size == SIZES[-1] and self.rarer < 3
             self.size = next((size for size in SIZES if size < self.size), self.welcome["payload"])
             self.knocks, self.answered = 0, set()
-        self.knocks, self.knock_at = min(self.knocks + 1, 10), now + 20000
+        self.knocks, self.knock_at = min(self.knocks + 1, 10), now + (20000 << self.rarer)
         if self.answered == set(channels):
             channels = channels[:1]  # what is still missing is a PROBE
         return [self.knock_of(channel, self.size) for channel in channels]
