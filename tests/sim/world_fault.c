@@ -22,7 +22,9 @@ static const struct rule {
 	const char *text;     /* what the error says, beside who it was */
 } rules[FAULT_KINDS] = {
 	[FAULT_CRASH] = {"crash", true, WINNOW_ERR_MEMBERS, 0, false, ""},
-	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_MEMBERS, 0, false, "is lost: silent for"},
+	/* Where the stall time is the shorter one its absence from an operation may be noticed first. */
+	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_MEMBERS, WINNOW_ERR_TIMEOUT, false,
+                          "is lost: silent for"},
 	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false, ""},
 	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false, ""},
 	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, ""},
@@ -334,6 +336,7 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
+	const struct sim_job *job = &w->world->jobs[w->job];
 	const struct wire_mismatch *m = &w->ops[op].task.mismatch;
 	const struct rule *rule = &rules[fault->spec->kind];
 	const char *error = session_error(w->session);
@@ -356,6 +359,9 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 	         : rule->of_worker                ? "rank %u ("
 	                                          : "agg%u",
 	         who);
+	if (fault->spec->kind == FAULT_FREEZE && w->ops[op].task.status == WINNOW_ERR_TIMEOUT)
+		return job->stall_us <= job->silence_us && strstr(error, name) != NULL &&
+		       strstr(error, " has not called ") != NULL;
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
 

@@ -34,7 +34,8 @@ static uint64_t clock_of(const struct sim_worker *w)
 	return simnet_now(w->world->net) + w->spec->clock_us;
 }
 
-#define PRIVATE_LOSS_PPM 100000 /* more would end a job on a network that others use */
+#define PRIVATE_LOSS_PPM                                                                           \
+	100000 /* as much would end a job on a network that others use, where much is reordered */
 
 static void session_begin(struct sim_worker *w)
 {
@@ -49,8 +50,8 @@ static void session_begin(struct sim_worker *w)
 		.bitmap = w->world->engine,
 		/* Nothing may end there but for the reasons that the judge knows. */
 		.private_network = spec->private_network ||
-	                           w->spec->in.loss_ppm > PRIVATE_LOSS_PPM ||
-	                           spec->aggregators[0].in.loss_ppm > PRIVATE_LOSS_PPM,
+	                           w->spec->in.loss_ppm >= PRIVATE_LOSS_PPM ||
+	                           spec->aggregators[0].in.loss_ppm >= PRIVATE_LOSS_PPM,
 		.epoch_us = w->spec->epoch_us - w->spec->clock_us,
 	};
 	char job[16], host[16];
