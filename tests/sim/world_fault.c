@@ -125,14 +125,40 @@ static bool is_lossy(enum fault_kind kind)
 	return kind == FAULT_LOSSY_OUT || kind == FAULT_LOSSY_IN;
 }
 
+/* Another fault that has changed the same of this way. */
+static const struct sim_fault *other_of(struct world *world, const struct sim_fault *fault,
+                                        const struct simnet_path *way)
+{
+	for (uint32_t j = 0; j < world->spec->job_count; j++)
+		for (uint32_t i = 0; i < world->jobs[j].spec->fault_count; i++) {
+			const struct sim_fault *other = &world->jobs[j].faults[i];
+			uint32_t who = other->spec->who;
+
+			if (other != fault && other->lasts &&
+			    is_narrow(other->spec->kind) == is_narrow(fault->spec->kind) &&
+			    is_lossy(other->spec->kind) == is_lossy(fault->spec->kind) &&
+			    way_of(world, other->spec,
+			           rules[other->spec->kind].of_worker
+			                   ? world->jobs[j].workers[who].node
+			                   : who) == way)
+				return other;
+		}
+	return NULL;
+}
+
 static void way_change(struct world *world, struct sim_fault *fault, uint32_t node, bool begins)
 {
 	struct simnet_path *way = way_of(world, fault->spec, node);
+	const struct sim_fault *other;
 
+	fault->lasts = begins;
 	if (way == NULL)
 		return;
+	other = other_of(world, fault, way);
 	if (begins)
-		fault->before = *way;
+		fault->before = other != NULL ? other->before : *way;
+	else if (other != NULL)
+		return; /* which will put it right */
 	if (is_narrow(fault->spec->kind))
 		way->mtu = begins ? NARROW_BYTES : fault->before.mtu;
 	else if (is_lossy(fault->spec->kind))

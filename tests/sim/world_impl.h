@@ -130,7 +130,8 @@ struct sim_worker {
 struct sim_fault {
 	const struct fault_spec *spec;
 	uint64_t struck_us;        /* 0: not yet */
-	struct simnet_path before; /* what it has changed, as it was */
+	bool lasts;                /* what it has changed, is so now */
+	struct simnet_path before; /* and was so */
 };
 
 struct sim_job {
