@@ -199,16 +199,21 @@ static void on_patience(uv_timer_t *timer)
 	children_signal(timer->data, SIGKILL);
 }
 
-void children_end(struct children *c, int status)
+/* What was sent to us they get, too: Ctrl-C is a KeyboardInterrupt in Python, and SIGTERM its end. */
+static void end_by(struct children *c, int status, int number)
 {
 	if (c->status == 0)
 		c->status = status;
-	if (c->ending)
-		return;
-	c->ending = true;
-	children_signal(c, SIGTERM);
-	if (c->patience_ms != 0)
+	children_signal(c, number);
+	if (!c->ending && c->patience_ms != 0)
 		uv_timer_start(&patience, on_patience, c->patience_ms, 0);
+	c->ending = true;
+}
+
+void children_end(struct children *c, int status)
+{
+	if (!c->ending)
+		end_by(c, status, SIGTERM);
 }
 
 static void worker_ended(struct children *c, uint32_t number, int how)
@@ -264,7 +269,10 @@ static void on_signal(uv_signal_t *signal, int number)
 		reap(c);
 		return;
 	}
-	children_end(c, 128 + number);
+	if (c->grouped)
+		end_by(c, 128 + number, number);
+	else /* they have a terminal's signals from itself */
+		children_end(c, 128 + number);
 	if (c->running == 0 && c->winnowd > 0)
 		kill(c->winnowd, SIGTERM); /* once more: it is draining */
 }

@@ -13,14 +13,14 @@
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 
-#define LINE_BYTES 8192  /* longer lines come in pieces */
-#define PATIENCE_MS 5000 /* between SIGTERM and SIGKILL */
-#define DRAIN_MS 200     /* for the last output of processes that workers have started */
+#define LINE_BYTES 8192 /* longer lines come in pieces */
+#define DRAIN_MS 200    /* for the last output of processes that workers have started */
 
 static struct {
 	uint64_t workers;
 	const char *aggregator;
 	bool bare;
+	uint64_t grace_us;
 } settings;
 
 static const struct option list[] = {
@@ -30,6 +30,8 @@ static const struct option list[] = {
          "where winnowd listens; without it, winnow run starts one for the job"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
          "print lines as they are, without the worker's number in front"},
+	{"grace", "TIME", OPTION_TIME, &settings.grace_us, "30s", NULL, 1000, 3.6e9,
+         "between the signal that ends workers, to save what they have, and SIGKILL"},
 	{0},
 };
 
@@ -42,7 +44,7 @@ static const struct options options = {
 		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
 		 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
 		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
-		 "one.",
+		 "one. Ctrl-C and other signals are passed on to all of them.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 -- python3 train.py\n",
 	.list = list,
@@ -58,7 +60,7 @@ struct output {
 	char line[LINE_BYTES];
 };
 
-static struct children children = {.grouped = true, .patience_ms = PATIENCE_MS};
+static struct children children = {.grouped = true};
 static struct output outputs[2 * CHILDREN_MAX];
 static uv_timer_t drained;
 
@@ -73,14 +75,25 @@ static void print_line(struct output *output, size_t bytes)
 	fflush(output->to);
 }
 
+/* Progress bars begin their lines by a carriage return. */
+static char *line_end(struct output *output)
+{
+	for (size_t i = 0; i < output->have; i++)
+		if (output->line[i] == '\n' || (output->line[i] == '\r' && i + 1 < output->have &&
+		                                output->line[i + 1] != '\n'))
+			return output->line + i;
+	return NULL;
+}
+
 static void print_lines(struct output *output)
 {
 	char *end;
 
-	while ((end = memchr(output->line, '\n', output->have)) != NULL) {
+	while ((end = line_end(output)) != NULL) {
 		size_t bytes = (size_t)(end - output->line);
 
-		print_line(output, bytes);
+		if (bytes > 0 || *end == '\n')
+			print_line(output, bytes);
 		output->have -= bytes + 1;
 		memmove(output->line, end + 1, output->have);
 	}
@@ -173,6 +186,7 @@ static int run(char **command)
 
 	if (!children_watch(&children))
 		return cli_error(1, "cannot start processes: too many open files?");
+	children.patience_ms = settings.grace_us / 1000;
 	uv_timer_init(uv_default_loop(), &drained);
 	if (settings.aggregator == NULL) {
 		started = children_winnowd_local(&children, NULL, address);

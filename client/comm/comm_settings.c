@@ -117,7 +117,8 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 	if (ask_read(&unused, why) != 0)
 		return WINNOW_ERR_INVALID;
 	if (c->rank >= c->world)
-		return why_set(why, WINNOW_ERR_INVALID, "rank is %u: want 0 to %u, below world",
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "rank is %u: want 0 to %u, below world (RANK and WORLD_SIZE)",
 		               c->rank, c->world - 1);
 	if (c->insecure_no_key && (c->key_file != NULL || c->key != NULL))
 		return why_set(why, WINNOW_ERR_INVALID,

@@ -39,7 +39,7 @@ run 137 -n 2 -- sh -c 'kill -KILL $$'
 run 127 -n 2 -- no-such-command
 grep -q "cannot run no-such-command: No such file" "$tmp/run.err" || fail "no reason"
 # Deaf to SIGTERM, and with children of its own.
-run 3 -n 2 -- sh -c 'trap "" TERM; [ "$RANK" = 0 ] && sleep 0.5 && exit 3; echo $$; sleep 300; sleep 300'
+run 3 -n 2 --grace 2s -- sh -c 'trap "" TERM; [ "$RANK" = 0 ] && sleep 0.5 && exit 3; echo $$; sleep 300; sleep 300'
 while read -r _ pid; do
 	kill -0 "$pid" 2>/dev/null && fail "process $pid is still there"
 done <"$tmp/run.out"
@@ -58,6 +58,21 @@ wait "${pids[-1]}" || got=$?
 for pid in $children; do
 	kill -0 "$pid" 2>/dev/null && fail "process $pid is still there"
 done
+
+# Ctrl-C is a script's KeyboardInterrupt, and it has time to save what it has. Progress bars show as they come.
+"$BUILD/winnow" run -n 2 -- python3 -uc 'import sys, time
+try:
+    print("\r 10%\r 20%", end="")
+    sys.stdout.flush()
+    time.sleep(300)
+except KeyboardInterrupt:
+    time.sleep(1)
+    print("\nsaved")' >"$tmp/run.out" 2>&1 &
+pids+=($!)
+until [ "$(grep -c '10%' "$tmp/run.out")" = 2 ]; do sleep 0.05; done
+kill -INT "${pids[-1]}"
+wait "${pids[-1]}" && fail "interrupted: it says that all is well"
+[ "$(grep -c saved "$tmp/run.out")" = 2 ] || fail "$(cat "$tmp/run.out")"
 
 run 2 -n 2
 run 2 -n 0 -- true

@@ -163,6 +163,11 @@ static int texts_read(void)
 
 static int settings_check(void)
 {
+	const char *exported = getenv("WINNOW_AGGREGATORS");
+
+	if (settings.local != 0 && settings.comm.aggregators != NULL && exported != NULL &&
+	    strcmp(settings.comm.aggregators, exported) == 0)
+		settings.comm.aggregators = NULL; /* it is for others */
 	if (settings.local != 0 && settings.comm.aggregators != NULL)
 		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
 	if (settings.local == 0 && settings.comm.aggregators == NULL)
