@@ -682,6 +682,9 @@ static const char *link_awaits(const struct link *link)
 	};
 
 	assert(link->view.state < LINK_RUNNING);
+	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
+	    link->view.config.world == 0)
+		return "nobody has let it in: does a job of this name run, and call admit()?";
 	return link->heard_us == NEVER ? "it has not answered" : texts[link->view.state];
 }
 

@@ -161,7 +161,7 @@ static const char *answer_take(struct call *call, bool ended)
 	if (call->bytes == 0)
 		return "the connection ended before the answer did";
 	if (body == NULL || sscanf(call->got, "HTTP/1.%*d %3d", &code) != 1)
-		return "what answers does not speak HTTP";
+		return "what answers does not speak HTTP: is this its --metrics address?";
 	*body = '\0'; /* the head is a text of its own */
 	body += 4;
 	bytes = call->bytes - (size_t)(body - call->got);
