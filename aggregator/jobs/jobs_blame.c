@@ -204,8 +204,9 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 #define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* a job that loses */
-#define MERGED_SHARE 8    /* if at least one datagram in so many, for so long, gets nowhere */
-#define FRESH_US 5000000  /* a report this old is out of date */
+#define MERGED_SHARE                                                                               \
+	8 /* if at least one datagram in so many, for so long, or stands still, gets nowhere */
+#define FRESH_US 5000000 /* a report this old is out of date */
 
 /* A size or a rule stays until somebody changes it; a network that is down may come back. */
 static bool trouble_stays(int error)
@@ -218,8 +219,9 @@ static bool trouble_is_fatal(const struct job *job, const struct jobs_trouble *t
 {
 	if (trouble->kind == JOBS_UNSENT)
 		return trouble_stays(trouble->error) || trouble->for_us >= job->silence_us;
+	/* Where nothing else passes workers push ever more rarely, and ask as often as before. */
 	return trouble->kind == JOBS_MERGED && trouble->for_us >= MERGED_US &&
-	       trouble->count * MERGED_SHARE >= trouble->of;
+	       (trouble->count * MERGED_SHARE >= trouble->of || trouble->stands_us >= MERGED_US);
 }
 
 static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYTES])

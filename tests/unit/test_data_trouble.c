@@ -90,6 +90,7 @@ static void test_trouble_merged(void **state)
 	assert_int_equal(told_of(w).trouble.kind, JOBS_MERGED);
 	assert_int_equal(told_of(w).trouble.rank, 2);
 	assert_in_range(told_of(w).trouble.for_us, 700000, LIMIT_MS * 1000);
+	assert_int_equal(told_of(w).trouble.stands_us, 0); /* nothing is planned */
 	of = told_of(w).trouble.of;
 	assert_int_equal(of, 0);
 	for (uint32_t i = 0; i < 50; i++)

@@ -115,20 +115,20 @@ static void test_trouble_shown(void **state)
 static void test_trouble_merged(void **state)
 {
 	const struct {
-		uint64_t count, of, for_us;
+		uint64_t count, of, for_us, stands_us;
 		bool ends;
-	} cases[] = {{100, 800, 2000000, true},
-	             {100, 801, 2000000, false},
-	             {100, 800, 1999999, false},
-	             {1, 0, 2000000, true}};
+	} cases[] = {{100, 800, 2000000, 0, true},     {100, 801, 2000000, 0, false},
+	             {100, 800, 1999999, 0, false},    {1, 0, 2000000, 0, true},
+	             {1, 900, 2000000, 2000000, true}, {1, 900, 2000000, 1999999, false}};
 
 	(void)state;
-	for (size_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < 6; i++) {
 		struct jobs_trouble trouble = {.kind = JOBS_MERGED,
 		                               .more = 2,
 		                               .count = cases[i].count,
 		                               .of = cases[i].of,
-		                               .for_us = cases[i].for_us};
+		                               .for_us = cases[i].for_us,
+		                               .stands_us = cases[i].stands_us};
 		struct bench *b = usual_open();
 
 		job_running(b, 0, "job", 3);
