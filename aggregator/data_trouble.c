@@ -93,10 +93,18 @@ static void report(const struct data_thread *t, const struct outlet *outlet,
 		&(struct report){.kind = REPORT_TROUBLE, .id = outlet->info.id, .trouble = *what});
 }
 
+/* From the first of them after that time to the last. */
+static uint64_t lasts_us(const struct outlet_trouble *trouble, uint64_t after_us)
+{
+	uint64_t from_us = trouble->since_us > after_us ? trouble->since_us : after_us;
+
+	return trouble->last_us > from_us ? trouble->last_us - from_us : 0;
+}
+
 static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	struct outlet_trouble *trouble = &outlet->trouble;
-	uint64_t from_us = trouble->since_us, still_us = now_us;
+	uint64_t stuck_us;
 
 	if (trouble->what.count == 0)
 		return;
@@ -108,13 +116,11 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	 * Losses on the way in may leave enough for a channel to creep on. And what was refused before
 	 * it stood still is not why it does: it lasts from the first to the last that is refused since.
 	 */
-	if (outlet->channel != NULL)
-		still_us = now_us - channel_stuck_us(outlet->channel, now_us);
-	still_us = still_us > from_us ? still_us : from_us;
-	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT)
-		from_us = still_us;
-	trouble->what.for_us = trouble->last_us > from_us ? trouble->last_us - from_us : 0;
-	trouble->what.stands_us = trouble->last_us > still_us ? trouble->last_us - still_us : 0;
+	stuck_us = outlet->channel != NULL ? channel_stuck_us(outlet->channel, now_us) : 0;
+	trouble->what.stands_us = lasts_us(trouble, now_us - stuck_us);
+	trouble->what.for_us = outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT
+	                               ? trouble->what.stands_us
+	                               : lasts_us(trouble, 0);
 	trouble->what.of = received(outlet) - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;

@@ -77,7 +77,7 @@ struct jobs_trouble {
 	uint64_t count;     /* of datagrams, to or from this one; JOBS_SLOW: added by the kernel */
 	uint64_t of;        /* JOBS_MERGED: whole ones meanwhile, from all; JOBS_SLOW: PUSHes */
 	uint64_t for_us;    /* since the first of them, or since the channel last got further */
-	uint64_t stands_us; /* JOBS_MERGED: of that, while the channel got no further */
+	uint64_t stands_us; /* of that, while the channel got no further */
 };
 
 /* How long ago a channel heard a KNOCK of a worker, of any size, and of the job's; UINT64_MAX: never. */

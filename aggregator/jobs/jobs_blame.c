@@ -204,9 +204,8 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 #define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* a job that loses */
-#define MERGED_SHARE                                                                               \
-	8 /* if at least one datagram in so many, for so long, or stands still, gets nowhere */
-#define FRESH_US 5000000 /* a report this old is out of date */
+#define MERGED_SHARE 8    /* one datagram in so many or more, or stands still, for so long */
+#define FRESH_US 5000000  /* a report this old is out of date */
 
 /* A size or a rule stays until somebody changes it; a network that is down may come back. */
 static bool trouble_stays(int error)
