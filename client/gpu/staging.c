@@ -9,9 +9,9 @@
 
 #define WINDOWS_MAX 4       /* length of a ring */
 #define BITS_MAX (1u << 30) /* of one operation that are known at a time */
-#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory, */
-#define PLANS_SHARE 8       /* and plans no more, but for */
-#define AHEAD_LEAST 8       /* segments: winnowd's default */
+#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory */
+#define PLANS_SHARE 8       /* plans of more than AHEAD_LEAST segments take no more */
+#define AHEAD_LEAST 8       /* winnowd's default */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
 #define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
 

@@ -205,6 +205,13 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
 		s->waiting -= count;
 }
 
+static void add_runs(struct staging *s, struct staging_lane *lane, const struct staging_op *op,
+                     bool out)
+{
+	for (uint32_t i = 0; i < s->part_count && lane->run_count < GPU_RUNS_MAX; i++)
+		add_run(s, lane, &op->parts[i], out);
+}
+
 /* What a run has carried out may be pushed; what it has carried in leaves its places. */
 static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 {
@@ -228,12 +235,9 @@ static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 	for (uint32_t i = 0; i < lane->run_count; i++)
 		run_done(s, &lane->runs[i], out);
 	lane->run_count = lane->frames = 0;
-	for (uint32_t i = 0; i < s->config.op_slots * s->part_count; i++) {
-		const struct staging_op *op = &s->ops[i / s->part_count];
-
-		if (op->staged != NULL && !op->failed && lane->run_count < GPU_RUNS_MAX)
-			add_run(s, lane, &s->parts[i], out);
-	}
+	for (uint32_t i = 0; i < s->config.op_slots; i++)
+		if (s->ops[i].staged != NULL && !s->ops[i].failed)
+			add_runs(s, lane, &s->ops[i], out);
 	if (lane->run_count == 0)
 		return was_busy;
 	copy.run_count = lane->run_count;
