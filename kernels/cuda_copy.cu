@@ -2,7 +2,7 @@
 /*
  * cuda_copy.cu - blocks of a tensor into frames, and frames into a tensor, unchanged or as int32
  *
- * CTAs share the frames evenly. A CTA takes one plan after the other: it loads the plan into shared
+ * CTAs share the frames evenly, or have a run each. A CTA takes one plan after the other: it loads the plan into shared
  * memory once, and computes the rank of each of its words. A warp takes one frame: it lists up to 64
  * of the frame's blocks, each lane finding one by its rank, and copies them unit by unit, four per lane
  * under way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross

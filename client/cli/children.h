@@ -21,7 +21,7 @@
 
 struct children {
 	bool grouped;         /* each leads a process group, so that what it starts ends with it */
-	uint64_t patience_ms; /* between SIGTERM and SIGKILL for workers; 0: no end to it */
+	uint64_t patience_ms; /* from when workers are told to end to SIGKILL; 0: no end to it */
 	uint32_t count, running;  /* workers: started, and still running */
 	pid_t winnowd;            /* 0: none */
 	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */
@@ -53,7 +53,7 @@ void children_end(struct children *c, int status);
 
 /*
  * children_wait - until all have ended, with the default loop running. The first worker that fails,
- * winnowd's end or a signal to us ends the others. winnowd is told to end when all workers have.
+ * winnowd's end or a signal to us ends the others; grouped ones get that signal, each time it comes. winnowd is told to end when all workers have.
  * Returns the exit status: that of the first that failed, and 128 and the signal if it was one.
  */
 int children_wait(struct children *c);

@@ -62,11 +62,12 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 
 uint64_t stream_vain_us(const struct stream *s)
 {
-	const uint32_t doubled = s->vain - VAIN_FREE - 1;
+	uint32_t doubled;
 	uint64_t wait_us;
 
 	if (s->vain <= VAIN_FREE)
 		return 0;
+	doubled = s->vain - VAIN_FREE - 1;
 	wait_us = pace_base_us(&s->pace) << (doubled < 8 ? doubled : 8);
 	return wait_us < PACE_RTO_MAX_US ? wait_us : PACE_RTO_MAX_US;
 }
