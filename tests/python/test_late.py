@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who is late is said in the log `winnow`: once, on one of the ranks that wait, with the rank that they wait for."""
+"""Who is late is said in the log `winnow`: once, on one of the ranks that wait, with the rank that they wait for; in
+attach(), on all that wait."""
 
 import logging
+import os
 import time
 import unittest
+from unittest import mock
 
 import harness
 import numpy
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import winnow
+import winnow.torch
 
 LATE_S = 9  # and pings come twice a second
 
@@ -38,6 +44,17 @@ def job(rank, world, name, late):
     return log.lines, said
 
 
+def attached(rank, world, late):
+    """What each rank has logged, when `late` calls attach() later."""
+    log = Lines()
+    logging.getLogger("winnow").addHandler(log)
+    ddp = DistributedDataParallel(nn.Linear(2, 2))
+    if rank == late:
+        time.sleep(7)
+    winnow.torch.attach(ddp).close()
+    return log.lines
+
+
 class Late(unittest.TestCase):
     def check(self, late, teller):
         with harness.Team(3) as team:
@@ -59,6 +76,12 @@ class Late(unittest.TestCase):
 
     def test_first(self):
         self.check(0, 1)
+
+    def test_attach(self):
+        with mock.patch.dict(os.environ, WINNOW_INSECURE_NO_KEY="1"), harness.Team(2) as team:
+            waited, late = team.run(attached, 1)
+        self.assertEqual(waited, [("WARNING", "rank 0: waiting for other ranks, which must call attach(), or make_node(), as well")])
+        self.assertEqual(late, [])
 
 
 if __name__ == "__main__":

@@ -230,7 +230,8 @@ def refused(rank, world, job):
             state.reduce(tensor).wait()
         assert text in str(state.error) and "\n" not in str(state.error), state.error
 
-    ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2), process_group=dist.group.WORLD)
+    parts = {"module": nn.Linear(2, 2), "process_group": dist.group.WORLD, "parameters_to_ignore": []}
+    ddp = mock.Mock(spec=DistributedDataParallel, **parts)
     attach("parameter weight is on cpu: with nodes, the whole model is on the process's GPU", node=True)
     with passing_for(gpu):
         node = winnow.torch.make_node()

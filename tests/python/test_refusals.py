@@ -211,6 +211,36 @@ class Attaching(unittest.TestCase):
             winnow.torch.attach(ddp, self.comm)
 
 
+def attached(rank, world, job, order, ranks_with_comm):
+    """What attach() says on each rank of two models of one shape, in an order; a program's own communicator on some."""
+    torch.manual_seed(7)
+    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
+    said = []
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        for number in order[rank]:
+            try:
+                winnow.torch.attach(models[number], comm if rank in ranks_with_comm else None)
+            except ValueError as error:
+                said.append(str(error))
+    return said
+
+
+class Attached(harness.TeamCase):
+    def test_in_another_order(self):
+        found = self.team.run(attached, harness.fresh_job(), ((0, 1), (1, 0)), (0, 1))
+        for rank, said in enumerate(found):
+            self.assertEqual(len(said), 2, said)
+            for text in said:
+                self.assertRegex(text, f"^parameter weight has other values on rank {1 - rank} than on this one, .*same order")
+
+    def test_to_another_communicator(self):
+        """Neither joins a job that the other is not in."""
+        found = self.team.run(attached, harness.fresh_job(), ((0,), (0,)), (0,))
+        mine = "comm is the program's, with 0 hooks already on this rank and one of its own on rank 1: want the same on all"
+        self.assertEqual(found[0], [mine])
+        self.assertEqual(len(found[1]), 1)
+
+
 class Package(unittest.TestCase):
     def test_wheel_with_library(self):
         """From the repository, the library is in it and is the one that is loaded."""

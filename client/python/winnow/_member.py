@@ -23,7 +23,7 @@ from ._native import lib
 # Python handles signals between C calls only: how long Ctrl-C may have to wait.
 _SLICE_MS = 100
 _MOMENT_S = 0.001
-_LATE_S = 5  # of waiting, until it is asked who is late
+LATE_S = 5  # of waiting, until it is asked who is late
 _LATE_AGAIN_S = 60
 _GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
@@ -32,7 +32,7 @@ _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
 
 
-_log = logging.getLogger("winnow")
+log = logging.getLogger("winnow")
 
 
 class WinnowError(RuntimeError):
@@ -352,14 +352,14 @@ class Member:
     def _tell_late(self, began):
         """For a wait that began then: who is late, once after some seconds, and again when twice the time is over."""
         now = time.monotonic()
-        if now - began < _LATE_S or now < self._late_due:
+        if now - began < LATE_S or now < self._late_due:
             return
         self._late_due = now + 1
         with contextlib.suppress(WinnowError):  # another thread closes it
             text = self.late()
             if text is not None:
                 self._late_due = now + max(_LATE_AGAIN_S, now - began)
-                _log.warning("rank %d: %s", self.rank, text)
+                log.warning("rank %d: %s", self.rank, text)
 
     _late_due = 0
     _turn = 0

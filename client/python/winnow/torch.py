@@ -12,9 +12,11 @@ Importing this module also registers the process group backend "winnow": see _gr
 """
 
 import collections
+import contextlib
 import itertools
 import threading
 import weakref
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -26,7 +28,7 @@ from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, los
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
-from ._member import OpStats, Shares, WinnowError, brief, end_job, flag_of
+from ._member import LATE_S, OpStats, Shares, WinnowError, brief, end_job, flag_of, log
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
@@ -37,6 +39,7 @@ _group.register()
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
+_VALUES = 16  # of each parameter, that are compared between ranks
 
 
 class HookStats(
@@ -57,7 +60,7 @@ class HookStats(
 
 @brief
 def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None, elastic=False):
-    """Makes `ddp` average its gradients over Winnow; returns the HookState.
+    """Makes `ddp` average its gradients over Winnow; returns the HookState. All ranks call it, in the same order of models.
 
     ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
     comm: a winnow.Comm with a worker, or a winnow.Node with a GPU, for each of ddp's processes; None: one
@@ -99,8 +102,16 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     compress = compressor_of(compress)
     if compress is not None and compress.of_sums and (node or isinstance(comm, Node)):
         raise ValueError("largest sums are not with nodes, where no GPU knows what of its own was sent: take another compress")
+    check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
-        _refuse_difference(ddp, compress, way)
+        _refuse_difference(
+            ddp,
+            compress=repr(compress),
+            way=repr(way),
+            node=node or isinstance(comm, Node),
+            comm="one of its own" if comm is None else f"the program's, with {_hook_numbers.get(comm, 0)} hooks already",
+            check_nan=way is not None and check_nan,  # around a ring go only those of all
+        )
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
@@ -136,8 +147,22 @@ def _job_of(group):
 def _exchange(value, group):
     """All processes' values, by rank."""
     values = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
+    with _told_late(group):
+        dist.all_gather_object(values, value, group=group)
     return values
+
+
+@contextlib.contextmanager
+def _told_late(group):
+    """Process groups wait for minutes, and do not say what for."""
+    text = "waiting for other ranks, which must call attach(), or make_node(), as well"
+    timer = threading.Timer(LATE_S, log.warning, ("rank %d: %s", dist.get_rank(group), text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def hook(state, bucket):
@@ -569,13 +594,31 @@ def _refuse_parameters(ddp):
             )
 
 
-def _refuse_difference(ddp, compress, way):
+def _refuse_difference(ddp, **mine):
     """All ranks learn of one that differs."""
-    mine = {"compress": repr(compress), "way": repr(way)}
-    for rank, other in enumerate(_exchange(mine, ddp.process_group)):
+    weights = _weights(ddp)
+    everyone = _exchange((mine, list(weights.values())), ddp.process_group)
+    for rank, (other, values) in enumerate(everyone):
         for name, value in mine.items():
             if other[name] != value:
                 raise ValueError(f"{name} is {value} on this rank and {other[name]} on rank {rank}: want the same on all")
+        for (name, value), its in zip(weights.items(), values):
+            if its != value:
+                raise ValueError(
+                    f"parameter {name} has other values on rank {rank} than on this one, and DDP began with the same: "
+                    "attach several models in the same order on all ranks, and load a checkpoint on all"
+                )
+
+
+def _weights(ddp):
+    """Of each parameter that DDP has made equal on all ranks, by name: its first values, as a checksum. They tell a model
+    from another of the same shape."""
+    ignored = set(ddp.parameters_to_ignore)
+    return {
+        name: zlib.crc32(parameter.detach().flatten()[:_VALUES].cpu().view(torch.uint8).numpy())
+        for name, parameter in ddp.module.named_parameters()
+        if name not in ignored and type(parameter) is torch.nn.Parameter and parameter.layout == torch.strided
+    }
 
 
 def _only_gpu(ddp, node):
