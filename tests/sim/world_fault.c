@@ -310,7 +310,10 @@ void fault_strike(struct world *world, uint32_t timer)
 /* So much is lost that an announcement may take seconds. */
 static bool is_heavy(const struct world *world)
 {
-	return world->spec->aggregators[0].in.loss_ppm >= 150000;
+	for (uint32_t i = 0; i < world->spec->aggregator_count; i++)
+		if (world->spec->aggregators[i].in.loss_ppm >= 150000)
+			return true;
+	return false;
 }
 
 /*
