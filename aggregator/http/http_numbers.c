@@ -129,6 +129,8 @@ const struct http_number http_numbers[] = {
          "Jobs that all workers left."},
 	{NUMBER_COUNTER, OF_ALL(totals.jobs_failed), "jobs_failed", "jobs_failed_total", "",
          "Jobs that ended with an error."},
+	{NUMBER_COUNTER, OF_ALL(totals.jobs_continued), "jobs_continued", "jobs_continued_total",
+         "", "Failed jobs that members have continued without those that were lost."},
 	{NUMBER_COUNTER, OF_ALL(totals.joins_refused), "joins_refused", NULL, NULL, NULL},
 	{NUMBER_COUNTER, OF_ALL(totals.lines_forged), "lines_forged", "lines_forged_total", "",
          "Lines of control connections with a wrong proof: somebody on the path made them."},

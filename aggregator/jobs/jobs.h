@@ -168,6 +168,7 @@ extern const char *const jobs_refusals[JOBS_REFUSALS];
 struct jobs_totals {
 	size_t bytes_max; /* of all jobs */
 	uint64_t jobs_started, jobs_finished, jobs_failed;
+	uint64_t jobs_continued; /* of those that failed, by members that are left */
 	uint64_t joins_refused;
 	uint64_t refused[JOBS_REFUSALS]; /* the same, by reason */
 	uint64_t lines_forged;           /* of control connections, with a wrong proof */

@@ -88,9 +88,16 @@ const char *succession_forbids(const struct jobs *jobs, const char *name, uint64
 
 void succession_take(struct jobs *jobs, const struct job *job, uint64_t after)
 {
-	if (message_name_follows(job->name) && after != 0 &&
-	    succession_find(jobs, job->name, after) == NULL)
+	if (!message_name_follows(job->name) || after == 0)
+		return;
+	if (succession_find(jobs, job->name, after) == NULL)
 		succession_note(jobs, job, after, job->name, false);
+	for (uint32_t i = 0; i < JOBS_FAILED; i++) {
+		if (jobs->failed[i].of != after || !names_kin(jobs->failed[i].to, job->name))
+			continue;
+		jobs->failed[i].of = 0;
+		jobs->totals.jobs_continued++;
+	}
 }
 
 /* ---- who continues ---- */
@@ -365,12 +372,15 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 static void job_note_failure(struct jobs *jobs, const struct job *job,
                              const struct control_message *message)
 {
+	struct jobs_succession *place = &jobs->failed[jobs->failed_count++ % JOBS_FAILED];
 	struct jobs_failure *failure = &jobs->failure;
 
 	memcpy(failure->job, job->name, sizeof(failure->job));
 	memcpy(failure->code, message->code, sizeof(failure->code));
 	memcpy(failure->text, message->text, sizeof(failure->text));
 	jobs->failed_us = jobs->now_us;
+	place->of = job_mark(job);
+	memcpy(place->to, job->name, sizeof(place->to));
 }
 
 /* After these codes those who are still here can continue without the others. */

@@ -24,6 +24,7 @@
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
 #define JOBS_SUCCESSIONS 1024 /* that are remembered */
+#define JOBS_FAILED 64        /* that are remembered, for the count of those that continue */
 
 /* A membership has ended, and these are who goes on: at most one such membership, of the same job. */
 struct jobs_succession {
@@ -144,6 +145,8 @@ struct jobs {
 	struct crowd away; /* of jobs_order.c alone: those whose job is not here, by owner */
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
+	struct jobs_succession failed[JOBS_FAILED]; /* the last ones: what stands for each, and its name */
+	uint32_t failed_count;
 	struct jobs_totals totals;
 };
 

@@ -454,12 +454,17 @@ static void test_other_names(void **state)
 	come(b, 3, "job/next.9", 0, 5, message_name_hash(one));
 	expect_end(b, 3, "world", 0);
 	expect_continues(b, one, name);
+	come(b, 4, "evil/next.8", 0, 2, message_name_hash(one));
+	say_kind(b, 4, CONTROL_LEAVE);
+	assert_int_equal(totals_of(b).jobs_continued, 0);
 	come(b, 0, name, 0, 2, message_name_hash(one));
+	assert_int_equal(totals_of(b).jobs_continued, 1);
 	/* It forms: nobody else can have ended it. */
 	come(b, 3, "evil/next.9", 1, 2, message_name_hash(name));
 	expect_line(b, 2, CONTROL_WELCOME);
 	come(b, 1, name, 1, 2, message_name_hash(one));
 	expect_line(b, 0, CONTROL_WELCOME);
+	assert_int_equal(totals_of(b).jobs_continued, 1);
 	/* Rank 0 is taken, whatever comes after what; and 77 has no successor yet. */
 	come(b, 4, name, 0, 2, 77);
 	expect_end(b, 4, "rank", 0);
