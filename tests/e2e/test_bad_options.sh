@@ -77,6 +77,10 @@ by_name=$(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --version)
 	fail "winnowd by name opens an object of the present folder"
 "$BUILD/winnow" bench --help | seen -- '--density' || fail "winnow bench --help"
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
+for mask in 022 077; do
+	(umask $mask && "$BUILD/winnow" key >"$tmp/key.$mask" 2>"$tmp/key.err") || fail "winnow key into a file"
+	[ "$(grep -c 'others can read' "$tmp/key.err")" = $((mask == 022)) ] || fail "winnow key with umask $mask: $(cat "$tmp/key.err")"
+done
 
 # A full disk is said, too.
 if "$BUILD/winnow" bench --local 1 --size 4K --iters 1 --warmup 0 --json >/dev/full 2>"$tmp/full.err"; then

@@ -89,7 +89,9 @@ start=$SECONDS
 "$w" top "$m" --interval 100ms 2>"$tmp/top.err" | head -n 1 >/dev/null
 [ $((SECONDS - start)) -le 5 ] || fail "top goes on when nobody reads"
 [ ! -s "$tmp/top.err" ] || fail "top complains when nobody reads: $(cat "$tmp/top.err")"
-"$w" top 127.0.0.1:1 --count 1 >"$tmp/top.out" || fail "top of nobody"
+status=0
+"$w" top 127.0.0.1:1 --count 1 >"$tmp/top.out" || status=$?
+[ $status = 2 ] || fail "top of nobody ends with $status"
 grep -q 'unreachable' "$tmp/top.out" || fail "top of nobody: $(cat "$tmp/top.out")"
 refuses 2 "interval is 1ms: want 0.1s" "$w" top --interval 1ms
 echo "top begins, changes and ends well"

@@ -144,7 +144,6 @@ static void looked(enum status_health worst)
 {
 	uint64_t interval_ms = settings.interval_us / 1000, now;
 
-	(void)worst;
 	asking = false;
 	looks++;
 	if (settings.plain)
@@ -155,7 +154,7 @@ static void looked(enum status_health worst)
 	now = uv_now(uv_default_loop());
 	due_ms = due_ms + interval_ms > now ? due_ms + interval_ms : now + interval_ms;
 	if (looks == settings.count)
-		uv_stop(uv_default_loop());
+		end(exit_status != 0 ? exit_status : worst == STATUS_UNREACHABLE ? 2 : 0);
 	else
 		uv_timer_start(&timer, look, due_ms - now, 0);
 }
