@@ -145,7 +145,8 @@ struct jobs {
 	struct crowd away; /* of jobs_order.c alone: those whose job is not here, by owner */
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
-	struct jobs_succession failed[JOBS_FAILED]; /* the last ones: what stands for each, and its name */
+	struct jobs_succession
+		failed[JOBS_FAILED]; /* the last ones: what stands for each, and its name */
 	uint32_t failed_count;
 	struct jobs_totals totals;
 };
