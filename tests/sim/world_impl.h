@@ -240,7 +240,8 @@ struct roll {
 	uint32_t world;
 	uint32_t who[MEMBERS_MAX]; /* by rank: 1 + the worker; 0: not known yet */
 	uint32_t before, heir;     /* the next that has begun, or leads to one; 0: none */
-	bool begun;
+	bool begun;                /* START has come to one of its members */
+	bool accepted;             /* one of them has WELCOME of all aggregators */
 };
 
 struct sim_members {

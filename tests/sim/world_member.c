@@ -136,6 +136,8 @@ static void session_over(struct sim_member *m)
 	for (uint32_t i = 0; i < m->peer_count && strcmp(m->next.next, m->job) != 0; i++)
 		m->marks[m->peers[i].place] = link_mark(session_link(m->session, i));
 	m->voice = session_voice(m->session);
+	if (m->roll != 0 && m->voice.named == 0)
+		m->world->members->rolls[m->roll].accepted = true;
 	session_close(m->session);
 	m->session = NULL;
 }

@@ -405,13 +405,14 @@ void members_hang(struct world *world)
 	}
 }
 
-/* The last membership of this worker that has begun. */
-static const struct roll *last_begun(const struct sim_member *m)
+/* The last membership of this worker that counts: PROTOCOL.md section 5.8. */
+static const struct roll *last_accepted(const struct sim_member *m)
 {
 	const struct sim_members *members = m->world->members;
 	uint32_t at = m->roll;
 
-	while (!members->rolls[at].begun && members->rolls[at].before != 0)
+	while (!members->rolls[at].begun && !members->rolls[at].accepted &&
+	       members->rolls[at].before != 0)
 		at = members->rolls[at].before;
 	return &members->rolls[at];
 }
@@ -425,7 +426,7 @@ static const struct roll *last_begun(const struct sim_member *m)
 static bool must_continue(const struct sim_member *m)
 {
 	const struct sim_members *members = m->world->members;
-	const struct roll *last = last_begun(m);
+	const struct roll *last = last_accepted(m);
 	uint32_t aggregators = m->world->spec->aggregator_count, died = 0, dead = 0, alive = 0;
 
 	if (members->early || members->late)
