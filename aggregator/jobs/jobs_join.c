@@ -106,8 +106,11 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 		            job->world, job->opener, opener != NULL ? opener->host : "gone",
 		            join->world);
 	else if (other != NULL)
-		peer_refuse(jobs, peer, "rank", "rank %u of job '%s' is taken by %s (%s)",
-		            join->rank, job->name, other->host, other->address);
+		peer_refuse(
+			jobs, peer, "rank",
+			"rank %u of job '%s' is taken by %s (%s): each worker has a rank of its "
+			"own, and each job a name",
+			join->rank, job->name, other->host, other->address);
 	else if (job->state != JOB_FORMING)
 		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
 		            job->name,

@@ -73,9 +73,10 @@ int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struc
 	if (number == 0 || number > 65535 || *end != '\0' || length == 0 ||
 	    length >= NET_HOST_BYTES ||
 	    (six && (colon[-1] != ']' || !is_ipv6(text + 1, strcspn(text, "%]") - 1))))
-		return why_set(why, -EINVAL,
-		               "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555 or [fd00::1]:5555",
-		               text);
+		return why_set(
+			why, -EINVAL,
+			"'%.100s' is not HOST:PORT, such as 10.0.0.1:5555 or [fd00::1]:5555%s",
+			text, number > 65535 ? ": a port is at most 65535" : "");
 	snprintf(host, NET_HOST_BYTES, "%.*s", (int)(length - 2 * six), text + six);
 	*port = (uint16_t)number;
 	return 0;

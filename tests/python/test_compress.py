@@ -96,6 +96,8 @@ class TopK(unittest.TestCase):
         for text in ("topk:0", "topk:2", "topk:x", "topk", "powersgd:1", "threshold:0", "threshold:inf", "randomk:0", "sums:0", "sums:1.5"):
             with self.assertRaisesRegex(ValueError, text):
                 winnow.torch.compressor_of(text)
+        with self.assertRaisesRegex(ValueError, 'compress is .topk.: want "topk:0.01"'):
+            winnow.torch.compressor_of("topk")
         for text, options in (
             ("block is 0", {"block": 0}),
             ("block is 1025", {"block": 1025}),

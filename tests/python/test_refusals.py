@@ -190,7 +190,7 @@ class Attaching(unittest.TestCase):
         """Of one model: DDP takes one only, and no job is left behind."""
         ddp = DistributedDataParallel(nn.Linear(2, 2))
         winnow.torch.attach(ddp, self.comm)
-        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaises(RuntimeError):
+        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaisesRegex(RuntimeError, "call attach.. once"):
             winnow.torch.attach(ddp)
         joined.assert_not_called()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gradients of which only a part travels; the rest is remembered, and added to the next step's."""
 
+import contextlib
 import math
 import zlib
 
@@ -350,11 +351,13 @@ def compressor_of(compress):
     if compress is None or isinstance(compress, Compressor):
         return compress
     kind, _, value = str(compress).partition(":")
-    try:
-        if kind in _KINDS:
-            return _KINDS[kind](float(value))
-    except ValueError as error:
-        raise ValueError(f"compress is {compress!r}: {error}") from None
+    with contextlib.suppress(ValueError):
+        value = float(value)
+    if kind in _KINDS and isinstance(value, float):
+        try:
+            return _KINDS[kind](value)
+        except ValueError as error:
+            raise ValueError(f"compress is {compress!r}: {error}") from None
     raise ValueError(f'compress is {compress!r}: want "topk:0.01", "sums:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
 
 

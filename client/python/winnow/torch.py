@@ -39,6 +39,7 @@ _group.register()
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
+_attached = weakref.WeakSet()
 _VALUES = 16  # of each parameter, that are compared between ranks
 
 
@@ -94,6 +95,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     if comm is not None and node:
         raise ValueError("node=True makes a winnow.Node, and there is one, or a communicator, already")
     _refuse_parameters(ddp)
+    if ddp in _attached:
+        raise RuntimeError("this model has its hook: call attach() once for each DistributedDataParallel")
     if comm is not None and comm.world != world:
         raise ValueError(
             f"the communicator has {comm.world} workers and DDP has {world}: "
@@ -117,6 +120,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
     state.name(ddp.module, ddp.find_unused_parameters)
     ddp.register_comm_hook(state, hook)
+    _attached.add(ddp)
     if node or comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
             state.open(group=group, gpu=gpu if node else None)
