@@ -390,7 +390,8 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 	         who);
 	if (fault->spec->kind == FAULT_FREEZE && w->ops[op].task.status == WINNOW_ERR_TIMEOUT)
 		return job->stall_us <= job->silence_us && strstr(error, name) != NULL &&
-		       strstr(error, " has not called ") != NULL;
+		       (strstr(error, " has not called ") != NULL ||
+		        strstr(error, " for data of rank ") != NULL);
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
 
