@@ -231,7 +231,7 @@ class Attached(harness.TeamCase):
         for rank, said in enumerate(found):
             self.assertEqual(len(said), 2, said)
             for text in said:
-                self.assertRegex(text, f"^parameter weight has other values on rank {1 - rank} than on this one, .*same order")
+                self.assertRegex(text, f"^parameter weight has other values on rank {1 - rank} than on this one: .*same order")
 
     def test_to_another_communicator(self):
         """Neither joins a job that the other is not in."""

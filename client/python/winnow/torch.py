@@ -609,8 +609,8 @@ def _refuse_difference(ddp, **mine):
         for (name, value), its in zip(weights.items(), values):
             if its != value:
                 raise ValueError(
-                    f"parameter {name} has other values on rank {rank} than on this one, and DDP began with the same: "
-                    "attach several models in the same order on all ranks, and load a checkpoint on all"
+                    f"parameter {name} has other values on rank {rank} than on this one: attach several models in the "
+                    "same order on all ranks, and load weights on all of them before that"
                 )
 
 
