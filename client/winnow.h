@@ -280,8 +280,9 @@ WINNOW_API void winnow_config_init(struct winnow_config *config);
 
 /*
  * winnow_comm_create - join the job on all aggregators. Blocks until every worker has joined or
- * join_timeout_ms has passed. On failure *comm is NULL, nothing is left of it at the aggregators, and
- * winnow_last_error() says why.
+ * join_timeout_ms has passed; aggregators that are not there yet, or whose names are not known yet, are
+ * waited for, up to 30 s and three quarters of that time. On failure *comm is NULL, nothing is left of
+ * it at the aggregators, and winnow_last_error() says why.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *config,
                                                struct winnow_comm **comm);

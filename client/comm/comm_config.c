@@ -53,14 +53,37 @@ static const struct comm_peer *same_as(const struct winnow_comm *comm, const str
 	return NULL;
 }
 
-static int add_peers(struct winnow_comm *comm, const char *list, struct why *why)
+/* At most three quarters of the time in which all are to join, so that the better reason is known before that is over. */
+static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 {
-	const char *at = list;
+	const uint64_t join_us = (uint64_t)c->join_timeout_ms * 750;
+
+	return us < join_us ? us : join_us;
+}
+
+/* Where workers and aggregators start together, names may be known a moment later. */
+static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, struct why *why)
+{
+	const struct timespec again = {.tv_nsec = COMM_CONNECT_AGAIN_US * 1000L};
+	uint64_t until_us = clock_us() + patience_at_most(c, COMM_CONNECT_US);
+	int err;
+
+	while ((err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why)) ==
+	               -EHOSTUNREACH &&
+	       clock_us() < until_us &&
+	       (c->give_up == NULL || __atomic_load_n(c->give_up, __ATOMIC_RELAXED) == 0))
+		nanosleep(&again, NULL);
+	return err == 0 ? WINNOW_OK : err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
+}
+
+static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
+{
+	const char *at = c->aggregators;
 
 	while (*at != '\0') {
 		size_t length = strcspn(at, ",");
 		struct comm_peer *peer = &comm->peers[comm->peer_count];
-		int err;
+		int result;
 
 		if (comm->peer_count == SESSION_LINKS_MAX)
 			return why_set(why, WINNOW_ERR_INVALID, "more than %d aggregators",
@@ -69,9 +92,9 @@ static int add_peers(struct winnow_comm *comm, const char *list, struct why *why
 			return why_set(why, WINNOW_ERR_INVALID, "an aggregator's name is too long");
 		memcpy(peer->name, at, length);
 		peer->name[length] = '\0';
-		err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why);
-		if (err != 0)
-			return err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
+		result = resolve_soon(peer, c, why);
+		if (result != WINNOW_OK)
+			return result;
 		if (same_as(comm, peer) != NULL)
 			return why_set(why, WINNOW_ERR_INVALID,
 			               "aggregators %s and %s are the same",
@@ -96,7 +119,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	if (result == WINNOW_OK)
 		result = load_key(comm, config, why);
 	if (result == WINNOW_OK)
-		result = add_peers(comm, config->aggregators, why);
+		result = add_peers(comm, config, why);
 	if (result != WINNOW_OK)
 		return result;
 	comm->config = *config;
@@ -143,13 +166,12 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first)
  */
 static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct comm_peer *peer)
 {
-	uint64_t patience_us = (uint64_t)comm->config.join_timeout_ms * 750;
-
 	if (comm->again || peer->restarts)
-		return patience_us;
-	if (message_name_is_next(comm->job) && patience_us > COMM_CONNECT_ALIVE_US)
-		return COMM_CONNECT_ALIVE_US;
-	return patience_us < COMM_CONNECT_US ? patience_us : COMM_CONNECT_US;
+		return patience_at_most(&comm->config, UINT64_MAX);
+	if (message_name_is_next(comm->job))
+		return patience_at_most(&comm->config, COMM_CONNECT_ALIVE_US);
+	return patience_at_most(&comm->config,
+	                        peer->mark != 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);
 }
 
 static uint64_t since_1970_us(void)

@@ -94,6 +94,8 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 
 	if (peer->restarts)
 		comm_resolve_again(peer);
+	if (left_us > COMM_CONNECT_TRY_US) /* an address may be dead, and the next one not */
+		left_us = COMM_CONNECT_TRY_US;
 	size = net_sockaddr(&peer->addresses[peer->address_at], &address);
 	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
 	if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0) {

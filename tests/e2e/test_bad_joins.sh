@@ -21,7 +21,7 @@ refuses 1 'may have 1 to 8 workers here, you ask for 9 \(workers_max\)' bench "$
 refuses 1 'rank 1 of 2 did not join within 2 s' bench "${small[@]}" "${key[@]}" --rank 0 --world 2
 refuses 1 'no answer: Connection refused; is winnowd running there' \
 	"$BUILD/winnow" bench --aggregator "127.0.0.1:$(free_port)" "${small[@]}" "${key[@]}" --join-timeout 1s
-refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregator no.such.host.invalid:5555 "${small[@]}" "${key[@]}"
+refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregator no.such.host.invalid:5555 "${small[@]}" "${key[@]}" --join-timeout 1s
 
 # Two workers with one rank: the second is refused, the first goes on waiting.
 start first bench --job twice --rank 0 --world 2 "${small[@]}" "${key[@]}" --join-timeout 5s

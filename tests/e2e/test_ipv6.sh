@@ -117,6 +117,11 @@ start named1 inside w1 "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --j
 for rank in 0 1; do expect named$rank 60 0; done
 refuses 1 'aggregator agg:5555: no answer from fd77::2, 10.77.0.2: Connection refused' \
 	named 0 $'fd77::2 agg\n10.77.0.2 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job none --rank 0 --world 1 --join-timeout 1
+# The name is known later.
+start later named 0 '127.0.0.1 localhost' "$BUILD/winnow" bench --aggregator agg:5555 --job later --rank 0 --world 1 "${common[@]}"
+sleep 2
+echo 'fd77::101 agg' >>"$tmp/hosts0"
+expect later 60 0
 
 # On a host without IPv6 the name's other address does.
 inside w0 sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'

@@ -55,6 +55,16 @@ def attached(rank, world, late):
     return log.lines
 
 
+def joined(rank, world, job, late, agg):
+    """What each rank has logged, when `late` joins later, through an aggregator that comes later."""
+    log = Lines()
+    logging.getLogger("winnow").addHandler(log)
+    if rank == late:
+        time.sleep(7)
+    winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, aggregators=agg).close()
+    return log.lines
+
+
 class Late(unittest.TestCase):
     def check(self, late, teller):
         with harness.Team(3) as team:
@@ -76,6 +86,18 @@ class Late(unittest.TestCase):
 
     def test_first(self):
         self.check(0, 1)
+
+    def test_join(self):
+        """An aggregator that is started after the workers is waited for, too."""
+        with harness.Aggregator() as first, harness.Team(2) as team:
+            first.kill()
+            team.start(joined, "late-joins", 1, first.address)
+            time.sleep(2)
+            with mock.patch.object(harness, "free_port", return_value=first.address.split(":")[1]), harness.Aggregator():
+                waited, late = team.collect()
+        text = f"rank 0: joining job 'late-joins' at {first.address}: not all aggregators, or not all other ranks, are there"
+        self.assertEqual(waited, [("WARNING", text)])
+        self.assertEqual(late, [])
 
     def test_attach(self):
         with mock.patch.dict(os.environ, WINNOW_INSECURE_NO_KEY="1"), harness.Team(2) as team:

@@ -97,9 +97,10 @@ class Comm(Member):
         """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
         if newcomer:
             self._calls = self._calls._replace(create=lib.winnow_comm_enter)
-        super().__init__(config, config)
-        if newcomer:
+            super().__init__(config, config, "its members have not let this newcomer in yet")
             self._look()
+        else:
+            super().__init__(config, config)
 
     @classmethod
     @brief

@@ -246,13 +246,17 @@ def of_others(calls):
 Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
 
 
-def wait_for(act, given_up):
-    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others."""
+def wait_for(act, given_up, text=None):
+    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others. When it takes
+    long, `text` says what is waited for."""
     ends = []
     thread = threading.Thread(target=lambda: ends.append(act()), name="winnow-join", daemon=True)
     try:
         thread.start()
-        thread.join()
+        thread.join(LATE_S if text else None)
+        if thread.is_alive():
+            log.warning("%s", text)
+            thread.join()
     except BaseException:
         given_up.value = 1
         until = time.monotonic() + _GIVE_UP_S
@@ -270,8 +274,8 @@ class Member:
     may be repeated is: nothing hangs on a line that comes after a call.
     """
 
-    def __init__(self, setup, config):
-        """Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up."""
+    def __init__(self, setup, config, waits="not all aggregators, or not all other ranks, are there"):
+        """Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up. `waits`: if it takes long, why."""
         self._handle = ctypes.c_void_p()  # the library's to write; None: closed
         self._pid = os.getpid()
         self._closing = False
@@ -279,12 +283,12 @@ class Member:
         self._pending = set()  # requests of which the library has something; keeps their buffers alive
         _open_members.add(self)
         try:
-            self._join(setup, config)
+            self._join(setup, config, waits)
         except BaseException:
             self.close()
             raise
 
-    def _join(self, setup, config):
+    def _join(self, setup, config, waits):
         """Ctrl-C ends the wait for others. Then nothing is left of it."""
         handle, given_up, owner = self._handle, ctypes.c_int(0), {}
         config.give_up = ctypes.pointer(given_up)
@@ -296,8 +300,9 @@ class Member:
                 self._calls.destroy(handle)
             return code, text
 
+        job, at = (os.fsdecode(text or b"") for text in (config.job, config.aggregators))
         try:
-            code, text = wait_for(create, given_up)
+            code, text = wait_for(create, given_up, f"rank {config.rank}: joining job {job!r} at {at}: {waits}")
         except BaseException:
             if owner.setdefault("is", "the thread") == "the thread":
                 self._handle = None
