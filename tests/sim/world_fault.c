@@ -351,6 +351,16 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	       waited_s < stall_s + silence_s;
 }
 
+/* Does yet another one call something else as its last operation? Then two have not called what is waited for. */
+static bool absence_of_two(const struct sim_job *job, const char *error)
+{
+	for (uint32_t i = 0; i < job->spec->fault_count; i++)
+		if (job->spec->faults[i].kind == FAULT_MISMATCH &&
+		    job->spec->faults[i].op == job->spec->op_count - 1)
+			return strstr(error, " and 1 more have not called ") != NULL;
+	return false;
+}
+
 /* "33 % of the datagrams of rank 1 to aggregator agg0 were lost for 10 s", at this worker or at that one. */
 static bool loss_told(const char *error, uint32_t who, const char *text)
 {
@@ -379,7 +389,7 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 	if (fault->spec->kind == FAULT_GPU && w->rank == who)
 		return strcmp(error, "its GPU has failed") == 0;
 	if (fault->spec->kind == FAULT_ABSENT)
-		return absence_told(w, who);
+		return absence_told(w, who) || absence_of_two(job, error);
 	if (is_lossy(fault->spec->kind))
 		return loss_told(error, who, rule->text);
 	/* Nobody knows the host of one that has left any more. */
