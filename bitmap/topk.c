@@ -11,6 +11,8 @@
 
 #define PIECE 1024 /* elements that are converted at a time */
 #define INFINITE 0x7f800000u
+#define F16_MAX 65504.0f
+#define BF16_MAX 0x1.fep127f
 _Static_assert(TOPK_BLOCK_MAX <= PIECE, "a piece holds a block");
 #define LEVELS 3
 #define BINS 2048
@@ -163,6 +165,7 @@ static uint64_t choose_blocks(float *chosen, const float *values, uint64_t count
 static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
                      uint64_t count, enum dtype dtype, uint32_t block, struct limit limit)
 {
+	const float most = dtype == DTYPE_F16 ? F16_MAX : BF16_MAX;
 	const uint64_t whole = PIECE / block * block;
 	float piece[PIECE];
 	uint64_t taken = 0;
@@ -173,6 +176,9 @@ static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, floa
 		n = count - at < whole ? count - at : whole;
 		taken += block == 1 ? choose(piece, memory + at, n, &limit)
 		                    : choose_blocks(piece, memory + at, n, block, &limit);
+		for (uint64_t i = 0; i < n && dtype != DTYPE_F32; i++)
+			if (magnitude(piece[i]) < INFINITE) /* nor shall it become that */
+				piece[i] = fmaxf(-most, fminf(most, piece[i]));
 		engine->finish(out, piece, n, dtype, REDUCE_SUM, 1);
 		engine->load(piece, out, n, dtype);
 		for (uint64_t i = 0; i < n; i++)

@@ -67,7 +67,7 @@ class TopK(unittest.TestCase):
                 gradient = (gradient * 2).round() / 2
             gradient[torch.rand(count) < dice.choice([0, 0.7])] = 0
             gradient[torch.rand(count) < dice.choice([0, 0.02])] = dice.choice([numpy.nan, numpy.inf, -numpy.inf])
-            data, memory, decay = gradient.to(dtype), torch.randn(count) * dice.choice([0, 1, 1e-3]), dice.choice([1.0, 0.9, 0.0])
+            data, memory, decay = gradient.to(dtype), torch.randn(count) * dice.choice([0, 1, 1e-3, 6e4]), dice.choice([1.0, 0.9, 0.0])
             there, kept = data.clone(), memory.clone()
             winnow.topk(data, memory, k, chunk, decay, block, 0.5)
             _topk_gpu.topk(there, kept, k, chunk, decay, block, 0.5)

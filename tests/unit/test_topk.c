@@ -231,12 +231,30 @@ static void test_not_finite(void **state)
 	assert_true(gradient[9] == 0 && memory[9] == 9);
 }
 
+/* What only the sum with the memory makes too large for the type is sent as its largest, and the rest is kept. */
+static void test_too_large(void **state)
+{
+	const struct topk topk = {.chunk = 4, .k = 1, .block = 1, .decay = 1};
+	uint16_t f16[4] = {0x78e2, 0, 0, 0}, bf16[4] = {0xff7f, 0, 0, 0}; /* 40000; -3.39e38 */
+
+	(void)state;
+	memset(memory, 0, sizeof(memory));
+	memory[0] = 40000;
+	assert_int_equal(topk_take(f16, memory, 4, DTYPE_F16, &topk), 1);
+	assert_int_equal(f16[0], 0x7bff); /* 65504 */
+	assert_true(memory[0] == 80000 - 65504);
+	memory[0] = -1e36f;
+	assert_int_equal(topk_take(bf16, memory, 4, DTYPE_BF16, &topk), 1);
+	assert_int_equal(bf16[0], 0xff7f);
+	assert_true(memory[0] < -0.9e36f && memory[0] > -1.1e36f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_largest),    cmocka_unit_test(test_threshold),
 		cmocka_unit_test(test_limits),     cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_too_large),
 	};
 
 	random_seed();

@@ -329,7 +329,7 @@ class RandomK(Compressor):
         drawn = self._drawn(len(gradient), name, step)
         drawn = drawn.pin_memory() if memory.is_cuda else drawn  # else the copy waits for the GPU
         taken = drawn.to(memory.device, non_blocking=True) | ~memory.isfinite()
-        gradient.copy_(torch.where(taken, memory, memory.new_zeros(())))
+        _topk_gpu.leave(gradient, memory, taken)
         memory.sub_(gradient).nan_to_num_(0, 0, 0)
 
     def _drawn(self, count, name, step):

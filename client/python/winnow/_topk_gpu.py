@@ -18,9 +18,18 @@ def topk(gradient, memory, k, chunk, decay, block, threshold=0.0):
     for first, last, share in ((0, whole, k), (whole, len(memory), _share(k, chunk, block, len(memory) - whole))):
         if first < last:
             taken[first:last] = _taken(memory[first:last], min(chunk, last - first), block, share, threshold)
-    gradient.copy_(torch.where(taken, memory, memory.new_zeros(())))
+    leave(gradient, memory, taken)
     sent = gradient.float()
     memory.copy_(torch.where(sent.isfinite(), memory - sent, memory.new_zeros(())))
+
+
+def leave(gradient, memory, taken):
+    """What is taken of the memory, in the gradient: what is finite, and too large for its type, as the largest of that."""
+    chosen = torch.where(taken, memory, memory.new_zeros(()))
+    if gradient.dtype != torch.float32:
+        most = torch.finfo(gradient.dtype).max
+        chosen = torch.where(chosen.isfinite(), chosen.clamp(-most, most), chosen)
+    gradient.copy_(chosen)
 
 
 def _share(k, chunk, block, count):
