@@ -23,9 +23,12 @@
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
- * but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the membership has ended, on all workers:
- * call winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
+ * but INVALID, BUSY, MISMATCH, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
+ * (which has not begun then: the others wait for it), the membership has ended, on all workers: call
+ * winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
  * communicator. MEMBERS is the error after which the others can continue.
+ *
+ * A fork's child must not use a communicator of its parent: its calls return INVALID, or do nothing.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -373,7 +376,7 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint6
  * winnow_allreduce_async - the same, without waiting: returns once the operation is queued. `options`
  * may be NULL. Both buffers belong to the library until the request is done, as winnow_wait() and
  * winnow_test() say; then, or before, the caller passes it to winnow_request_free(). *request is
- * written last of all: what has not been written has not begun.
+ * written before it begins: what has not been written has not begun.
  */
 WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv, uint64_t count,
                                                    enum winnow_dtype dtype, enum winnow_op op,

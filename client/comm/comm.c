@@ -142,7 +142,7 @@ int winnow_comm_enter(const struct winnow_config *config, struct winnow_comm **o
 
 void winnow_comm_destroy(struct winnow_comm *comm)
 {
-	if (comm == NULL || comm->pid != getpid())
+	if (comm == NULL || comm->inherited)
 		return; /* in a fork's child, where the thread does not exist */
 	comm_stop_thread(comm);
 	free_all(comm);
@@ -153,7 +153,7 @@ void winnow_comm_exit(int status, void *comm)
 	struct winnow_comm *ours = comm;
 	char why[64];
 
-	if (ours == NULL || ours->pid != getpid())
+	if (ours == NULL || ours->inherited)
 		return;
 	snprintf(why, sizeof(why), "it ended with exit status %d", status);
 	if (status != 0)
@@ -204,8 +204,8 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 		.send = send,
 		.recv = recv,
 		.count = recv_count * comm->world,
-		.dtype = (uint8_t)dtype,
-		.reduction = (uint8_t)op,
+		.dtype = COMM_ENUM(dtype),
+		.reduction = COMM_ENUM(op),
 		.scatter = true,
 		.share_first = recv_count * comm->rank,
 		.share_count = recv_count,

@@ -101,7 +101,8 @@ struct winnow_request {
 
 struct winnow_comm {
 	struct winnow_config config;
-	pid_t pid; /* of the process that created it; a fork's child must not touch it */
+	pid_t pid; /* of the process that created it */
+	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	uint32_t rank, world;
 	struct proof_key key;
 	bool has_key;
@@ -347,6 +348,11 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 #define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
 
 int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
+
+extern const char comm_after_fork[]; /* why: it is inherited */
+
+/* An enum's value as a task holds it; 0, which none has, for what does not fit. */
+#define COMM_ENUM(value) (uint8_t)((unsigned int)(value) <= UINT8_MAX ? (value) : 0)
 
 /* Why an operation with these arguments is impossible, or only on a GPU; NULL: it is not. */
 const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_fork.c - closes the parent's connections in the child of a fork
+ * comm_fork.c - the child of a fork: closes the parent's connections, and knows that they were that
  *
  * A connection ends when the last process that has it open closes it. A data loader's child that
  * outlives a killed worker would keep the worker's place in the job until the silence time is over.
@@ -29,10 +29,11 @@ static void release(void)
 
 static void close_in_child(void)
 {
-	const struct winnow_comm *comm;
+	struct winnow_comm *comm;
 
 	LIST_FOREACH(comm, &all, forked)
 	{
+		comm->inherited = true;
 		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 			if (comm->peers[i].fd >= 0)
 				close(comm->peers[i].fd);

@@ -12,6 +12,8 @@
 #include "client/comm/comm.h"
 
 #define BLOCK_BYTES_MIN 64 /* smaller rows share a block */
+#define BLOCKS_MAX                                                                                 \
+	(UINT64_C(1) << 38) /* of a tensor; geometry.h allows more where channels share it */
 
 /* ---- one operation ---- */
 
@@ -52,14 +54,32 @@ static uint32_t block_of(const struct winnow_comm *comm, const struct winnow_opt
 	return options != NULL && options->block != 0 ? options->block : comm->config.block;
 }
 
+/* What comm_wrong_argument() cannot see: this job, the blocks, the wire. */
+static const char *wrong_request(const struct winnow_comm *comm, const struct allreduce *task,
+                                 const struct winnow_options *options)
+{
+	const bool on_gpu = comm_gpu_wanted(options);
+
+	if (task->count / (task->part_count > 0 ? 1 : task->block_elems) + 1 >= BLOCKS_MAX)
+		return "the tensor has 2^38 blocks or more";
+	if (task->form == WIRE_FIXED8 && comm->world > WIRE_FIXED8_WORKERS_MAX)
+		return "wire fixed8 is for at most 256 workers";
+	if (task->lost != NULL &&
+	    (task->access != &array_access || task->dtype != WINNOW_F32 || on_gpu))
+		return "lost is of tensors of f32 in main memory";
+	return on_gpu ? comm_wrong_on_gpu(comm, task, options) : NULL;
+}
+
 int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
                       const struct winnow_options *options, struct winnow_request **out)
 {
-	struct winnow_request *request = comm_request_new(comm);
-	bool on_gpu = comm_gpu_wanted(options);
-	const char *wrong = on_gpu ? comm_wrong_on_gpu(comm, what, options) : NULL;
+	struct winnow_request *request;
+	const char *wrong;
 	int result = WINNOW_OK;
 
+	if (comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
+	request = comm_request_new(comm);
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	request->task = *what;
@@ -71,14 +91,10 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
 	request->task.priority = options != NULL ? options->priority : 0;
 	request->task.lost = options != NULL ? options->lost : NULL;
-	if (request->task.form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
-		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed8 is for at most 256 workers");
-	else if (request->task.lost != NULL &&
-	         (what->access != &array_access || what->dtype != WINNOW_F32 || on_gpu))
-		result = comm_fail(WINNOW_ERR_INVALID, "lost is of tensors of f32 in main memory");
-	else if (wrong != NULL)
+	wrong = wrong_request(comm, &request->task, options);
+	if (wrong != NULL)
 		result = comm_fail(WINNOW_ERR_INVALID, wrong);
-	else if (on_gpu && what->count > 0) /* an empty tensor is nowhere */
+	else if (comm_gpu_wanted(options) && what->count > 0) /* an empty tensor is nowhere */
 		result = comm_gpu_post(request, options);
 	if (result == WINNOW_OK)
 		*out = request;
@@ -165,6 +181,8 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
 {
 	uint64_t end = 0;
 
+	if (segments == NULL && segment_count > 0)
+		return "segments is NULL";
 	for (uint32_t i = 0; i < segment_count; i++) {
 		const struct winnow_segment *s = &segments[i];
 
@@ -241,8 +259,8 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 	struct allreduce tensor = {.send = send,
 	                           .recv = recv,
 	                           .count = count,
-	                           .dtype = (uint8_t)dtype,
-	                           .reduction = (uint8_t)op,
+	                           .dtype = COMM_ENUM(dtype),
+	                           .reduction = COMM_ENUM(op),
 	                           .access = &array_access};
 	const char *wrong = comm_wrong_argument(&tensor, options);
 

@@ -14,9 +14,6 @@
 
 #include "client/comm/comm.h"
 
-static const char not_after_fork[] =
-	"the communicator is the parent process's: make one after the fork";
-
 /* ---- may it be? ---- */
 
 static bool used(const struct winnow_comm *comm, const char *job)
@@ -34,8 +31,8 @@ static int check(const struct winnow_comm *comm, const struct winnow_membership 
 	int length = snprintf(job, CONTROL_JOB_BYTES, "%.*s/%s", (int)message_name_base(comm->job),
 	                      comm->job, m->id != NULL ? m->id : "");
 
-	if (comm->pid != getpid())
-		return why_set(why, WINNOW_ERR_INVALID, "%s", not_after_fork);
+	if (comm->inherited)
+		return why_set(why, WINNOW_ERR_INVALID, "%s", comm_after_fork);
 	if (length >= CONTROL_JOB_BYTES || !message_name_valid(job))
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "membership '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
@@ -281,8 +278,8 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 {
 	if (membership->id != NULL)
 		return reconfigure(comm, membership);
-	if (comm->pid != getpid())
-		return comm_fail(WINNOW_ERR_INVALID, not_after_fork);
+	if (comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	if (!over(comm))
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the membership has not ended: say which other one is meant");

@@ -98,7 +98,7 @@ void winnow_request_free(struct winnow_request **request)
 {
 	struct winnow_request *ours = __atomic_exchange_n(request, NULL, __ATOMIC_ACQ_REL);
 
-	if (ours != NULL)
+	if (ours != NULL && !ours->comm->inherited)
 		comm_request_drop(ours);
 }
 
@@ -214,7 +214,8 @@ static int tell(const struct winnow_request *request, struct winnow_op_stats *st
 
 int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
 {
-	uint64_t until_us = timeout_ms < 0 ? UINT64_MAX : clock_us() + (uint64_t)timeout_ms * 1000;
+	const bool for_ever = timeout_ms < 0 || timeout_ms > INT64_MAX / 2000;
+	uint64_t until_us = for_ever ? UINT64_MAX : clock_us() + (uint64_t)timeout_ms * 1000;
 	struct winnow_comm *comm;
 	bool done;
 	int err = 0;
@@ -222,6 +223,8 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
 	comm = request->comm;
+	if (comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	pthread_mutex_lock(&comm->lock);
 	while (!request->done && err == 0)
 		err = comm_cond_wait(&request->changed, &comm->lock, until_us);
@@ -235,6 +238,8 @@ int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stat
 {
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	if (request->comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	pthread_mutex_lock(&request->comm->lock);
 	*done = request->done;
 	pthread_mutex_unlock(&request->comm->lock);

@@ -42,8 +42,8 @@ static int submit_list(struct winnow_comm *comm, struct allreduce *task, const i
 		rows_hold(rows);
 		*gathered = rows;
 	}
-	comm_request_queue(request);
 	*out = request;
+	comm_request_queue(request);
 	return WINNOW_OK;
 }
 
@@ -87,8 +87,8 @@ int winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_in
 		.recv = recv,
 		.count = recv_count,
 		.block_elems = (uint32_t)block_length,
-		.dtype = (uint8_t)dtype,
-		.reduction = (uint8_t)op,
+		.dtype = COMM_ENUM(dtype),
+		.reduction = COMM_ENUM(op),
 	};
 	const char *wrong = wrong_buffers(task, block_count, block_length, options);
 
@@ -126,8 +126,8 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 		.send = send != NULL ? send : &nothing,
 		.count = recv_count,
 		.block_elems = (uint32_t)block_length,
-		.dtype = (uint8_t)dtype,
-		.reduction = (uint8_t)op,
+		.dtype = COMM_ENUM(dtype),
+		.reduction = COMM_ENUM(op),
 	};
 	const char *wrong = wrong_buffers(task, block_count, block_length, options);
 

@@ -9,6 +9,8 @@
 
 static _Thread_local struct why last_error, error_copy;
 
+const char comm_after_fork[] = "the communicator is the parent process's: make one after the fork";
+
 int comm_fail(int result, const char *why)
 {
 	return why_set(&last_error, result, "%s", why);
@@ -58,11 +60,23 @@ void comm_wake(struct winnow_comm *comm)
 		             sizeof(one)); /* never full: it is read each time */
 }
 
+/* Lines are for people's screens, and for one line. */
+static void print_line(char *out, size_t room, const char *text)
+{
+	size_t i;
+
+	for (i = 0; i + 1 < room && text[i] != '\0'; i++)
+		out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? ' ' : text[i];
+	out[i] = '\0';
+}
+
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
+	if (comm->inherited)
+		return;
 	pthread_mutex_lock(&comm->lock);
 	if (comm->abort_result == WINNOW_OK) {
-		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
+		print_line(comm->abort_text, sizeof(comm->abort_text), text);
 		comm->abort_result = result;
 	}
 	comm->abort_wanted = true;
@@ -209,6 +223,8 @@ int winnow_comm_check(struct winnow_comm *comm)
 	struct why why;
 	int result = WINNOW_OK;
 
+	if (comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	pthread_mutex_lock(&comm->lock);
 	if (comm->state == SESSION_FAILED) {
 		result = (int)comm->result;
@@ -223,6 +239,8 @@ int winnow_comm_check(struct winnow_comm *comm)
 
 const char *winnow_comm_error(struct winnow_comm *comm)
 {
+	if (comm->inherited)
+		return comm_after_fork;
 	pthread_mutex_lock(&comm->lock);
 	error_copy = comm->error;
 	pthread_mutex_unlock(&comm->lock);
@@ -240,6 +258,9 @@ static void stats_ask(struct winnow_comm *comm)
 
 void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
 {
+	*stats = (struct winnow_stats){0};
+	if (comm->inherited)
+		return;
 	pthread_mutex_lock(&comm->lock);
 	stats_ask(comm);
 	*stats = comm->stats;
@@ -250,6 +271,8 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 {
 	static _Thread_local char copy[CONTROL_TEXT_BYTES];
 
+	if (comm->inherited)
+		return "";
 	pthread_mutex_lock(&comm->lock);
 	stats_ask(comm);
 	snprintf(copy, sizeof(copy), "%s", comm->late);
@@ -259,6 +282,8 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 
 void winnow_comm_say(struct winnow_comm *comm, const char *text)
 {
+	if (comm->inherited)
+		return;
 	pthread_mutex_lock(&comm->lock);
 	snprintf(comm->says, sizeof(comm->says), "%s", text);
 	comm->says_new = true;

@@ -79,6 +79,8 @@ const char *winnow_comm_trace(struct winnow_comm *comm)
 {
 	static _Thread_local char copy[TRACE_PATH_BYTES];
 
+	if (comm->inherited)
+		return "";
 	pthread_mutex_lock(&comm->lock);
 	snprintf(copy, sizeof(copy), "%s", comm->trace_path);
 	pthread_mutex_unlock(&comm->lock);

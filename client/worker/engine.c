@@ -23,6 +23,8 @@
 
 #include "client/winnow.h"
 
+#define TAGS_BY_ORDER                                                                              \
+	2 /* the two upper bits of those that count operations: PROTOCOL.md section 6.3 */
 #define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
 
 /* ---- lists ---- */
@@ -182,6 +184,13 @@ static bool better_eager(const struct geometry_input *input, enum dtype form)
 	       (cut.segment_count == 1 || dtype_bytes(form) == input->elem_bytes);
 }
 
+/* One by order is new each time, however many are waiting. */
+static bool is_under_way(const struct engine *engine, uint64_t tag)
+{
+	return tag >> 62 != TAGS_BY_ORDER &&
+	       (list_has_tag(&engine->active, tag) || list_has_tag(&engine->waiting, tag));
+}
+
 int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	struct geometry_input input = {
@@ -208,7 +217,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 		return WINNOW_ERR_INVALID;
 	if (input.converted && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
 		return WINNOW_ERR_INVALID;
-	if (list_has_tag(&engine->active, task->tag) || list_has_tag(&engine->waiting, task->tag))
+	if (is_under_way(engine, task->tag))
 		return WINNOW_ERR_BUSY;
 	task->share_count = task->scatter ? task->count / engine->world : task->count;
 	task->share_first = task->scatter ? task->share_count * engine->rank : 0;

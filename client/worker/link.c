@@ -671,6 +671,14 @@ uint64_t link_deadline(const struct link *link)
 	return due_us;
 }
 
+/* Connected, and no HELLO has come. */
+static bool is_mute(const struct link *link)
+{
+	return link->heard_us != NEVER && link->ping_due_us == NEVER;
+}
+
+#define MUTE_HINT ": is this the port of winnowd's --listen, not that of --metrics?"
+
 /* What joining waits for. */
 static const char *link_awaits(const struct link *link)
 {
@@ -682,6 +690,8 @@ static const char *link_awaits(const struct link *link)
 	};
 
 	assert(link->view.state < LINK_RUNNING);
+	if (is_mute(link))
+		return "it takes connections, and says nothing" MUTE_HINT;
 	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
 	    link->view.config.world == 0)
 		return "nobody has let it in: does a job of this name run, and call admit()?";
@@ -700,7 +710,9 @@ void link_tick(struct link *link, uint64_t now_us)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
-		          link->forged > 0 ? ": lines come, but with wrong proofs" : "");
+		          link->forged > 0 ? ": lines come, but with wrong proofs"
+		          : is_mute(link)  ? MUTE_HINT
+		                           : "");
 	else if (link->view.state != LINK_RUNNING &&
 	         now_us - link->opened_us >= link->view.config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",

@@ -185,7 +185,7 @@ static void link_check(struct session *s, uint32_t index)
 		return;
 	session_end_with(s, index, explain_code(code, running || overtaken(s)),
 	                 "aggregator %s%s: %s", s->names[index],
-	                 running && strcmp(code, "gone") == 0 ? " is lost" : "",
+	                 running && strcmp(code, "gone") == 0 && link_lost(link) ? " is lost" : "",
 	                 link_look(link)->error);
 }
 

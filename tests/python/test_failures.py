@@ -2,6 +2,8 @@
 """What users see when something fails: a RuntimeError with the reason, soon, and never a hang."""
 
 import os
+import pathlib
+import resource
 import signal
 import time
 import unittest
@@ -22,6 +24,26 @@ def train(rank, world, settings, at_step, inside_backward=False, **options):
     """Trains until something fails. `at_step` is (rank, function, argument): what goes wrong, whose."""
     with winnow.Comm(rank=rank, world=world, insecure_no_key=True, **settings) as comm:
         return train_over(comm, rank, at_step, inside_backward, **options)
+
+
+def short_of_memory(rank, world, job):
+    """What two operations say, of which the first is a list of a tensor so large that one rank has no place for the result's."""
+    said = []
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        comm.allreduce(torch.ones(4))
+        if rank == 1:
+            size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+        for reduce in (
+            lambda: comm.allreduce_rows(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1), 2**38 - 2),
+            lambda: comm.allreduce(torch.ones(4)),
+        ):
+            try:
+                reduce()
+            except winnow.WinnowError as error:
+                said.append(str(error))
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+    return said
 
 
 class Dense(nn.Sequential):
@@ -179,6 +201,15 @@ class Errors(unittest.TestCase):
             self.assertIn("workers do not agree on the operation: count is ", texts[0])
             self.assertEqual(texts[1], "")  # a mismatch does not end the communicator
             self.assertEqual(code, winnow.WinnowError.MISMATCH)
+
+    def test_out_of_memory(self):
+        """What one rank has no memory for ends on all; others would wait for it."""
+        with harness.Team(2) as team:
+            team.start(short_of_memory, harness.fresh_job())
+            other, own = team.collect()
+        self.assertEqual(own, ["out of memory", "rank 1 cannot take part in an operation: out of memory"])
+        for text in other:
+            self.assertRegex(text, "rank 1 .* aborted the job: rank 1 cannot take part in an operation: out of memory")
 
     def test_different_models(self):
         # DDP compares models itself, over Gloo, before our hook is there.

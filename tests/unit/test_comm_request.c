@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -486,6 +487,125 @@ static void test_parts_differ(void **state)
 	closed(comm);
 }
 
+static void *wait_long(void *request)
+{
+	return (void *)(intptr_t)winnow_wait(request, INT64_MAX, NULL);
+}
+
+/* Of milliseconds more than a clock has. */
+static void test_waits_for_ever(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin(comm);
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, wait_long, request), 0);
+	usleep(50000);
+	end(taken(comm), WINNOW_OK);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_int_equal((intptr_t)result, WINNOW_OK);
+	winnow_request_free(&request);
+	closed(comm);
+}
+
+/* In a fork's child, while the parent's thread holds the lock. True: each says so, and none waits. */
+static bool refused_in_child(struct winnow_comm *comm, struct winnow_request *request)
+{
+	struct winnow_membership membership = {.world = 1};
+	struct winnow_request *another;
+	struct winnow_stats stats;
+	int results[6], done;
+
+	alarm(20);
+	results[0] = winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM, NULL,
+	                                    comm, &another);
+	results[1] = winnow_wait(request, -1, NULL);
+	results[2] = winnow_test(request, &done, NULL);
+	results[3] = winnow_comm_check(comm);
+	results[4] = winnow_comm_reconfigure(comm, &membership);
+	results[5] = winnow_allreduce(given, received, COUNT, WINNOW_I32, WINNOW_SUM, comm);
+	for (uint32_t i = 0; i < 6; i++)
+		if (results[i] != WINNOW_ERR_INVALID)
+			return false;
+	winnow_comm_stats(comm, &stats);
+	winnow_comm_say(comm, "hello");
+	winnow_comm_abort(comm, "no");
+	winnow_request_free(&request);
+	return stats.sent_packets == 0 && *winnow_comm_late(comm) == '\0' &&
+	       *winnow_comm_trace(comm) == '\0' &&
+	       strstr(winnow_comm_error(comm), "make one after the fork") != NULL &&
+	       strstr(winnow_last_error(), "make one after the fork") != NULL;
+}
+
+static void test_forked(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin(comm);
+	int status;
+	pid_t child;
+
+	(void)state;
+	comm->ask_fd = -1;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+		comm->peers[i].fd = -1;
+	comm_fork_add(comm);
+	pthread_mutex_lock(&comm->lock);
+	child = fork();
+	if (child == 0)
+		_exit(refused_in_child(comm, request) ? 0 : 1);
+	pthread_mutex_unlock(&comm->lock);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	comm_fork_remove(comm);
+	end(taken(comm), WINNOW_OK);
+	winnow_request_free(&request);
+	closed(comm);
+}
+
+/* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
+static void test_impossible(void **state)
+{
+	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request;
+	static float one[4];
+
+	(void)state;
+	comm->config.world = 2; /* it has been reconfigured since */
+	comm->world = 257;
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
+	                                        &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
+	comm->config.world = 257;
+	comm->world = 2;
+	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
+	                                        &fine, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_string_equal(winnow_last_error(), "the tensor has 2^38 blocks or more");
+	assert_int_equal(winnow_allreduce_async(one, one, 4, (enum winnow_dtype)257, WINNOW_SUM,
+	                                        NULL, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, (enum winnow_op)257, NULL,
+	                                        comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL,
+	                                                 1, NULL, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_null(request);
+	assert_null(comm->submitted_first);
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
+	                                        &request),
+	                 WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	winnow_request_free(&request);
+	winnow_comm_abort(comm, "one\nand \x1btwo");
+	assert_string_equal(comm->abort_text, "one and  two");
+	closed(comm);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -502,6 +622,9 @@ int main(void)
 		cmocka_unit_test(test_parts_of_segments),
 		cmocka_unit_test(test_tiles_refused),
 		cmocka_unit_test(test_parts_differ),
+		cmocka_unit_test(test_waits_for_ever),
+		cmocka_unit_test(test_forked),
+		cmocka_unit_test(test_impossible),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
