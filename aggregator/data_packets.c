@@ -114,6 +114,15 @@ static struct net_path group_of(const struct outlet *outlet)
 	};
 }
 
+static uint64_t batch_bytes(const struct data_thread *t, uint32_t count)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		bytes += t->out[i].bytes;
+	return bytes;
+}
+
 /* The whole packets to the worker that receives them; what is left of them for the others is the head. */
 static void send_receiver(struct data_thread *t, const struct outlet *outlet, uint16_t receiver,
                           uint32_t count)
@@ -136,7 +145,7 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 static void send_batch(struct data_thread *t, const struct outlet *outlet, uint32_t count)
 {
 	uint16_t dest = t->packets[0].dest, receiver = t->packets[0].receiver;
-	uint32_t to_count = 0;
+	uint32_t to_count = 0, more;
 
 	if (dest != WIRE_EVERYONE) {
 		send_to(t, &outlet->workers[dest].path, count);
@@ -150,6 +159,9 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 		if (!outlet->workers[rank].multicast && rank != receiver &&
 		    outlet->workers[rank].path.to.port != 0)
 			t->to[to_count++] = outlet->workers[rank].path;
+	/* The channel has counted each packet once, whole. */
+	more = receiver != WIRE_EVERYONE || to_count == 0 ? to_count : to_count - 1;
+	channel_sent_more(outlet->channel, (uint64_t)more * count, more * batch_bytes(t, count));
 	send_all(t, to_count, count);
 }
 

@@ -49,7 +49,7 @@ struct channel_config {
 /* Written by the channel's thread alone; others read with relaxed atomic loads. */
 struct channel_stats {
 	uint64_t received, received_bytes; /* UDP payload bytes */
-	uint64_t sent, sent_bytes;         /* a packet to everyone counts once here, whole */
+	uint64_t sent, sent_bytes;         /* to a group once: see channel_sent_more() */
 	uint64_t drops[WIRE_DROP_COUNT];
 	uint64_t operations;             /* finished by all workers */
 	uint64_t eager;                  /* of these, those that took one channel of the job's */
@@ -112,6 +112,9 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
  * at stays valid until the next channel_receive().
  */
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out);
+
+/* For the statistics, which count what is pulled once: further copies of it, where no group takes it to all. */
+void channel_sent_more(struct channel *channel, uint64_t packets, uint64_t bytes);
 
 /* channel_sums_wait - do RESULTs wait to be pulled? They are most of what a channel says. */
 bool channel_sums_wait(const struct channel *channel);

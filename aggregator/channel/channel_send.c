@@ -232,7 +232,12 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 		channel->advertised = channel->credit;
 		channel->told_base = channel->base;
 	}
-	channel->stats.sent++;
-	channel->stats.sent_bytes += out->bytes;
+	channel_sent_more(channel, 1, out->bytes);
 	return true;
+}
+
+void channel_sent_more(struct channel *channel, uint64_t packets, uint64_t bytes)
+{
+	channel->stats.sent += packets;
+	channel->stats.sent_bytes += bytes;
 }

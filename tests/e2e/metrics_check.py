@@ -78,7 +78,9 @@ def check_job(found, job):
 
 
 def main():
+    until = time.monotonic() + 30
     while sum(sample.value > 0 for sample in families()["winnow_worker_rtt_seconds"].samples) < 2:
+        assert time.monotonic() < until, "two workers have not said what they see"
         time.sleep(0.1)  # until both have said what they see: a quarter of the silence time
     first = families()
     time.sleep(0.3)
@@ -87,6 +89,12 @@ def main():
     for name, family in first.items():
         if family.type == "counter":
             assert value(second, name) >= value(first, name), f"{name} went back"
+    # What goes to everybody goes twice where not all are in the group, and counts as often.
+    more = [
+        sample(second, "winnow_wire_bytes", job="going", direction="sent") - sample(first, "winnow_wire_bytes", job="going", direction="sent"),
+        value(second, "winnow_packets_sent_bytes") - value(first, "winnow_packets_sent_bytes"),
+    ]
+    assert 0.8 < more[0] / more[1] < 1.2, more
     assert value(second, "winnow_packets_received") > value(first, "winnow_packets_received")
     status = json.loads(get("/status")[0])
     jobs = {job["name"]: job for job in status["jobs"]}
