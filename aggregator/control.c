@@ -183,8 +183,12 @@ static void end_asked(struct control *control, int number)
 
 static void reload(struct control *control)
 {
+	struct proof_keys *keys;
+	bool fresh;
+
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
-	jobs_keys_set(control->jobs, control->config.reload());
+	fresh = control->config.reload(&keys);
+	jobs_keys_set(control->jobs, keys, fresh);
 	service_tell("READY=1");
 }
 

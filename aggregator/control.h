@@ -39,7 +39,7 @@ struct control_config {
 	struct data *data;
 	struct reports *reports;            /* of the data threads */
 	struct offload *offload;            /* NULL: udp alone */
-	struct proof_keys *(*reload)(void); /* on SIGHUP: the keys from now on */
+	bool (*reload)(struct proof_keys **); /* on SIGHUP: the keys from now on; false: as before */
 };
 
 /*

@@ -176,15 +176,17 @@ static int keys_load(void)
 }
 
 /* SIGHUP: a key file that cannot be read leaves the keys as they are. */
-static struct proof_keys *keys_reload(void)
+static bool keys_reload(struct proof_keys **keys)
 {
 	struct proof_keys *fresh;
+	bool read = true;
 	struct why why;
 
 	if (settings.key_file == NULL) {
 		log_event("info", "reloaded", NULL, "there is no key file: nothing to read");
 	} else if (proof_keys_load(settings.key_file, NULL, &fresh, &why) != 0) {
 		log_event("warn", "reload_failed", NULL, "%s; the old keys stay", why.text);
+		read = false;
 	} else {
 		log_event("info", "reloaded",
 		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file),
@@ -193,7 +195,8 @@ static struct proof_keys *keys_reload(void)
 		proof_keys_free(the_keys);
 		the_keys = fresh;
 	}
-	return the_keys;
+	*keys = the_keys;
+	return read;
 }
 
 static uint32_t threads_default(void)

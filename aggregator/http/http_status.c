@@ -88,6 +88,8 @@ static json_t *lately_json(const struct jobs_worker *worker)
 	const struct control_seen *now = &worker->seen, *before = &worker->seen_before;
 	uint64_t out = since(now->out, before->out), in = since(now->in, before->in);
 	uint64_t pushes = since(now->pushes, before->pushes);
+	uint64_t in_lost =
+		since(now->in_lost, before->in_lost); /* they are not among those of `in` */
 
 	if (worker->seen_over_us == 0)
 		return json_null();
@@ -100,7 +102,7 @@ static json_t *lately_json(const struct jobs_worker *worker)
 		"out_marked", share(since(now->out_marked, before->out_marked), out), "out_lost",
 		share(since(now->out_lost, before->out_lost), pushes), "in_marked",
 		share(since(now->in_marked, before->in_marked), in), "in_lost",
-		share(since(now->in_lost, before->in_lost), in));
+		share(in_lost, in + in_lost));
 }
 
 static json_t *workers_json(const struct jobs *jobs, const struct job_snapshot *job)

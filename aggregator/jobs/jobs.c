@@ -24,6 +24,7 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 		return -ENOMEM;
 	jobs->config = *config;
 	jobs->ports = *ports;
+	jobs->totals.keys_fresh = true;
 	jobs->places = config->peers_max + 1;
 	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
@@ -419,9 +420,10 @@ void jobs_drain(struct jobs *jobs)
 			door_tell(jobs, &jobs->jobs[i]);
 }
 
-void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys)
+void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 {
 	jobs->config.keys = keys;
+	jobs->totals.keys_fresh = fresh;
 }
 
 void jobs_end(struct jobs *jobs, const char *text)
@@ -465,6 +467,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,
+	                          .paused = job->pause != NULL,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
 	                          .channel_ids = job->channel_ids,
@@ -473,7 +476,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .stall_us = job->shape.stall_us,
 	                          .newcomers = door_count(jobs, job),
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
-	if (job->state == JOB_RUNNING && job->pause != NULL)
+	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->draining)
 		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])

@@ -134,6 +134,7 @@ struct jobs_view {
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */
+	bool paused;    /* an operator wants that, whatever its state */
 	size_t bytes;
 	uint32_t channel_count;
 	const uint16_t *channel_ids;
@@ -176,6 +177,7 @@ struct jobs_totals {
 	uint32_t jobs;                   /* now */
 	uint32_t peers;                  /* now */
 	bool draining;
+	bool keys_fresh; /* the last reload has read them */
 };
 
 int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, struct jobs **out);
@@ -225,8 +227,11 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us);
 /* Refuse new jobs from now on. Those that run are told, so that their members can go elsewhere. */
 void jobs_drain(struct jobs *jobs);
 
-/* From now on workers join with these keys; those that have joined stay. NULL: anyone may join. */
-void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys);
+/*
+ * From now on workers join with these keys; those that have joined stay. NULL: anyone may join. fresh: they
+ * have just been read, else they are those of before, as a metric says.
+ */
+void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh);
 
 /* End every job with a reason. */
 void jobs_end(struct jobs *jobs, const char *text);

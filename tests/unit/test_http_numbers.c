@@ -239,16 +239,22 @@ static void test_seen(void **state)
 	                                       .out = 200,
 	                                       .pushes = 150,
 	                                       .out_lost = 13,
-	                                       .in = 400};
+	                                       .in = 320,
+	                                       .in_lost = 4};
 	seen_over_us[1] = 2000000;
 	job = status_job();
 	worker = json_array_get(json_object_get(job, "workers"), 1);
 	lately = json_object_get(worker, "lately");
 	assert_true(number(lately, "held_window") == 0.25 && number(lately, "held_credit") == 0);
 	assert_true(number(lately, "out_lost") == 0.1 && number(lately, "over_s") == 2);
-	assert_true(json_is_null(json_object_get(lately, "in_lost"))); /* nothing came */
+	assert_true(number(lately, "in_lost") == 0.2); /* 20 besides the 80 that came */
 	assert_true(json_is_null(
 		json_object_get(json_array_get(json_object_get(job, "workers"), 0), "lately")));
+	json_decref(job);
+	seen_before[1] = seen[1];
+	job = status_job();
+	lately = json_object_get(json_array_get(json_object_get(job, "workers"), 1), "lately");
+	assert_true(json_is_null(json_object_get(lately, "in_lost"))); /* nothing came */
 	json_decref(job);
 }
 

@@ -341,7 +341,7 @@ static void test_new_keys(void **state)
 		if (i == 5) {
 			b->config.keys = keys_of(
 				"* key-of-tenant-b\na key-of-tenant-a\nc key-of-tenant-c\n");
-			jobs_keys_set(b->jobs, b->config.keys);
+			jobs_keys_set(b->jobs, b->config.keys, true);
 			proof_keys_free(before);
 		}
 		if (i == 6)
