@@ -217,7 +217,7 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 		wrong = "recv_count times the number of workers is above 2^48";
 	else
 		wrong = comm_wrong_argument(&task, options);
-	if (wrong == NULL && !(comm->features & CONTROL_SCATTER))
+	if (wrong == NULL && !(comm->shape.features & CONTROL_SCATTER))
 		wrong = "the job has no reduce_scatter: another worker, or an aggregator, does not "
 			"know it";
 	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)

@@ -155,9 +155,7 @@ struct winnow_comm {
 	pthread_cond_t changed;   /* state, stats, abort_wanted */
 	enum session_state state; /* thread: wo */
 	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
-	bool fast;
-	uint32_t features; /* of the job: see session_features() */
-	uint32_t channels, payload, window, op_slots, segments_ahead;
+	struct session_shape shape;
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;
 	struct winnow_request *submitted_first, *submitted_last;

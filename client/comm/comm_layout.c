@@ -31,7 +31,7 @@ static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t o
 	if (wire == WINNOW_WIRE_AUTO)
 		wire = comm->config.wire;
 	*is_auto = wire != WINNOW_WIRE_FIXED32;
-	if (wire == WINNOW_WIRE_AUTO && comm->fast)
+	if (wire == WINNOW_WIRE_AUTO && comm->shape.fast)
 		wire = WINNOW_WIRE_FIXED32;
 	if (dtype == WINNOW_F32 && (op == WINNOW_SUM || op == WINNOW_AVG))
 		return forms[wire];

@@ -122,7 +122,7 @@ static void reset(struct winnow_comm *comm)
 	comm->state = SESSION_JOINING;
 	comm->result = WINNOW_OK;
 	comm->error.text[0] = '\0';
-	comm->channels = 0;
+	comm->shape.channels = 0;
 	comm->stop = comm->abort_wanted = false;
 	comm->abort_result = WINNOW_OK;
 	comm->next_tag = 0;
@@ -327,7 +327,7 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 
 	*came = 0;
 	if (result != WINNOW_OK || (!waiting && out == left_out) ||
-	    !(comm->features & CONTROL_MEMBERS)) /* some cannot go on */
+	    !(comm->shape.features & CONTROL_MEMBERS)) /* some cannot go on */
 		return result;
 	comm->came = 0;
 	comm->most = most;

@@ -118,28 +118,14 @@ uint64_t comm_left_out(const struct winnow_comm *comm)
 	return without;
 }
 
-static void publish_shape(struct winnow_comm *comm)
-{
-	struct winnow_stats stats;
-
-	session_stats(comm->session, &stats);
-	comm->fast = session_fast(comm->session);
-	comm->features = session_features(comm->session);
-	comm->channels = stats.channels;
-	comm->payload = stats.payload;
-	comm->window = session_window(comm->session);
-	comm->op_slots = session_op_slots(comm->session);
-	comm->segments_ahead = session_segments_ahead(comm->session);
-}
-
 void comm_publish(struct winnow_comm *comm)
 {
 	if (comm->state == session_state(comm->session))
 		return;
 	comm->state = session_state(comm->session);
 	comm->result = session_result(comm->session);
-	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
-		publish_shape(comm);
+	if (comm->shape.channels == 0 && comm->state == SESSION_RUNNING)
+		comm->shape = session_shape(comm->session);
 	why_set(&comm->error, 0, "%s", session_error(comm->session));
 	pthread_cond_broadcast(&comm->changed);
 }

@@ -289,22 +289,28 @@ static void start_if_all_run(struct session *s)
 		session_start(s);
 }
 
-bool session_fast(const struct session *session)
+struct session_shape session_shape(const struct session *session)
 {
-	bool fast = session->state == SESSION_RUNNING;
+	struct session_shape shape = {
+		.fast = session->state == SESSION_RUNNING,
+		.features = CONTROL_FEATURES,
+		.channels = session->first_stream[session->link_count],
+		.payload = look(session, 0)->start.payload,
+		.op_slots = engine_op_slots(session->engine),
+		.segments_ahead = UINT32_MAX,
+	};
 
-	for (uint32_t i = 0; i < session->link_count; i++)
-		fast = fast && look(session, i)->start.fast;
-	return fast;
-}
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		const struct link_view *link = look(session, i);
 
-uint32_t session_features(const struct session *session)
-{
-	uint32_t features = CONTROL_FEATURES;
-
-	for (uint32_t i = 0; i < session->link_count; i++)
-		features &= look(session, i)->welcome.features;
-	return features;
+		shape.fast = shape.fast && link->start.fast;
+		shape.features &= link->welcome.features;
+		if (link->start.window > shape.window)
+			shape.window = link->start.window;
+		if (link->welcome.segments_ahead < shape.segments_ahead)
+			shape.segments_ahead = link->welcome.segments_ahead;
+	}
+	return shape;
 }
 
 /* A text of WELCOME, which may be empty. */
@@ -843,16 +849,6 @@ void session_fail(struct session *session, enum winnow_result result, const char
 	session_end_with(session, session->link_count, result, "%s", text);
 }
 
-uint32_t session_window(const struct session *session)
-{
-	uint32_t window = 0;
-
-	for (uint32_t i = 0; i < session->link_count; i++)
-		if (look(session, i)->start.window > window)
-			window = look(session, i)->start.window;
-	return window;
-}
-
 uint32_t session_passes(const struct session *session)
 {
 	uint32_t passes = UINT32_MAX;
@@ -866,21 +862,6 @@ uint32_t session_passes(const struct session *session)
 bool session_multicast(const struct session *session, uint32_t index)
 {
 	return session->engine != NULL && look(session, index)->start.multicast;
-}
-
-uint32_t session_op_slots(const struct session *session)
-{
-	return engine_op_slots(session->engine);
-}
-
-uint32_t session_segments_ahead(const struct session *session)
-{
-	uint32_t least = UINT32_MAX;
-
-	for (uint32_t i = 0; i < session->link_count; i++)
-		if (look(session, i)->welcome.segments_ahead < least)
-			least = look(session, i)->welcome.segments_ahead;
-	return least;
 }
 
 /* Of all aggregators; where one alone counts it is the slowest. */
@@ -926,15 +907,18 @@ uint32_t session_own_queue(const struct session *session)
 
 void session_stats(const struct session *session, struct winnow_stats *out)
 {
+	struct session_shape shape;
+
 	*out = (struct winnow_stats){.dropped = session->strays};
 	for (uint32_t i = 0; i < session->link_count; i++)
 		out->multicast += look(session, i)->start.multicast;
 	if (session->engine == NULL)
 		return;
-	out->wire = session_fast(session) ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
-	out->payload = look(session, 0)->start.payload;
+	shape = session_shape(session);
+	out->wire = shape.fast ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
+	out->payload = shape.payload;
 	out->window = look(session, 0)->start.window;
-	out->channels = session->first_stream[session->link_count];
+	out->channels = shape.channels;
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
 		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
 		uint32_t headers;

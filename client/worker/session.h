@@ -54,11 +54,17 @@ const char *session_error(const struct session *session);         /* one line; "
  */
 struct link *session_link(const struct session *session, uint32_t index);
 
-/* Do all aggregators add int32 frames in the kernel? False before it runs. */
-bool session_fast(const struct session *session);
-
-/* What all aggregators and workers of the job have, bits of enum control_feature; when it runs. */
-uint32_t session_features(const struct session *session);
+/* What its aggregators have agreed to, together; once it runs. */
+struct session_shape {
+	bool fast;         /* all add int32 frames in the kernel */
+	uint32_t features; /* that all of them and all workers have, of enum control_feature */
+	uint32_t channels; /* of all */
+	uint32_t payload;  /* of a datagram */
+	uint32_t window;   /* frames of the largest */
+	uint32_t op_slots; /* operations under way at a time, the fewest */
+	uint32_t segments_ahead; /* of one operation, likewise */
+};
+struct session_shape session_shape(const struct session *session);
 
 /* The multicast group of aggregator `index`, as WELCOME has it; NULL: not known yet, or none. */
 const char *session_group(const struct session *session, uint32_t index);
@@ -139,18 +145,11 @@ void session_move(struct session *session); /* to another membership: this one e
 /* session_fail - end everything, here with `result` and everywhere with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);
 
-/* Frames of the largest window; when it runs. */
-uint32_t session_window(const struct session *session);
-
 /* The largest datagram that has passed to and from all aggregators; 0: it has never run. */
 uint32_t session_passes(const struct session *session);
 
 /* Has it run, with the results of aggregator `index` by multicast? */
 bool session_multicast(const struct session *session, uint32_t index);
-
-/* Operations under way at a time, and segments of one: of all aggregators the fewest; when it runs. */
-uint32_t session_op_slots(const struct session *session);
-uint32_t session_segments_ahead(const struct session *session);
 
 /*
  * session_own_queue - how many bytes may wait in this host before they leave it, as far as windows would let them:

@@ -244,21 +244,20 @@ static void passed(void *context, bool there)
 
 static void open_gpu(struct sim_worker *w)
 {
-	struct winnow_stats stats;
+	const struct session_shape shape = session_shape(w->session);
 	struct staging_config config = {
 		.calls = &calls,
 		.world = job_of(w)->world,
-		.window = session_window(w->session),
-		.op_slots = session_op_slots(w->session),
-		.segments_ahead = session_segments_ahead(w->session),
+		.shard_count = shape.channels,
+		.payload = shape.payload,
+		.window = shape.window,
+		.op_slots = shape.op_slots,
+		.segments_ahead = shape.segments_ahead,
 		.pinned_bytes = job_of(w)->gpu_bytes,
 		.passed = passed,
 	};
 	struct why why;
 
-	session_stats(w->session, &stats);
-	config.shard_count = stats.channels;
-	config.payload = stats.payload;
 	opening = w;
 	if (staging_open(&config, &w->staging, &why) != 0)
 		abort();

@@ -29,34 +29,10 @@ const char *session_error(const struct session *session)
 	return told(w.state == SESSION_FAILED ? "it is lost" : "");
 }
 
-bool session_fast(const struct session *session)
-{
-	(void)session;
-	return true;
-}
-
-uint32_t session_window(const struct session *session)
-{
-	(void)session;
-	return 128;
-}
-
 uint32_t session_own_queue(const struct session *session)
 {
 	(void)session;
 	return told(w.own_queue);
-}
-
-uint32_t session_segments_ahead(const struct session *session)
-{
-	(void)session;
-	return 8;
-}
-
-uint32_t session_op_slots(const struct session *session)
-{
-	(void)session;
-	return 32;
 }
 
 const char *session_late(const struct session *session)
@@ -69,6 +45,18 @@ const char *session_who_left(const struct session *session)
 {
 	(void)session;
 	return "";
+}
+
+struct session_shape session_shape(const struct session *session)
+{
+	(void)session;
+	return (struct session_shape){.fast = true,
+	                              .features = CONTROL_FEATURES,
+	                              .channels = 6,
+	                              .payload = 1472,
+	                              .window = 128,
+	                              .op_slots = 32,
+	                              .segments_ahead = 8};
 }
 
 void session_stats(const struct session *session, struct winnow_stats *out)
@@ -88,12 +76,6 @@ const char *session_data(const struct session *session, uint32_t index)
 	(void)session;
 	assert_true(index < PEERS);
 	return NULL;
-}
-
-uint32_t session_features(const struct session *session)
-{
-	(void)session;
-	return CONTROL_FEATURES;
 }
 
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,

@@ -118,11 +118,11 @@ static void test_published(void **state)
 	while (comm->state == SESSION_JOINING)
 		pthread_cond_wait(&comm->changed, &comm->lock);
 	assert_int_equal(comm->state, SESSION_RUNNING);
-	assert_int_equal(comm->channels, 6);
-	assert_int_equal(comm->payload, 1472);
-	assert_int_equal(comm->window, 128);
-	assert_int_equal(comm->op_slots, 32);
-	assert_true(comm->fast);
+	assert_int_equal(comm->shape.channels, 6);
+	assert_int_equal(comm->shape.payload, 1472);
+	assert_int_equal(comm->shape.window, 128);
+	assert_int_equal(comm->shape.op_slots, 32);
+	assert_true(comm->shape.fast);
 	comm->stats_wanted = true;
 	pthread_mutex_unlock(&comm->lock);
 	world_wake(comm);
