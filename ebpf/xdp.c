@@ -29,6 +29,8 @@ _Static_assert(sizeof(struct fast_channel) % 8 == 0, "likewise");
 _Static_assert(FAST_CHANNELS_MAX + FAST_KNOWN_FIRST <= 256, "an index fits fast_settings.known");
 
 #define SAID_BYTES 160
+#define LEFT_BEHIND                                                                                \
+	"redirect" /* of redirect.bpf.c: DPDK attaches it, and may not live to detach it */
 
 struct xdp {
 	struct xdp_view view;
@@ -56,13 +58,13 @@ __attribute__((format(printf, 2, 0))) static int listen_in(enum libbpf_print_lev
 	return 0;
 }
 
-static bool may_use_pointers(void)
+bool xdp_capable(int capability)
 {
 	cap_flag_value_t value = CAP_CLEAR;
 	cap_t caps = cap_get_proc();
 
 	if (caps != NULL)
-		cap_get_flag(caps, CAP_PERFMON, CAP_EFFECTIVE, &value);
+		cap_get_flag(caps, capability, CAP_EFFECTIVE, &value);
 	cap_free(caps);
 	return value == CAP_SET;
 }
@@ -73,7 +75,8 @@ static bool may_use_pointers(void)
  */
 static int explain_load(struct why *why, int status)
 {
-	if (status == -EPERM || status == -ENOSYS || (status == -EACCES && !may_use_pointers()))
+	if (status == -EPERM || status == -ENOSYS ||
+	    (status == -EACCES && !xdp_capable(CAP_PERFMON)))
 		return why_set(why, -EPERM,
 		               "the kernel does not let us load an XDP program: it takes root, or "
 		               "the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
@@ -88,18 +91,26 @@ static int explain_load(struct why *why, int status)
 
 /* ---- attaching ---- */
 
-/* explain_busy - some other program sits there: say which. */
-static int explain_busy(struct why *why, const char *device, uint32_t program_id)
+/* The kernel's entry on a program: its name is "" if the program has gone or is not ours to see. */
+static struct bpf_prog_info program_look(uint32_t id)
 {
 	struct bpf_prog_info info = {0};
 	uint32_t info_bytes = sizeof(info);
-	int fd = bpf_prog_get_fd_by_id(program_id);
+	int fd = bpf_prog_get_fd_by_id(id);
 
 	if (fd >= 0) {
 		if (bpf_obj_get_info_by_fd(fd, &info, &info_bytes) != 0)
 			info.name[0] = '\0';
 		close(fd);
 	}
+	return info;
+}
+
+/* explain_busy - some other program sits there: say which. */
+static int explain_busy(struct why *why, const char *device, uint32_t program_id)
+{
+	struct bpf_prog_info info = program_look(program_id);
+
 	return why_set(why, -EBUSY,
 	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
 	               "xdp off, or end its owner)",
@@ -318,6 +329,25 @@ void xdp_close(struct xdp *xdp)
 	}
 	free(xdp->cpu_values);
 	free(xdp);
+}
+
+int xdp_sweep(const char *device, struct why *why)
+{
+	int index = (int)if_nametoindex(device);
+	uint32_t id = 0;
+	int err;
+
+	libbpf_set_print(listen_in);
+	if (index == 0 || bpf_xdp_query_id(index, 0, &id) != 0 || id == 0 ||
+	    strcmp(program_look(id).name, LEFT_BEHIND) != 0)
+		return 0;
+	err = bpf_xdp_detach(index, 0, NULL);
+	if (err == 0)
+		return 1;
+	return why_set(why, err,
+	               "%s still has the XDP program of a winnowd before this one, and it cannot "
+	               "be taken off: %s: ip link set dev %s xdp off",
+	               device, strerror(-err), device);
 }
 
 /* ---- what others ask for ---- */

@@ -2,7 +2,7 @@
 /*
  * xdp.h - loads the XDP program winnow.bpf.c, attaches it, and lends out the memory it shares
  *
- * xdp.c and xdp_sweep.c are the only code that knows libbpf. fastpath.h says what the memory means and who may write what;
+ * xdp.c is the only code that knows libbpf. fastpath.h says what the memory means and who may write what;
  * nothing here looks at a packet. The program leaves the device when xdp_close() is called and
  * when the process dies, however it dies. Control code: one thread at a time, but the memory
  * may be used by any thread.
@@ -96,6 +96,9 @@ const char *fast_counter_name(enum fast_counter counter);
  * 1: done; 0: there was nothing to do; -errno with one line in `why`.
  */
 int xdp_sweep(const char *device, struct why *why);
+
+/* Does this process have a capability (CAP_...) in effect? */
+bool xdp_capable(int capability);
 
 /* xdp_program - the loaded program as a file descriptor that stays ours, for test runs. */
 int xdp_program(const struct xdp *xdp);

@@ -48,9 +48,6 @@ void doctor_soft(const struct doctor *doctor);
 /* The first line of a file without its newline; false: it cannot be read. */
 bool doctor_read(const char *path, char *text, size_t room);
 
-/* Does this process have a capability (CAP_...) in effect? */
-bool doctor_capable(int capability);
-
 /*
  * doctor_xdp_features - what the driver of device `index` reports that it can do with XDP: bits of
  * the kernel's enum netdev_xdp_act. False: this kernel cannot report it (before 6.3).

@@ -11,6 +11,7 @@
 #include "bitmap/bitmap.h"
 #include "aggregator/net/clock.h"
 #include "client/cli/doctor/doctor.h"
+#include "ebpf/xdp.h"
 
 #define CLOCK_READS 10000
 #define CLOCK_SLOW_NS 300 /* a clock that takes a system call; others take 20 to 70 */
@@ -84,26 +85,15 @@ static void check_huge_pages(void)
 		           known ? "none reserved" : "this kernel has none of 2 MB");
 }
 
-bool doctor_capable(int capability)
-{
-	cap_flag_value_t value = CAP_CLEAR;
-	cap_t caps = cap_get_proc();
-
-	if (caps != NULL)
-		cap_get_flag(caps, capability, CAP_EFFECTIVE, &value);
-	cap_free(caps);
-	return value == CAP_SET;
-}
-
 static void check_capabilities(void)
 {
 	char missing[64] = "";
 
-	if (!doctor_capable(CAP_BPF))
+	if (!xdp_capable(CAP_BPF))
 		strcat(missing, ", CAP_BPF");
-	if (!doctor_capable(CAP_PERFMON))
+	if (!xdp_capable(CAP_PERFMON))
 		strcat(missing, ", CAP_PERFMON");
-	if (!doctor_capable(CAP_NET_ADMIN))
+	if (!xdp_capable(CAP_NET_ADMIN))
 		strcat(missing, ", CAP_NET_ADMIN");
 	if (missing[0] == '\0')
 		doctor_say(DOCTOR_OK, "capabilities", NULL,

@@ -220,8 +220,7 @@ static void check_xdp_program(void)
 	struct why why;
 	struct xdp *xdp;
 
-	if (!doctor_capable(CAP_BPF) || !doctor_capable(CAP_NET_ADMIN) ||
-	    !doctor_capable(CAP_PERFMON)) {
+	if (!xdp_capable(CAP_BPF) || !xdp_capable(CAP_NET_ADMIN) || !xdp_capable(CAP_PERFMON)) {
 		doctor_say(DOCTOR_ABSENT, "xdp program", NULL,
 		           "not tried: it takes root or the capabilities above");
 	} else if (xdp_open(&config, &xdp, &why) == 0) {
