@@ -148,11 +148,6 @@ static const char *const kind_names[] = {
 
 static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter", "members"};
 
-const char *message_feature(uint32_t index)
-{
-	return feature_names[index];
-}
-
 static size_t name_part(const char *text)
 {
 	size_t length = 0;
@@ -478,7 +473,7 @@ static json_t *channel_array(const struct control_message *message)
 	return array;
 }
 
-static json_t *feature_array(uint32_t features)
+json_t *message_features(uint32_t features)
 {
 	json_t *array = json_array();
 
@@ -518,7 +513,7 @@ static json_t *write_field(const struct control_message *message, const struct f
 	case FIELD_CHANNELS:
 		return channel_array(message);
 	case FIELD_FEATURES:
-		return feature_array(*(const uint32_t *)at);
+		return message_features(*(const uint32_t *)at);
 	}
 	return NULL;
 }

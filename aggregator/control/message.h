@@ -167,8 +167,8 @@ static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, 
 	return heard_us < now_us ? heard_us : now_us;
 }
 
-/* What bit `index` of features means, below CONTROL_FEATURE_NAMES. */
-const char *message_feature(uint32_t index);
+/* The names of features, as JSON. */
+struct json_t *message_features(uint32_t features);
 
 /*
  * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships

@@ -126,16 +126,6 @@ static json_t *workers_json(const struct jobs *jobs, const struct job_snapshot *
 	return list;
 }
 
-static json_t *features_json(uint32_t features)
-{
-	json_t *list = json_array();
-
-	for (uint32_t bit = 0; bit < CONTROL_FEATURE_NAMES; bit++)
-		if (features & 1u << bit)
-			json_array_append_new(list, json_string(message_feature(bit)));
-	return list;
-}
-
 static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 {
 	const struct channel_stats *stats = &job->stats;
@@ -151,7 +141,7 @@ static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 	                  drops_json(stats->drops), "workers", workers_json(jobs, job));
 
 	numbers_put(object, http_job_numbers, job);
-	json_object_set_new(object, "features", features_json(view->features));
+	json_object_set_new(object, "features", message_features(view->features));
 	return object;
 }
 
