@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "aggregator/control/options.h"
+#include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/rows.h"
 
@@ -182,7 +183,7 @@ static bool record_begin(struct trace *trace, const struct allreduce *task,
 	};
 	if (trace->file == NULL || record->count == 0)
 		return false;
-	if (trace_bits(record) <= TRACE_BITS_MAX && room_for(trace, trace_bits(record)))
+	if (trace_bits(record) <= BITS_COUNT_MAX && room_for(trace, trace_bits(record)))
 		return true;
 	trace_lacks_memory(trace);
 	return false;
@@ -190,8 +191,7 @@ static bool record_begin(struct trace *trace, const struct allreduce *task,
 
 static void record_end(struct trace *trace, struct trace_record *record, const uint64_t *bits)
 {
-	record->body_bytes =
-		trace_bitmap_put(bits, trace_bits(record), trace->body, &record->encoding);
+	trace_bitmap_put(bits, record, trace->bitmap, trace->body);
 	if (trace->bytes + TRACE_RECORD_BYTES + record->body_bytes > trace->config.limit_bytes)
 		stop(trace, "WINNOW_TRACE_LIMIT is reached");
 	else

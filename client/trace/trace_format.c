@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/control/message.h"
+#include "bitmap/coded.h"
 #include "bitmap/dtype.h"
 #include "ebpf/packet.h"
 #include "ebpf/wire.h"
@@ -56,8 +57,6 @@ void trace_record_put(const struct trace_record *record, uint8_t to[TRACE_RECORD
 
 static const char *operation_check(const struct trace_record *r)
 {
-	uint64_t bits;
-
 	if (r->dtype < 1 || r->dtype > DTYPE_COUNT || r->reduction < REDUCE_SUM ||
 	    r->reduction > REDUCE_PROD || strcmp(packet_form_name(r->form), "?") == 0)
 		return "a record has an unknown type or operation";
@@ -67,13 +66,7 @@ static const char *operation_check(const struct trace_record *r)
 	    (r->tile_rows != 0 &&
 	     (r->columns == 0 || r->count % r->columns != 0 || r->block % r->tile_rows != 0)))
 		return "a record has impossible sizes";
-	bits = trace_bits(r);
-	if (bits > TRACE_BITS_MAX)
-		return "a record's bitmap is too large";
-	if (r->encoding == TRACE_WORDS ? r->body_bytes != (bits + 63) / 64 * 8
-	                               : r->encoding != TRACE_RUNS)
-		return "a record's bitmap is damaged";
-	return NULL;
+	return trace_bits(r) > BITS_COUNT_MAX ? "a record's bitmap is too large" : NULL;
 }
 
 const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_record *out)
@@ -96,103 +89,40 @@ size_t trace_bitmap_room(uint64_t bits)
 	return (size_t)((bits + 63) / 64 * 8);
 }
 
-/* The first bit from `from` on that is `value`; `bits` if there is none. */
-static uint64_t bit_next(const uint64_t *bitmap, uint64_t bits, uint64_t from, bool value)
+/* Zeros past the last bit. */
+static void tail_clear(uint64_t *bitmap, uint64_t bits)
 {
-	while (from < bits) {
-		uint64_t word = bitmap[from / 64] ^ (value ? 0 : UINT64_MAX);
-
-		word &= UINT64_MAX << (from % 64);
-		if (word != 0) {
-			from = from / 64 * 64 + (uint64_t)__builtin_ctzll(word);
-			return from < bits ? from : bits;
-		}
-		from = (from / 64 + 1) * 64;
-	}
-	return bits;
+	if (bits % 64 != 0)
+		bitmap[bits / 64] &= (UINT64_C(1) << (bits % 64)) - 1;
 }
 
-/* Lengths of runs, of zeros first, seven bits a byte; false when they need more than `room`. */
-static bool runs_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, size_t room, size_t *used)
+void trace_bitmap_put(const uint64_t *bitmap, struct trace_record *record, uint64_t *edges,
+                      uint8_t *to)
 {
-	bool value = false;
+	uint64_t bits = trace_bits(record), before = 0;
 
-	*used = 0;
-	for (uint64_t from = 0; from < bits; value = !value) {
-		uint64_t next = bit_next(bitmap, bits, from, !value), length = next - from;
+	for (uint64_t i = 0; i < (bits + 63) / 64; i++) {
+		uint64_t word = bitmap[i];
 
-		do {
-			if (*used == room)
-				return false;
-			to[(*used)++] = (uint8_t)((length & 127) | (length > 127 ? 128 : 0));
-			length >>= 7;
-		} while (length > 0);
-		from = next;
+		edges[i] = word ^ (word << 1 | before);
+		before = word >> 63;
 	}
-	return true;
-}
-
-uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint32_t *encoding)
-{
-	uint64_t words = (bits + 63) / 64;
-	size_t used;
-
-	*encoding = TRACE_RUNS;
-	if (runs_put(bitmap, bits, to, trace_bitmap_room(bits), &used))
-		return (uint32_t)used;
-	*encoding = TRACE_WORDS;
-	memcpy(to, bitmap, words * 8);
-	if (bits % 64 != 0) {
-		uint64_t last = bitmap[words - 1] & ((UINT64_C(1) << (bits % 64)) - 1);
-
-		memcpy(to + (words - 1) * 8, &last, 8);
-	}
-	return (uint32_t)(words * 8);
-}
-
-static void bits_set(uint64_t *bitmap, uint64_t from, uint64_t end)
-{
-	while (from < end) {
-		uint64_t in_word = 64 - from % 64, length = end - from;
-
-		length = length < in_word ? length : in_word;
-		bitmap[from / 64] |= (length < 64 ? (UINT64_C(1) << length) - 1 : UINT64_MAX)
-		                     << (from % 64);
-		from += length;
-	}
-}
-
-static bool runs_take(const uint8_t *from, uint32_t bytes, uint64_t bits, uint64_t *bitmap)
-{
-	const uint8_t *end = from + bytes;
-	uint64_t done = 0;
-
-	for (bool value = false; from < end; value = !value) {
-		uint64_t length = 0;
-		uint32_t shift = 0;
-
-		do {
-			if (from == end || shift > 35)
-				return false;
-			length |= (uint64_t)(*from & 127) << shift;
-			shift += 7;
-		} while (*from++ & 128);
-		if (length > bits - done)
-			return false;
-		if (value)
-			bits_set(bitmap, done, done + length);
-		done += length;
-	}
-	return done == bits;
+	tail_clear(edges, bits);
+	record->body_bytes = (uint32_t)bits_write(edges, bits, to);
 }
 
 bool trace_bitmap_take(const uint8_t *from, const struct trace_record *record, uint64_t *bitmap)
 {
-	uint64_t bits = trace_bits(record), words = (bits + 63) / 64;
+	uint64_t bits = trace_bits(record), words = (bits + 63) / 64, before = 0;
 
-	memset(bitmap, 0, words * 8);
-	if (record->encoding == TRACE_RUNS)
-		return runs_take(from, record->body_bytes, bits, bitmap);
-	memcpy(bitmap, from, words * 8);
-	return bits % 64 == 0 || bitmap[words - 1] >> (bits % 64) == 0;
+	if (bits_read(from, record->body_bytes, bitmap, bits) != 0)
+		return false;
+	for (uint64_t i = 0; i < words; i++) {
+		for (uint32_t by = 1; by < 64; by *= 2)
+			bitmap[i] ^= bitmap[i] << by;
+		bitmap[i] ^= before;
+		before = 0 - (bitmap[i] >> 63);
+	}
+	tail_clear(bitmap, bits);
+	return true;
 }

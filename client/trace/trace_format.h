@@ -15,12 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRACE_VERSION 2
+#define TRACE_VERSION 3
 #define TRACE_HEAD_BYTES 128
 #define TRACE_RECORD_BYTES 64
 #define TRACE_JOB_BYTES 65
 #define TRACE_FINE_MAX 65536
-#define TRACE_BITS_MAX (UINT64_C(1) << 32) /* in one record */
 
 /* Head and record are as they lie in the file. Magic, version and mark are filled in by the put. */
 struct trace_head {
@@ -36,14 +35,13 @@ struct trace_head {
 };
 
 enum trace_kind { TRACE_OPERATION = 1, TRACE_END = 2 };
-enum trace_encoding { TRACE_WORDS = 0, TRACE_RUNS = 1 };
 
 struct trace_record {
 	uint32_t mark;
 	uint8_t kind;
 	/* Of an operation. */
 	uint8_t dtype, reduction, form;
-	uint32_t encoding;   /* enum trace_encoding */
+	uint32_t zero;
 	uint32_t block;      /* elements of one, as it was reduced */
 	uint32_t fine;       /* elements a bit stands for */
 	uint32_t body_bytes; /* of the bitmap, behind this */
@@ -78,11 +76,13 @@ const char *trace_head_take(const uint8_t *from, size_t bytes, struct trace_head
 const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_record *out);
 
 /*
- * trace_bitmap_put - encode `bits` bits in the smaller way; `to` has room for
- * trace_bitmap_room(bits). Bits past the last one do not matter.
+ * trace_bitmap_put - the bitmap as a set of places where zeros or ones begin, by coded.h: of rows there are
+ * far fewer. `edges`, which may be `bitmap`, and `to` have room for trace_bitmap_room(bits). Bits past
+ * the last one do not matter.
  */
 size_t trace_bitmap_room(uint64_t bits);
-uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint32_t *encoding);
+void trace_bitmap_put(const uint64_t *bitmap, struct trace_record *record, uint64_t *edges,
+                      uint8_t *to);
 
 /* trace_bitmap_take - fill bitmap[(bits + 63) / 64]; false: `from` is not such a bitmap. */
 bool trace_bitmap_take(const uint8_t *from, const struct trace_record *record, uint64_t *bitmap);

@@ -2,12 +2,13 @@
 /*
  * fuzz_trace.c - traces, as bytes: a head, a record, its bitmap; and as a file
  *
- * Byte 0: 0 and a whole file follows; else a record's count and encoding follow, and its bitmap.
+ * Byte 0: 0 and a whole file follows; else a record's count follows, and its bitmap.
  */
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "bitmap/coded.h"
 #include "bitmap/dtype.h"
 #include "client/cli/tune/source.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,15 +24,10 @@ static void bitmap(struct script *script)
 	uint8_t *body;
 
 	record.count = 1 + script_below(script, BITS_MAX);
-	record.encoding = script_u8(script) & 1;
 	record.body_bytes = (uint32_t)script->left;
-	if (record.encoding == TRACE_WORDS &&
-	    record.body_bytes != trace_bitmap_room(trace_bits(&record)))
-		return;
 	body = exact_copy(script->at, script->left);
 	if (trace_bitmap_take(body, &record, bits)) {
-		record.body_bytes =
-			trace_bitmap_put(bits, trace_bits(&record), out, &record.encoding);
+		trace_bitmap_put(bits, &record, again, out);
 		assert(record.body_bytes <= trace_bitmap_room(trace_bits(&record)));
 		assert(trace_bitmap_take(out, &record, again));
 		assert(memcmp(bits, again, trace_bitmap_room(trace_bits(&record))) == 0);
@@ -55,7 +51,7 @@ static void file(const struct script *script)
 			uint64_t count = trace_bits(&trace->entries[i].record);
 			uint64_t *bits;
 
-			assert(count <= TRACE_BITS_MAX);
+			assert(count <= BITS_COUNT_MAX);
 			if (count > BITS_MAX)
 				continue;
 			bits = malloc((count + 63) / 64 * 8);

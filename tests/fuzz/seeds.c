@@ -248,25 +248,24 @@ static void trace_seeds(void)
 	struct trace_record record = {.kind = TRACE_OPERATION,
 	                              .dtype = DTYPE_F32,
 	                              .reduction = REDUCE_SUM,
-	                              .encoding = TRACE_RUNS,
 	                              .block = 256,
 	                              .fine = 4,
 	                              .body_bytes = 3,
 	                              .count = 1000};
-	const uint8_t runs[] = {1, 2, 100, 100, 50};
+	const uint8_t edges[] = {1, 250, 69, 38, 3};
 	uint8_t bytes[1 + TRACE_HEAD_BYTES + 2 * TRACE_RECORD_BYTES + 3] = {0}, *at = bytes + 1;
 
 	trace_head_put(&head, at);
 	at += TRACE_HEAD_BYTES;
 	trace_record_put(&record, at);
 	at += TRACE_RECORD_BYTES;
-	memcpy(at, runs + 2, 3);
+	memcpy(at, edges + 2, 3);
 	at += 3;
 	record = (struct trace_record){.kind = TRACE_END, .operations = 1};
 	trace_record_put(&record, at);
 	seed("file", bytes, sizeof(bytes));
 	seed("cut", bytes, sizeof(bytes) - 10);
-	seed("runs", runs, sizeof(runs));
+	seed("edges", edges, sizeof(edges));
 	script_seeds();
 }
 

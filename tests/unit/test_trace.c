@@ -102,14 +102,7 @@ static void test_records(void **state)
 	struct trace_record record = a_record(1000, 4), wrong;
 
 	(void)state;
-	record.encoding = TRACE_RUNS;
 	assert_null(taken(&record));
-	record.encoding = TRACE_WORDS;
-	record.body_bytes = 32;
-	assert_null(taken(&record)); /* 250 bits */
-	wrong = record;
-	wrong.body_bytes = 24;
-	assert_non_null(taken(&wrong));
 	wrong = record;
 	wrong.fine = 0;
 	assert_non_null(taken(&wrong));
@@ -121,7 +114,6 @@ static void test_records(void **state)
 	assert_non_null(taken(&wrong));
 	wrong = record;
 	wrong.count = UINT64_C(1) << 48; /* 2^46 bits */
-	wrong.encoding = TRACE_RUNS;
 	assert_non_null(strstr(taken(&wrong), "too large"));
 	wrong = record;
 	wrong.first = (UINT64_C(1) << 48) + 1;
@@ -130,14 +122,11 @@ static void test_records(void **state)
 	wrong.dtype = 7;
 	assert_non_null(taken(&wrong));
 	wrong = record;
-	wrong.encoding = 2;
-	assert_non_null(taken(&wrong));
-	wrong = record;
 	wrong.kind = 3;
 	assert_non_null(taken(&wrong));
 }
 
-/* Either encoding gives the same bits back, and never takes more than the words. */
+/* The encoding gives the same bits back, and never takes more than the words. */
 static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
 {
 	struct trace_record record = a_record(bits, 1);
@@ -148,7 +137,7 @@ static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
 	assert_non_null(bytes);
 	assert_non_null(back);
 	bytes[trace_bitmap_room(bits)] = 0xa5;
-	record.body_bytes = trace_bitmap_put(bitmap, bits, bytes, &record.encoding);
+	trace_bitmap_put(bitmap, &record, back, bytes);
 	assert_true(record.body_bytes <= trace_bitmap_room(bits));
 	assert_int_equal(bytes[trace_bitmap_room(bits)], 0xa5);
 	assert_true(trace_bitmap_take(bytes, &record, back));
@@ -180,30 +169,25 @@ static void test_bitmaps(void **state)
 	bitmap_check(bitmap, 4095);
 }
 
-static bool runs(uint64_t bits, const uint8_t *bytes, uint32_t count)
+static bool coded(uint64_t bits, const uint8_t *bytes, uint32_t count)
 {
 	struct trace_record record = a_record(bits, 1);
 	uint64_t bitmap[16];
 
-	record.encoding = TRACE_RUNS;
 	record.body_bytes = count;
 	return trace_bitmap_take(bytes, &record, bitmap);
 }
 
-static void test_hostile_runs(void **state)
+static void test_hostile_bitmaps(void **state)
 {
-	const uint8_t far[] = {0, 0xff, 0xff, 0xff, 0x7f}; /* 256 million ones */
-	const uint8_t endless[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
+	const uint8_t bytes[24] = {0};
 
 	(void)state;
-	assert_true(runs(100, (const uint8_t[]){40, 60}, 2));
-	assert_false(runs(100, (const uint8_t[]){40, 59}, 2)); /* too few */
-	assert_false(runs(100, (const uint8_t[]){40, 61}, 2)); /* too many */
-	assert_false(runs(100, (const uint8_t[]){40, 60, 1}, 3));
-	assert_false(runs(100, (const uint8_t[]){40, 0x80}, 2)); /* cut */
-	assert_false(runs(100, endless, sizeof(endless)));
-	assert_false(runs(100, endless, 0));
-	assert_false(runs(100, far, sizeof(far)));
+	assert_true(coded(100, bytes, 16)); /* the words */
+	assert_true(coded(100, bytes, 1));  /* no bit is set */
+	assert_false(coded(100, bytes, 0));
+	assert_false(coded(100, bytes, 2)); /* a byte too many */
+	assert_false(coded(100, bytes, 24));
 }
 
 /* ---- recording and reading ---- */
@@ -524,7 +508,7 @@ int main(void)
 		cmocka_unit_test(test_head),
 		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_bitmaps),
-		cmocka_unit_test(test_hostile_runs),
+		cmocka_unit_test(test_hostile_bitmaps),
 		cmocka_unit_test(test_record_and_read),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_cut),
