@@ -37,9 +37,10 @@ struct control_config {
 	bool metrics_auto;       /* continue without HTTP if its port is taken */
 	uint64_t drain_us;       /* how long jobs may continue after SIGTERM */
 	struct data *data;
-	struct reports *reports;            /* of the data threads */
-	struct offload *offload;            /* NULL: udp alone */
-	bool (*reload)(struct proof_keys **); /* on SIGHUP: the keys from now on; false: as before */
+	struct reports *reports; /* of the data threads */
+	struct offload *offload; /* NULL: udp alone */
+	bool (*reload)(
+		struct proof_keys **); /* on SIGHUP: the keys from now on; false: as before */
 };
 
 /*

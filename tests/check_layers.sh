@@ -56,7 +56,7 @@ for folder in "${folders[@]}" tests; do
 done
 # shellcheck disable=SC2046 # lists of files
 if grep -HnE '#[[:space:]]*include <(sys/|net|arpa/|linux/|poll|pthread|threads|time|unistd|fcntl|signal|uv|sodium|event)' \
-	$(printf '%s/*.[ch] ' "${pure[@]}"); then
+	$(printf '%s/*.[ch] ' "${pure[@]}") | grep -v '<sys/queue.h>'; then # which is macros alone
 	echo "these folders are pure: ${pure[*]}" >&2
 	status=1
 fi

@@ -26,7 +26,7 @@ sizes() {
 analyse() {
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppress=missingIncludeSystem --suppress=ctuuninitvar '-DLIST_HEAD(name,type)=struct name' --suppress=normalCheckLevelMaxBranches -I. -D__x86_64__ -D_GNU_SOURCE \
-		'-DRTE_STR(x)=""' '-DRTE_ETH_FOREACH_DEV(x)=while ((x = any()))' '-DRTE_LCORE_FOREACH_WORKER(x)=while ((x = any()))' \
+		'-DSTAILQ_FOREACH(x,list,next)=while ((x = any()))' '-DRTE_STR(x)=""' '-DRTE_ETH_FOREACH_DEV(x)=while ((x = any()))' '-DRTE_LCORE_FOREACH_WORKER(x)=while ((x = any()))' \
 		'-DWINNOW_VERSION="x"' -D__BYTE_ORDER__=1234 -D__ORDER_LITTLE_ENDIAN__=1234 "${c[@]}"
 }
 

@@ -113,6 +113,8 @@ static int make(const struct winnow_config *config, bool newcomer, struct winnow
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;
 	comm->backend = &net_udp;
+	STAILQ_INIT(&comm->submitted);
+	STAILQ_INIT(&comm->unused);
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_mutex_init(&comm->gpu_lock, NULL);
 	comm_cond_init(&comm->changed);

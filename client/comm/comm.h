@@ -95,9 +95,11 @@ struct winnow_request {
 	bool done;
 	uint32_t holders; /* references: the caller's, and the library's until done */
 	pthread_cond_t changed;
-	struct winnow_request *next; /* in `submitted`, or in `unused` */
+	STAILQ_ENTRY(winnow_request) next; /* in `submitted`, or in `unused` */
 	struct winnow_request *made_before;
 };
+
+STAILQ_HEAD(request_list, winnow_request);
 
 struct winnow_comm {
 	struct winnow_config config;
@@ -158,8 +160,7 @@ struct winnow_comm {
 	struct session_shape shape;
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;
-	struct winnow_request *submitted_first, *submitted_last;
-	struct winnow_request *unused;
+	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	bool stop;
 	bool abort_wanted;

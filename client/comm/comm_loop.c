@@ -144,12 +144,12 @@ static void task_done(struct allreduce *task)
 		comm_complete(request);
 }
 
-static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)
+static void submit_all(struct winnow_comm *comm, struct request_list *list, uint64_t now_us)
 {
-	struct winnow_request *next;
+	struct winnow_request *request;
 
-	for (struct winnow_request *request = list; request != NULL; request = next) {
-		next = request->next;
+	while ((request = STAILQ_FIRST(list)) != NULL) {
+		STAILQ_REMOVE_HEAD(list, next);
 		request->task.done = task_done;
 		request->task.context = request;
 		request->task.status = session_submit(comm->session, &request->task, now_us);
@@ -162,7 +162,7 @@ static void submit_all(struct winnow_comm *comm, struct winnow_request *list, ui
 
 static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 {
-	struct winnow_request *list;
+	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
 	char why[CONTROL_TEXT_BYTES];
 	enum winnow_result end;
 	bool abort_wanted;
@@ -172,9 +172,8 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	pthread_mutex_lock(&comm->lock);
 	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
 	comm->paused = session_paused(comm->session) && !comm->stop;
-	list = comm->paused ? NULL : comm->submitted_first;
 	if (!comm->paused)
-		comm->submitted_first = comm->submitted_last = NULL;
+		STAILQ_CONCAT(&list, &comm->submitted);
 	abort_wanted = comm->abort_wanted;
 	comm->abort_wanted = false;
 	end = comm->abort_result;
@@ -192,7 +191,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		pthread_cond_broadcast(&comm->changed);
 	}
 	pthread_mutex_unlock(&comm->lock);
-	submit_all(comm, list, now_us);
+	submit_all(comm, &list, now_us);
 	if (abort_wanted && end == WINNOW_ERR_ABORTED)
 		session_abort(comm->session, why);
 	else if (abort_wanted)
@@ -202,14 +201,14 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 /* Those that came while it left. */
 static void refuse_all(struct winnow_comm *comm)
 {
-	struct winnow_request *list, *next;
+	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
+	struct winnow_request *request;
 
 	pthread_mutex_lock(&comm->lock);
-	list = comm->submitted_first;
-	comm->submitted_first = comm->submitted_last = NULL;
+	STAILQ_CONCAT(&list, &comm->submitted);
 	pthread_mutex_unlock(&comm->lock);
-	for (struct winnow_request *request = list; request != NULL; request = next) {
-		next = request->next;
+	while ((request = STAILQ_FIRST(&list)) != NULL) {
+		STAILQ_REMOVE_HEAD(&list, next);
 		request->task.context = request;
 		request->task.status = WINNOW_ERR_MEMBERS;
 		task_done(&request->task);

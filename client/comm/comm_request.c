@@ -23,9 +23,9 @@ static struct winnow_request *take_unused(struct winnow_comm *comm)
 	struct winnow_request *request;
 
 	pthread_mutex_lock(&comm->lock);
-	request = comm->unused;
+	request = STAILQ_FIRST(&comm->unused);
 	if (request != NULL)
-		comm->unused = request->next;
+		STAILQ_REMOVE_HEAD(&comm->unused, next);
 	pthread_mutex_unlock(&comm->lock);
 	return request;
 }
@@ -78,8 +78,7 @@ static void give_back(struct winnow_request *request)
 
 	release(request);
 	pthread_mutex_lock(&comm->lock);
-	request->next = comm->unused;
-	comm->unused = request;
+	STAILQ_INSERT_HEAD(&comm->unused, request, next);
 	pthread_mutex_unlock(&comm->lock);
 }
 
@@ -124,15 +123,10 @@ void comm_request_queue(struct winnow_request *request)
 		comm_request_end(request, (int)comm->result, comm->error.text);
 		return;
 	}
-	request->next = NULL;
 	pthread_mutex_lock(&comm->lock);
 	if (request->task.tag == 0)
 		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
-	if (comm->submitted_last == NULL)
-		comm->submitted_first = request;
-	else
-		comm->submitted_last->next = request;
-	comm->submitted_last = request;
+	STAILQ_INSERT_TAIL(&comm->submitted, request, next);
 	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
 }

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "bitmap/bitmap.h"
 #include "bitmap/pool.h"
@@ -132,7 +133,7 @@ struct allreduce {
 	uint32_t passed;      /* segments of others announced since one of this could have been */
 	uint32_t shards_left; /* channels that are not finished */
 	uint64_t started_us;
-	struct allreduce *next;
+	STAILQ_ENTRY(allreduce) next;
 };
 
 #endif /* CLIENT_ALLREDUCE_H */

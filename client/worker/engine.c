@@ -27,32 +27,6 @@
 	2 /* the two upper bits of those that count operations: PROTOCOL.md section 6.3 */
 #define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
 
-/* ---- lists ---- */
-
-static void list_append(struct task_list *list, struct allreduce *task)
-{
-	task->next = NULL;
-	if (list->first == NULL)
-		list->first = task;
-	else
-		list->last->next = task;
-	list->last = task;
-}
-
-static void list_remove(struct task_list *list, struct allreduce *task)
-{
-	struct allreduce *before = NULL;
-
-	for (struct allreduce *t = list->first; t != task; t = t->next)
-		before = t;
-	if (before == NULL)
-		list->first = task->next;
-	else
-		before->next = task->next;
-	if (list->last == task)
-		list->last = before;
-}
-
 /* ---- memory ---- */
 
 int engine_open(const struct engine_config *config, struct engine **out)
@@ -66,6 +40,8 @@ int engine_open(const struct engine_config *config, struct engine **out)
 	e = calloc(1, sizeof(*e) + config->stream_count * sizeof(e->streams[0]));
 	if (e == NULL)
 		return -ENOMEM;
+	STAILQ_INIT(&e->waiting);
+	STAILQ_INIT(&e->active);
 	e->found = calloc(words, sizeof(*e->found));
 	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
 	if (e->found == NULL || e->shard_bits == NULL)
@@ -115,8 +91,10 @@ void engine_close(struct engine *engine)
 
 static bool slot_is_free(const struct engine *engine, uint32_t slot)
 {
-	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
-		if (t->slot == slot)
+	const struct allreduce *task;
+
+	STAILQ_FOREACH(task, &engine->active, next)
+		if (task->slot == slot)
 			return false;
 	for (uint32_t i = 0; i < engine->stream_count; i++)
 		if (!stream_slot_free(engine->streams[i], slot))
@@ -136,10 +114,11 @@ static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
 /* The oldest operation that may start; NULL: none. */
 static struct allreduce *next_waiting(const struct engine *engine)
 {
-	struct allreduce *task = engine->waiting.first;
+	struct allreduce *task;
 
-	while (task != NULL && tag_is_withdrawn(engine, task->tag))
-		task = task->next;
+	STAILQ_FOREACH(task, &engine->waiting, next)
+		if (!tag_is_withdrawn(engine, task->tag))
+			break;
 	return task;
 }
 
@@ -161,8 +140,8 @@ static void start_waiting(struct engine *engine)
 		if (task == NULL)
 			return;
 		engine->failed_tags[slot] = 0;
-		list_remove(&engine->waiting, task);
-		list_append(&engine->active, task);
+		STAILQ_REMOVE(&engine->waiting, task, allreduce, next);
+		STAILQ_INSERT_TAIL(&engine->active, task, next);
 		task->slot = slot;
 		if (task->cut.eager) {
 			task->shards_left = 1;
@@ -229,9 +208,9 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	if (task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
-	if (engine->active.first == NULL && engine->waiting.first == NULL)
+	if (STAILQ_EMPTY(&engine->active) && STAILQ_EMPTY(&engine->waiting))
 		engine->progress_us = now_us;
-	list_append(&engine->waiting, task);
+	STAILQ_INSERT_TAIL(&engine->waiting, task, next);
 	start_waiting(engine);
 	return 0;
 }
@@ -333,19 +312,20 @@ static bool all_busy(const struct engine *engine)
  */
 static struct allreduce *next_by_age(const struct engine *engine)
 {
-	struct allreduce *task = engine->active.first;
+	struct allreduce *task;
 
-	while (task != NULL && !has_room(engine, task))
-		task = task->next;
+	STAILQ_FOREACH(task, &engine->active, next)
+		if (has_room(engine, task))
+			break;
 	return task;
 }
 
 static struct allreduce *next_by_priority(const struct engine *engine)
 {
 	bool busy = all_busy(engine);
-	struct allreduce *next = NULL;
+	struct allreduce *task, *next = NULL;
 
-	for (struct allreduce *task = engine->active.first; task != NULL; task = task->next) {
+	STAILQ_FOREACH(task, &engine->active, next) {
 		if ((busy && !task->cut.eager) || !has_room(engine, task))
 			continue;
 		task->passed++;
@@ -359,10 +339,11 @@ static struct allreduce *next_by_priority(const struct engine *engine)
 
 bool engine_work(struct engine *engine, uint64_t now_us)
 {
-	struct allreduce *next = engine->active.first;
+	struct allreduce *next;
 
-	while (next != NULL && next->priority == 0)
-		next = next->next;
+	STAILQ_FOREACH(next, &engine->active, next)
+		if (next->priority != 0)
+			break;
 	next = next != NULL ? next_by_priority(engine) : next_by_age(engine);
 	if (next == NULL)
 		return false;
@@ -374,7 +355,7 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 
 static void task_finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
-	list_remove(&engine->active, task);
+	STAILQ_REMOVE(&engine->active, task, allreduce, next);
 	if (task->status != 0) {
 		engine->failed_tags[task->slot] = task->tag;
 		for (uint32_t i = 0; i < engine->stream_count; i++)
@@ -395,24 +376,22 @@ void engine_receive(struct engine *engine, uint32_t index, const struct packet *
 		engine->progress_us = now_us;
 	if (task != NULL && (task->status != 0 || task->shards_left == 0))
 		task_finish(engine, task, now_us);
-	if (engine->waiting.first != NULL)
+	if (!STAILQ_EMPTY(&engine->waiting))
 		start_waiting(engine);
 }
 
 void engine_fail(struct engine *engine, int status)
 {
-	struct task_list lists[] = {engine->active, engine->waiting};
+	struct task_list all = STAILQ_HEAD_INITIALIZER(all);
+	struct allreduce *task;
 
 	engine->failed = status;
-	engine->active = engine->waiting = (struct task_list){0};
-	for (size_t i = 0; i < 2; i++) {
-		struct allreduce *next;
-
-		for (struct allreduce *task = lists[i].first; task != NULL; task = next) {
-			next = task->next;
-			task->status = status;
-			task->done(task);
-		}
+	STAILQ_CONCAT(&all, &engine->active);
+	STAILQ_CONCAT(&all, &engine->waiting);
+	while ((task = STAILQ_FIRST(&all)) != NULL) {
+		STAILQ_REMOVE_HEAD(&all, next);
+		task->status = status;
+		task->done(task);
 	}
 }
 
@@ -441,7 +420,7 @@ uint64_t engine_deadline(const struct engine *engine)
 
 bool engine_quiet(const struct engine *engine)
 {
-	if (engine->active.first != NULL || engine->waiting.first != NULL)
+	if (!STAILQ_EMPTY(&engine->active) || !STAILQ_EMPTY(&engine->waiting))
 		return false;
 	for (uint32_t i = 0; i < engine->stream_count; i++)
 		if (!stream_quiet(engine->streams[i]))
@@ -451,7 +430,7 @@ bool engine_quiet(const struct engine *engine)
 
 uint64_t engine_progress_us(const struct engine *engine)
 {
-	bool any = engine->active.first != NULL || engine->waiting.first != NULL;
+	bool any = !STAILQ_EMPTY(&engine->active) || !STAILQ_EMPTY(&engine->waiting);
 
 	return any ? engine->progress_us : UINT64_MAX;
 }
@@ -468,10 +447,10 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 
 uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
 {
-	const struct allreduce *oldest = engine->active.first;
+	const struct allreduce *oldest = STAILQ_FIRST(&engine->active);
 
 	if (oldest == NULL)
-		oldest = engine->waiting.first;
+		oldest = STAILQ_FIRST(&engine->waiting);
 	*tag = oldest != NULL ? oldest->tag : 0;
 	return list_count(&engine->active) + list_count(&engine->waiting);
 }

@@ -3,29 +3,31 @@
 #ifndef CLIENT_ENGINE_IMPL_H
 #define CLIENT_ENGINE_IMPL_H
 
+#include <sys/queue.h>
+
 #include "client/worker/engine.h"
 
 /* Operations in the order in which they were submitted. */
-struct task_list {
-	struct allreduce *first, *last;
-};
+STAILQ_HEAD(task_list, allreduce);
 
 static inline uint32_t list_count(const struct task_list *list)
 {
+	const struct allreduce *t;
 	uint32_t count = 0;
 
-	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
+	STAILQ_FOREACH(t, list, next)
 		count++;
 	return count;
 }
 
 static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
 {
-	const struct allreduce *t = list->first;
+	const struct allreduce *t;
 
-	while (t != NULL && t->tag != tag)
-		t = t->next;
-	return t != NULL;
+	STAILQ_FOREACH(t, list, next)
+		if (t->tag == tag)
+			return true;
+	return false;
 }
 
 struct engine {

@@ -19,14 +19,13 @@ static uint32_t streams_busy(const struct engine *engine, uint32_t slot)
 
 static void check_list(const struct engine *engine, const struct task_list *list, bool active)
 {
-	const struct allreduce *last = NULL;
+	const struct allreduce *task, *t;
 
-	for (const struct allreduce *task = list->first; task != NULL; task = task->next) {
-		last = task;
+	STAILQ_FOREACH(task, list, next) {
 		assert(task->status == 0 && task->access != NULL);
 		assert(task->segments_scanned <= task->cut.segment_count);
 		assert(task->blocks_nonzero <= task->blocks);
-		for (const struct allreduce *t = task->next; t != NULL; t = t->next)
+		for (t = STAILQ_NEXT(task, next); t != NULL; t = STAILQ_NEXT(t, next))
 			assert(t->tag != task->tag && (!active || t->slot != task->slot));
 		if (!active) {
 			assert(task->segments_scanned == 0);
@@ -37,7 +36,7 @@ static void check_list(const struct engine *engine, const struct task_list *list
 		assert(task->shards_left >= 1);
 		assert(task->shards_left <= streams_busy(engine, task->slot));
 	}
-	assert(list->last == last || list->first == NULL);
+	assert(task != NULL || *list->stqh_last == NULL);
 }
 
 void engine_check(const struct engine *engine)

@@ -420,6 +420,8 @@ int world_begin(void **state)
 	comm->net = &w.shared;
 	comm->config.payload = 1472;
 	comm->peer_count = PEERS;
+	STAILQ_INIT(&comm->submitted);
+	STAILQ_INIT(&comm->unused);
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_cond_init(&comm->changed, NULL);
 	for (uint32_t i = 0; i < PEERS; i++) {

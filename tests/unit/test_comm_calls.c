@@ -8,11 +8,7 @@
 static void queue(struct winnow_comm *comm, struct winnow_request *request)
 {
 	pthread_mutex_lock(&comm->lock);
-	if (comm->submitted_last == NULL)
-		comm->submitted_first = request;
-	else
-		comm->submitted_last->next = request;
-	comm->submitted_last = request;
+	STAILQ_INSERT_TAIL(&comm->submitted, request, next);
 	pthread_mutex_unlock(&comm->lock);
 }
 
@@ -41,8 +37,7 @@ static void test_orders(void **state)
 	requests[3].task.done(&requests[3].task);
 	assert_int_equal(told(w.completed), 2);
 	pthread_mutex_lock(&comm->lock);
-	assert_null(comm->submitted_first);
-	assert_null(comm->submitted_last);
+	assert_true(STAILQ_EMPTY(&comm->submitted));
 	pthread_mutex_unlock(&comm->lock);
 }
 

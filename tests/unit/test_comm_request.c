@@ -31,6 +31,8 @@ static struct winnow_comm *opened(void)
 	assert_non_null(comm);
 	comm->config.block = 256;
 	comm->wake_fd = -1;
+	STAILQ_INIT(&comm->submitted);
+	STAILQ_INIT(&comm->unused);
 	pthread_mutex_init(&comm->lock, NULL);
 	comm_cond_init(&comm->changed);
 	assert_int_equal(session_open(&config, 0, &comm->session), 0);
@@ -59,12 +61,10 @@ static struct winnow_request *begin(struct winnow_comm *comm)
 /* What the thread does: the oldest operation that was queued has come to this. */
 static struct winnow_request *taken(struct winnow_comm *comm)
 {
-	struct winnow_request *request = comm->submitted_first;
+	struct winnow_request *request = STAILQ_FIRST(&comm->submitted);
 
 	assert_non_null(request);
-	comm->submitted_first = request->next;
-	if (request->next == NULL)
-		comm->submitted_last = NULL;
+	STAILQ_REMOVE_HEAD(&comm->submitted, next);
 	return request;
 }
 
@@ -88,9 +88,10 @@ static uint32_t made(const struct winnow_comm *comm)
 
 static uint32_t unused(const struct winnow_comm *comm)
 {
+	const struct winnow_request *r;
 	uint32_t count = 0;
 
-	for (const struct winnow_request *r = comm->unused; r != NULL; r = r->next)
+	STAILQ_FOREACH(r, &comm->unused, next)
 		count++;
 	return count;
 }
@@ -335,7 +336,7 @@ static void test_lists_refused(void **state)
 		assert_non_null(strstr(winnow_last_error(),
 		                       missing == 2 ? "rows is NULL" : "request is NULL"));
 	}
-	assert_null(comm->submitted_first);
+	assert_true(STAILQ_EMPTY(&comm->submitted));
 	closed(comm);
 }
 
@@ -366,7 +367,7 @@ static void test_parts(void **state)
 		struct winnow_op_stats stats;
 
 		assert_ptr_equal(queued, request);
-		assert_null(comm->submitted_first);
+		assert_true(STAILQ_EMPTY(&comm->submitted));
 		assert_int_equal(queued->task.part_count, 2);
 		assert_int_equal(queued->task.parts[0].count, 2 * COUNT);
 		assert_int_equal(queued->task.parts[0].tile_columns, 16);
@@ -467,7 +468,7 @@ static void test_tiles_refused(void **state)
 	                                                 &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
-	assert_null(comm->submitted_first);
+	assert_true(STAILQ_EMPTY(&comm->submitted));
 	closed(comm);
 }
 
@@ -595,7 +596,7 @@ static void test_impossible(void **state)
 	                                                 1, NULL, comm, &request),
 	                 WINNOW_ERR_INVALID);
 	assert_null(request);
-	assert_null(comm->submitted_first);
+	assert_true(STAILQ_EMPTY(&comm->submitted));
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_OK);
