@@ -345,7 +345,7 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	told += strlen(want);
 	sscanf(told, "%lf s: it is alive, in no operation%n", &waited_s, &used);
 	if (used == 0 && is_heavy(w->world)) /* one may take as long as the stall time */
-		sscanf(told, "%lf s: it is alive, in operation %*x (1 under way)%n", &waited_s,
+		sscanf(told, "%lf s: it is alive, in operation %*x (%*u under way)%n", &waited_s,
 		       &used);
 	return used > 0 && told[used] == '\0' && waited_s > stall_s - 0.1 &&
 	       waited_s < stall_s + silence_s;

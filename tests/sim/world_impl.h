@@ -228,6 +228,7 @@ struct sim_member {
 	struct control_message next;
 	uint32_t turn, open;
 	bool failed; /* an operation of this turn has */
+	bool asked;  /* how to continue */
 	uint32_t most;
 	uint64_t act_us, by_us, wake_us;
 	struct member_op ops[MEMBER_OPS];
@@ -241,7 +242,7 @@ struct roll {
 	uint32_t who[MEMBERS_MAX]; /* by rank: 1 + the worker; 0: not known yet */
 	uint32_t before, heir;     /* the next that has begun, or leads to one; 0: none */
 	bool begun;                /* START has come to one of its members */
-	bool accepted;             /* one of them has WELCOME of all aggregators */
+	bool accepted; /* so one of them said when it wanted to go on (PROTOCOL.md 5.8) */
 };
 
 struct sim_members {

@@ -97,7 +97,7 @@ static void session_begin(struct sim_member *m)
 		abort();
 	m->state = m->world_size == 0 ? MEMBER_ASKS : MEMBER_JOINS;
 	m->open = m->turn = m->most = 0;
-	m->failed = false;
+	m->failed = m->asked = false;
 	m->act_us = m->by_us = NEVER;
 	if (m->world_size != 0)
 		roll_enter(m);
@@ -136,8 +136,6 @@ static void session_over(struct sim_member *m)
 	for (uint32_t i = 0; i < m->peer_count && strcmp(m->next.next, m->job) != 0; i++)
 		m->marks[m->peers[i].place] = link_mark(session_link(m->session, i));
 	m->voice = session_voice(m->session);
-	if (m->roll != 0 && m->voice.named == 0)
-		m->world->members->rolls[m->roll].accepted = true;
 	session_close(m->session);
 	m->session = NULL;
 }
@@ -302,6 +300,9 @@ static void ask(struct sim_member *m)
 		.without = m->left_out, .agreed = m->left_out, .most = m->most, .by_us = m->by_us};
 	const struct control_message *next = NULL;
 
+	if (!m->asked && m->roll != 0 && session_voice(m->session).named == 0) /* so it will say */
+		m->world->members->rolls[m->roll].accepted = true;
+	m->asked = true;
 	switch (session_stay(m->session, &wish, now_of(m), &next)) {
 	case SESSION_WAIT:
 		return;
