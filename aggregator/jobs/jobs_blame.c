@@ -95,29 +95,37 @@ static const char *op_text(uint64_t tag, char text[OP_BYTES])
 	return text;
 }
 
-/* What a worker is doing, by its heartbeats, instead of what the others wait for. */
-static void doing_text(const struct jobs_peer *peer, char *text, size_t room)
+/*
+ * What a worker is doing, by its heartbeats, instead of what the others wait for. It may have called that, too,
+ * behind so many others that it has no slot for it: then they wait for each other (PROTOCOL.md section 6.3).
+ */
+static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, char *text,
+                       size_t room)
 {
-	char op[OP_BYTES];
+	const uint32_t slots = jobs->config.op_slots;
+	char op[OP_BYTES], full[96] = "";
 
+	if (peer->open > slots)
+		snprintf(full, sizeof(full),
+		         ", %u at a time: do workers call them in different orders?", slots);
 	if (peer->open == 0)
 		snprintf(text, room, "it is alive, in no operation");
 	else
-		snprintf(text, room, "it is alive, in %s (%u under way)", op_text(peer->tag, op),
-		         peer->open);
+		snprintf(text, room, "it is alive, in %s (%u under way%s)", op_text(peer->tag, op),
+		         peer->open, full);
 }
 
 static void job_stalled(struct jobs *jobs, struct job *job, const struct channel_stall *stall)
 {
 	const struct jobs_peer *peer = job->members[stall->rank];
-	char op[OP_BYTES], who[128], doing[96] = "it has left the job";
+	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
 	double waited_s = (double)stall->waited_us / 1e6;
 	int used;
 
 	used = snprintf(who, sizeof(who), "rank %u", stall->rank);
 	if (peer != NULL) {
 		used += snprintf(who + used, sizeof(who) - (size_t)used, " (%s)", peer->host);
-		doing_text(peer, doing, sizeof(doing));
+		doing_text(jobs, peer, doing, sizeof(doing));
 	}
 	if (stall->missing > 1)
 		snprintf(who + used, sizeof(who) - (size_t)used, " and %u more",

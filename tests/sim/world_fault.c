@@ -344,9 +344,11 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 		return false;
 	told += strlen(want);
 	sscanf(told, "%lf s: it is alive, in no operation%n", &waited_s, &used);
-	if (used == 0 && is_heavy(w->world)) /* one may take as long as the stall time */
-		sscanf(told, "%lf s: it is alive, in operation %*x (%*u under way)%n", &waited_s,
+	if (used == 0 && is_heavy(w->world)) { /* one may take as long as the stall time */
+		sscanf(told, "%lf s: it is alive, in operation %*x (%*u under way%n", &waited_s,
 		       &used);
+		used = used > 0 ? (int)strlen(told) : 0;
+	}
 	return used > 0 && told[used] == '\0' && waited_s > stall_s - 0.1 &&
 	       waited_s < stall_s + silence_s;
 }

@@ -269,6 +269,7 @@ static void test_stalled(void **state)
 	struct channel_stall stall = {
 		.tag = 0xbeef, .rank = 1, .missing = 2, .waited_us = 61000000};
 	struct bench *b = usual_open();
+	char many[256];
 
 	(void)state;
 	job_running(b, 3, "other", 1);
@@ -282,7 +283,7 @@ static void test_stalled(void **state)
 	               "is alive, in no operation");
 	b = usual_open();
 	job_running(b, 0, "job", 3);
-	ping.open = 3;
+	ping.open = 2;
 	ping.tag = (UINT64_C(1) << 63) + 16;
 	say(b, 1, &ping);
 	ping.tag++;
@@ -292,7 +293,18 @@ static void test_stalled(void **state)
 	jobs_stalled(b->jobs, b->attached[1].id, &stall);
 	expect_stalled(b, 3,
 	               "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in "
-	               "operation #17 (3 under way)");
+	               "operation #17 (2 under way)");
+	/* It has called more than it has slots for. */
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	ping.open = b->config.op_slots + 1;
+	say(b, 1, &ping);
+	jobs_stalled(b->jobs, b->attached[1].id, &stall);
+	snprintf(many, sizeof(many),
+	         "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in operation "
+	         "#18 (%u under way, %u at a time: do workers call them in different orders?)",
+	         ping.open, b->config.op_slots);
+	expect_stalled(b, 3, many);
 	b = usual_open();
 	job_running(b, 0, "job", 3);
 	stall.streaming = true;
