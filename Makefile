@@ -96,11 +96,12 @@ $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(frames) 
 $(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
 	$(call say,LD,$@)$(link) $^ $(daemon_libs) -o $@
 
-# The public header's functions, and nothing else, leave the library.
+# The public header's functions, and nothing else, leave the library. Programs load the one that they were built for.
+soname := libwinnow.so.$(shell sed -n 's/^.define WINNOW_ABI_VERSION //p' client/winnow.h)
 $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
-	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
+	$(call say,LD,$@)$(link) -shared -Wl,-soname,$(soname) -Wl,--version-script=client/libwinnow.map \
 		$(filter %.o,$^) $(core_libs) -o $@
-	@ln -sf libwinnow.so $(BUILD)/libwinnow.so.0
+	@ln -sf libwinnow.so $(BUILD)/$(soname)
 
 # For a wheel: programs and objects side by side, with the libraries that they load. DT_RPATH, since it holds for what those load.
 wheel_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
@@ -154,12 +155,15 @@ share := $(DESTDIR)$(PREFIX)/share
 install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/winnowd $(BUILD)/winnow $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/libwinnow.so.0
-	ln -sf libwinnow.so.0 $(DESTDIR)$(PREFIX)/lib/libwinnow.so
+	install -m 644 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/$(soname)
+	ln -sf $(soname) $(DESTDIR)$(PREFIX)/lib/libwinnow.so
+	[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 	[ ! -e $(BUILD)/winnow-dpdk.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-dpdk.so
 	[ ! -e $(BUILD)/winnow-cuda.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-cuda.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/winnow.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/winnow.pc
 	docker/package/man.sh $(BUILD) $(share)/man
 	install -d $(share)/bash-completion/completions $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 644 docker/package/completion.bash $(share)/bash-completion/completions/winnow

@@ -48,8 +48,8 @@ extern "C" {
 #define WINNOW_CHECK
 #endif
 
-/* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 8
+/* Raised when a program built against an older header would no longer work; part of the library's name. */
+#define WINNOW_ABI_VERSION 9
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -107,10 +107,11 @@ enum winnow_wire {
 	/*
 	 * Narrower, for links that are too thin: as int16 or int8, scaled likewise and summed in
 	 * twice as many bits, the sum rounded once more to 16 or 8; or as bf16, summed in f32.
-	 * With N workers and M the largest magnitude in a segment (up to 16,384 blocks), a sum is
-	 * off by at most N * 2^-13 * M (FIXED16), N * 2^-5 * M (FIXED8; at most 256 workers), or
-	 * 2^-8 of the sum of magnitudes and 2^-8 of itself (BF16). A NaN or an infinity of any worker makes all sums of its
-	 * segment NaN with the integers; with BF16 it adds up as in f32. Tensors of about a
+	 * With N workers and M the largest magnitude in a stretch (up to 16,384 blocks for each of
+	 * winnow_stats.channels, which share one scale), a sum is off by at most N * 2^-13 * M
+	 * (FIXED16), N * 2^-5 * M (FIXED8; at most 256 workers), or 2^-8 of the sum of magnitudes
+	 * and 2^-8 of itself (BF16). A NaN or an infinity of any worker makes all sums of its
+	 * stretch NaN with the integers; with BF16 it adds up as in f32. Tensors of about a
 	 * datagram or less travel as f32. Not of GPUs' tensors: WINNOW_ERR_INVALID.
 	 */
 	WINNOW_WIRE_FIXED16 = 3,
@@ -214,9 +215,11 @@ enum winnow_memory {
 /* Details of one operation; all zero means the communicator's defaults. */
 struct winnow_options {
 	/*
-	 * Matches this operation with the other workers', whatever the order of submission;
-	 * 1 .. 2^63 - 1, unique among the operations under way. 0: matched by order with the
-	 * other operations that have no tag.
+	 * Matches this operation with the other workers', whatever the order of submission, as
+	 * long as workers do not submit more than winnow_stats.op_slots of them (32, or winnowd's
+	 * --op-slots) before the oldest that another worker waits for: more wait for a place, the
+	 * oldest first. 1 .. 2^63 - 1, unique among the operations under way. 0: matched by order
+	 * with the other operations that have no tag.
 	 */
 	uint64_t tag;
 	uint32_t block;        /* elements; 0: the communicator's */
@@ -276,6 +279,8 @@ struct winnow_stats {
 	uint64_t received_lost;                /* packets that did not come and were asked for */
 	uint64_t held_window_us; /* so long window_now kept a channel from sending, on average; */
 	uint64_t held_credit_us; /* and so long some worker that has not acknowledged */
+	uint32_t
+		op_slots; /* operations that are under way at a time; more wait (winnow_options.tag) */
 };
 
 /* winnow_config_init - defaults and environment. Keeps pointers into the environment. */
@@ -321,12 +326,14 @@ struct winnow_membership {
  * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
  * counted anew. No other call but waits for requests may be running.
  *
- * With id NULL, after MEMBERS, LOST or TIMEOUT, nobody has to decide: the first aggregator that lives says who is
+ * With id NULL, after MEMBERS, LOST or a TIMEOUT of joining, nobody has to decide: the first aggregator that lives says who is
  * left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
  * live and have not called it are waited for, as long as an operation would wait for them. If more are lost
  * meanwhile the rest continues. Where an aggregator is lost, only a majority of the workers continues, without
  * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
- * says how to continue, since they are no majority, or count this worker among the lost. The list of
+ * says how to continue, since they are no majority, or count this worker among the lost; or an operation's TIMEOUT
+ * has ended the job, since a worker lives and does not call it (who shall go then an operator says: winnow job
+ * shrink). The list of
  * aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
@@ -483,7 +490,7 @@ struct winnow_segment {
  * or a divisor or multiple of it, so that one row costs one row on the wire. Segments are in ascending
  * order and do not overlap; what lies between them is reduced in blocks of the usual size. The array of
  * segments is free again on return. All workers pass the same segments: if not, the operation is a
- * MISMATCH. INVALID, too: segments that overlap or end outside of the tensor; tiles of what is no matrix
+ * MISMATCH, unless the tensor is so small (about a datagram) that it travels without them. INVALID, too: segments that overlap or end outside of the tensor; tiles of what is no matrix
  * (count is no multiple of row), too large ones, and tiles in a GPU's memory, where rows are fine.
  */
 WINNOW_API WINNOW_CHECK int
@@ -497,8 +504,9 @@ winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
  * winnow_allreduce_sparse_block - an allreduce to which this worker gives only the blocks that are
  * there: block i, block_length elements from send[i * block_length] on, lies at element recv_index[i]
  * of a tensor of recv_count elements that is zero elsewhere. recv gets the whole result. No tensor is
- * scanned, and only those blocks travel; zeros among them do, too. Everything is in this process's
- * memory, not in a GPU's. Indices are multiples of block_length (1 .. 65536), each there once;
+ * scanned, and only those blocks travel; zeros among them do, too. (Which blocks there are costs packets
+ * for all of the tensor: some 130 bytes for each 16,384 blocks that nobody has.) Everything is in this
+ * process's memory, not in a GPU's. Indices are multiples of block_length (1 .. 65536), each there once;
  * ascending order saves a copy. All workers pass the same block_length, recv_count, dtype and op, each
  * its own blocks: none is fine, and so is a worker that calls winnow_allreduce() with block =
  * block_length. send and recv are apart. INVALID, MISMATCH, and whatever ends the communicator.

@@ -16,7 +16,8 @@ libraries_of() {
 	done
 }
 
-files=("$@" /usr/lib/libwinnow.so.0)
+soname=$(cd "$stage" && echo usr/lib/libwinnow.so.*)
+files=("$@" "/$soname")
 [ ! -e "$stage/usr/lib/winnow/winnow-dpdk.so" ] || files+=(/usr/lib/winnow/winnow-dpdk.so /usr/lib/winnow/redirect.bpf.o)
 for file in "${files[@]}"; do
 	install -D "$stage$file" "$root$file"

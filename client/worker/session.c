@@ -919,6 +919,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	out->payload = shape.payload;
 	out->window = look(session, 0)->start.window;
 	out->channels = shape.channels;
+	out->op_slots = shape.op_slots;
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
 		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
 		uint32_t headers;

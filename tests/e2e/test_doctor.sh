@@ -35,7 +35,7 @@ END
 # Without rights, as most workers run: not a failure. nobody must be able to reach the program.
 if [ "$(id -u)" = 0 ]; then
 	mkdir "$tmp/bin"
-	cp "$BUILD/winnow" "$BUILD/libwinnow.so" "$BUILD/libwinnow.so.0" "$tmp/bin/"
+	cp "$BUILD/winnow" "$BUILD"/libwinnow.so* "$tmp/bin/"
 	chmod -R a+rX "$tmp"
 	setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all "$tmp/bin/winnow" doctor --python no \
 		>"$tmp/doctor.out" || fail "doctor as nobody: $(cat "$tmp/doctor.out")"

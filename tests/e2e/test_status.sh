@@ -47,7 +47,7 @@ status 0 "" "$m1" --json
 is 'v["aggregators"][0]["user"] == "'"$(id -un)"'"'
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	mkdir "$tmp/bin"
-	cp "$BUILD/winnow" "$BUILD/libwinnow.so" "$BUILD/libwinnow.so.0" "$tmp/bin/"
+	cp "$BUILD/winnow" "$BUILD"/libwinnow.so* "$tmp/bin/"
 	chmod -R a+rX "$tmp"
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$tmp/bin/winnow" status "$m1" >"$tmp/status.out" || fail "status as nobody"
 	grep -q "^  it is user root's, not yours: winnow status HOST:PORT looks at another" "$tmp/status.out" || fail "whose it is: $(cat "$tmp/status.out")"

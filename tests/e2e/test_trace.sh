@@ -73,7 +73,7 @@ grep -qE "^$job +0 .* -$" trace.log || fail "a full trace is still shown"
 # Whom they obey: not others.
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	install -d -m 777 theirs
-	cp "$w" "$(dirname "$w")/libwinnow.so.0" theirs/
+	cp "$w" "$(dirname "$w")"/libwinnow.so.* theirs/
 	chmod 755 "$tmp" theirs/*
 	got=0
 	setpriv --reuid 65534 --regid 65534 --clear-groups theirs/winnow trace start theirs/t --job "$job" \

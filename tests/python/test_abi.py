@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ctypes declarations say what client/winnow.h says: the header is compiled and compared."""
+"""The ctypes declarations say what client/winnow.h says: the header is compiled and compared.
+
+abi.txt is what programs that were built against this version of it rely on: `test_abi.py --write` writes it.
+"""
 
 import ctypes
 import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -42,6 +46,7 @@ CONSTANTS = {
     "WINNOW_I64": _native.DTYPES["int64"],
 }
 HEADER = harness.ROOT / "client" / "winnow.h"
+KNOWN = pathlib.Path(__file__).with_name("abi.txt")
 
 
 def expressions():
@@ -68,16 +73,39 @@ def evaluate(names):
     return [int(line) for line in output.split()]
 
 
+def declarations():
+    """The header's functions: their parameters, by name; and the whole of each."""
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+    for match in re.finditer(r"^WINNOW_API ([^;(]*?\b(winnow_\w+)\(([^;]*)\));", text, flags=re.M):
+        yield match[2], match[3], " ".join(match[1].replace("WINNOW_CHECK", "").split())
+
+
+def promises():
+    """Its version, and a line for each thing that a program relies on."""
+    lines = [whole for _, _, whole in declarations()]
+    for name, structure in STRUCTURES.items():
+        fields = (f"{field}@{getattr(structure, field).offset}+{ctypes.sizeof(kind)}" for field, kind in structure._fields_)
+        lines.append(f"struct {name} {ctypes.sizeof(structure)}: {' '.join(fields)}")
+    lines += [f"{name} = {value}" for name, value in CONSTANTS.items() if name != "WINNOW_ABI_VERSION"]
+    return [f"version {_native.ABI_VERSION}", *sorted(lines)]
+
+
 class Abi(unittest.TestCase):
+    def test_version(self):
+        """Of what programs rely on nothing may change, but with the version; they may come to rely on more."""
+        version, *known = KNOWN.read_text().splitlines()
+        now = promises()
+        if now[0] == version:
+            self.assertEqual([line for line in known if line not in now], [], "raise WINNOW_ABI_VERSION")
+        self.assertEqual([version, *known], now, "write abi.txt anew: /usr/bin/python3 tests/python/test_abi.py --write")
+
     def test_numbers(self):
         wanted = expressions()
         self.assertEqual(dict(zip(wanted, evaluate(wanted))), wanted)
 
     def test_every_function_is_declared(self):
-        text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
-        functions = re.findall(r"^WINNOW_API [^;(]*?\b(winnow_\w+)\(([^;]*)\);", text, flags=re.M)
-        self.assertEqual({name for name, _ in functions}, set(_native.FUNCTIONS))
-        for name, parameters in functions:
+        self.assertEqual({name for name, _, _ in declarations()}, set(_native.FUNCTIONS))
+        for name, parameters, _ in declarations():
             count = 0 if parameters.strip() == "void" else parameters.count(",") + 1
             self.assertEqual(len(_native.FUNCTIONS[name][1]), count, name)
 
@@ -90,4 +118,7 @@ class Abi(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if sys.argv[1:] == ["--write"]:
+        KNOWN.write_text("\n".join(promises()) + "\n")
+    else:
+        unittest.main()

@@ -10,7 +10,7 @@ import os
 
 from . import _programs
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 
 OK = 0
 ERRORS = {
@@ -121,6 +121,7 @@ class CommStats(ctypes.Structure):
         ("pinned_bytes", ctypes.c_uint64),
         *_all("rtt_us rtt_least_us", ctypes.c_uint32),
         *_all("sent_marked received_marked received_lost held_window_us held_credit_us", ctypes.c_uint64),
+        ("op_slots", ctypes.c_uint32),
     ]
 
 
