@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
 # winnow trace: workers of a running job found, recorded, left alone again; whom they obey; what it refuses.
+# winnow trace asks all processes of its network namespace, so those of other tests, some of which stand still, are in another one.
+if [ "$(id -u)" = 0 ] && [ "${1:-}" != apart ] && unshare --net true 2>/dev/null; then
+	exec unshare --net bash "$0" apart
+fi
+[ "${1:-}" != apart ] || ip link set lo up
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 job=trace-$$
