@@ -2,6 +2,7 @@
 /* options.c - names, and the sources of values: file, environment, command line; see options.h */
 
 #include "aggregator/control/options_impl.h"
+#include "aggregator/control/plain_file.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -63,17 +64,18 @@ static uint32_t distance(const char *a, const char *b)
 	return row[length];
 }
 
+/* `other`, if it is nearer to `name` than `best`, and near at all. */
+static const char *nearer(const char *name, const char *best, const char *other)
+{
+	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
+}
+
 static const char *nearest(const struct option list[], const char *name)
 {
 	const char *best = NULL;
-	uint32_t least = 3;
 
-	for (const struct option *o = list; o->name != NULL; o++) {
-		if (distance(o->name, name) < least) {
-			least = distance(o->name, name);
-			best = o->name;
-		}
-	}
+	for (const struct option *o = list; o->name != NULL; o++)
+		best = nearer(name, best, o->name);
 	return best;
 }
 
@@ -89,6 +91,28 @@ static int unknown(const struct options *options, const char *prefix, const char
 		return why_set(why, -ENOENT, "no option %s%s; see winnow.h", prefix, name);
 	return why_set(why, -ENOENT, "no option %s%s; see %s --help", prefix, name,
 	               options->program);
+}
+
+/* Programs may share a file; what stands in a section that none of them has would go unheard. */
+static int section_check(const struct options *options, const char *path, const char *section,
+                         struct why *why)
+{
+	static const char *const all[] = {"winnow", "winnowd", "bench", "colocate", "doctor", "job",
+	                                  "run",    "status",  "top",   "trace",    "tune"};
+	const char *hint = nearer(section, NULL, options->section);
+
+	if (strcmp(section, options->section) == 0)
+		return 0;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		if (strcmp(section, all[i]) == 0)
+			return 0;
+		hint = nearer(section, hint, all[i]);
+	}
+	if (hint != NULL)
+		return why_set(why, -ENOENT, "%s: no section [%s]; did you mean [%s]?", path,
+		               section, hint);
+	return why_set(why, -ENOENT, "%s: no section [%s]; ours is [%s]", path, section,
+	               options->section);
 }
 
 /* ---- sources ---- */
@@ -142,8 +166,27 @@ void options_preset(const struct option list[])
 struct file_context {
 	struct reading *reading;
 	const char *path;
+	FILE *file;
+	uint32_t line; /* the last that was read */
 	int err;
 };
+
+/* As fgets(). The parser would take the rest of a line that it has no room for for another line. */
+static char *file_next(char *line, int room, void *context)
+{
+	struct file_context *file = context;
+
+	if (file->err != 0 || fgets(line, room, file->file) == NULL)
+		return NULL;
+	file->line++;
+	if (strchr(line, '\n') != NULL || feof(file->file))
+		return line;
+	file->err = why_set(&file->reading->why, -EINVAL,
+	                    "%s, line %u is too long: at most %d characters; a longer value can be "
+	                    "in the environment",
+	                    file->path, file->line, room - 2);
+	return NULL;
+}
 
 static int file_line(void *context, const char *section, const char *name, const char *value)
 {
@@ -154,11 +197,15 @@ static int file_line(void *context, const char *section, const char *name, const
 	const struct option *option;
 	bool plain_ms;
 
+	if (file->err != 0)
+		return 0; /* only the first error is reported */
+	if (section[0] != '\0')
+		file->err = section_check(options, file->path, section, &reading->why);
+	if (file->err != 0)
+		return 0;
 	if (strcmp(section, options->section) != 0 &&
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
-	if (file->err != 0)
-		return 0; /* the parser continues, but only the first error is reported */
 	option = find(options->list, name, &plain_ms);
 	if (option == NULL) {
 		snprintf(named, sizeof(named), "%s: ", file->path);
@@ -173,12 +220,20 @@ static int file_line(void *context, const char *section, const char *name, const
 static int file_read(struct reading *reading, const char *path)
 {
 	struct file_context context = {.reading = reading, .path = path};
-	int err = ini_parse(path, file_line, &context);
+	int err = plain_file_open("", path, &context.file, &reading->why);
+	bool broken;
 
+	if (err != 0)
+		return err;
+	err = ini_parse_stream(file_next, &context, file_line, &context);
+	broken = ferror(context.file) != 0;
+	fclose(context.file);
+	if (broken)
+		return why_set(&reading->why, -EIO, "cannot read %s: %s", path, strerror(EIO));
 	if (err == 0 || context.err != 0)
 		return context.err;
 	if (err < 0)
-		return why_set(&reading->why, -EIO, "cannot read %s: %s", path, strerror(errno));
+		return why_set(&reading->why, -ENOMEM, "out of memory");
 	return why_set(&reading->why, -EINVAL,
 	               "%s, line %d: want \"name = value\" or \"[section]\"", path, err);
 }

@@ -32,6 +32,11 @@ printf '[winnowd]\njob-max = 3\n' >"$tmp/b.ini"
 refuses 2 'no option .*job-max; did you mean .*jobs-max' "$d" --config "$tmp/b.ini"
 printf '[winnowd\n' >"$tmp/c.ini"
 refuses 2 'c.ini, line 1' "$d" --config "$tmp/c.ini"
+printf '[winowd]\nthreads = 1\n' >"$tmp/d.ini"
+refuses 2 'd.ini: no section \[winowd\]; did you mean \[winnowd\]' "$d" --config "$tmp/d.ini"
+refuses 2 'cannot read .*: it is a directory' "$d" --insecure-no-key --config "$tmp"
+printf '[winnowd]\neal = %0382d\n' 0 >"$tmp/e.ini"
+refuses 2 'e.ini, line 2 is too long: at most .* characters' "$d" --config "$tmp/e.ini"
 refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lots "$d" --insecure-no-key
 
 # shellcheck disable=SC2086 # $b is two words
@@ -61,6 +66,10 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 	refuses 1 'are the same' $b --aggregator 127.0.0.1:1,127.0.0.1:1 --insecure-no-key
 }
 refuses 2 "no command 'bend'" "$BUILD/winnow" bend
+
+# Programs share a file: each knows the sections of the others.
+{ "$BUILD/winnow" config dump && printf '[winnow]\nblock = 8\n'; } >"$tmp/all.ini" || fail "winnow config dump"
+"$d" --config "$tmp/all.ini" --dump-config >/dev/null || fail "winnowd does not know the sections of winnow config dump"
 
 # Help and version are no errors, and go to stdout.
 "$d" --help | seen 'usage: winnowd' || fail "winnowd --help"

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -352,7 +353,7 @@ static void test_precedence(void **state)
 {
 	(void)state;
 	write_file("; comment\nop-count = 10\n[prog]\nsize = 1M\ntime = 20s\ntext = a b ; c\n"
-	           "[other]\nop-count = absurd\nunknown = 1\n");
+	           "[bench]\nop-count = absurd\nunknown = 1\n");
 	assert_int_equal(READ("--flag"), 0);
 	assert_true(out.count == 4 && out.size == 65536 && out.rate == 1000000000);
 	assert_int_equal(READ("--config", file_path), 0);
@@ -394,6 +395,56 @@ static void test_sources_wrong(void **state)
 	assert_wrong(READ("--config", file_path), "size in ");
 	write_file("time = 0\n");
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
+}
+
+/* What would go unheard, or never end. */
+static void test_files_wrong(void **state)
+{
+	char folder[] = "/tmp/winnow-test-XXXXXX", pipe[sizeof(folder) + 2];
+
+	(void)state;
+	write_file("[porg]\nop-count = 7\n");
+	assert_wrong(READ("--config", file_path), "no section [porg]; did you mean [prog]?");
+	write_file("[benhc]\nsize = 1G\n");
+	assert_wrong(READ("--config", file_path), "no section [benhc]; did you mean [bench]?");
+	write_file("[prog]\nop-count = 7\n[something else]\nsize = 1G\n");
+	assert_wrong(READ("--config", file_path), "no section [something else]; ours is [prog]");
+	assert_non_null(mkdtemp(folder));
+	assert_wrong(READ("--config", folder), "it is a directory, not a regular file");
+	snprintf(pipe, sizeof(pipe), "%s/p", folder);
+	assert_int_equal(mkfifo(pipe, 0600), 0);
+	assert_wrong(READ("--config", pipe), "it is a pipe, not a regular file");
+	assert_int_equal(unlink(pipe), 0);
+	assert_int_equal(rmdir(folder), 0);
+	assert_wrong(READ("--config=/dev/zero"), "it is a device, not a regular file");
+	assert_int_equal(truncate(file_path, (off_t)64 << 20), 0);
+	assert_wrong(READ("--config", file_path), "it is larger than 16 MB");
+}
+
+/* The parser would cut them, and take the rest for an option. */
+static void test_long_lines(void **state)
+{
+	char line[1000], text[1100];
+
+	(void)state;
+	memset(line, 'a', sizeof(line));
+	line[382] = '\0';
+	snprintf(text, sizeof(text), "; a comment\n[prog]\ntext = %s\nop-count = 7\n", line);
+	write_file(text);
+	assert_wrong(READ("--config", file_path), ", line 3 is too long: at most 198 characters");
+	assert_non_null(strstr(said, "in the environment"));
+	for (size_t length = 150; length < 200; length++) { /* whole, or not at all */
+		snprintf(text, sizeof(text), "[prog]\ntext = %.*s\nop-count = 7\n", (int)length,
+		         line);
+		write_file(text);
+		if (READ("--config", file_path) == 0) {
+			assert_int_equal(strlen(out.text), length);
+			assert_int_equal(out.count, 7);
+		} else {
+			assert_true(length + strlen("text = ") > 198);
+			assert_wrong(2, ", line 2 is too long");
+		}
+	}
 }
 
 /* ---- what --dump-config prints ---- */
@@ -481,12 +532,13 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),    cmocka_unit_test(test_letters),
-		cmocka_unit_test(test_32_bits),    cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),     cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence), cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),       cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_sizes),       cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),     cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_32_bits),     cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),      cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),  cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),        cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_files_wrong), cmocka_unit_test(test_long_lines),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
