@@ -37,7 +37,7 @@
 static struct {
 	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
 		*data_address, *gateway, *multicast;
-	bool insecure_no_key;
+	bool insecure_no_key, check;
 	enum xdp_mode xdp_mode;
 	int log_level; /* 0: info */
 	enum log_format log_format;
@@ -112,6 +112,8 @@ static const struct option list[] = {
          "dpdk: for workers beyond that network"},
 	{"idle", "TIME", OPTION_TIME, &settings.idle_us, "50us", NULL, 0, 10000,
          "dpdk: the longest sleep of an idle thread; 0: it never sleeps"},
+	{"check", NULL, OPTION_FLAG, &settings.check, NULL, OPTION_ARGUMENT, 0, 0,
+         "say whether these options, their addresses and keys are right, and start nothing"},
 	{0},
 };
 
@@ -344,8 +346,6 @@ static int data_path(struct data_config *data, struct net_port *port)
 	struct why why;
 	uint32_t bits;
 
-	if (!kernel && sweep(&why) != 0)
-		return give_up(2, "%s", why.text);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, &why) != 0)
 		return give_up(2, "--datapath: %s", why.text);
 	if (kernel)
@@ -465,6 +465,8 @@ static int serve(void)
 
 	if (status != 0)
 		return status;
+	if (data.net.port != NULL && sweep(&why) != 0)
+		return give_up(2, "%s", why.text);
 	if (reports_open(&reports) != 0)
 		return give_up(1, "cannot make a pipe: %s", strerror(errno));
 	config.reports = &reports;
@@ -476,6 +478,19 @@ static int serve(void)
 	}
 	reports_close(&reports);
 	return status;
+}
+
+/* What a start looks at before it opens anything. */
+static int check(void)
+{
+	struct data_config data = {.net = {.local = config.listen}};
+	struct net_port port;
+	int status = data_path(&data, &port);
+
+	if (status != 0)
+		return status;
+	printf("winnowd: these options are fine\n");
+	return fflush(stdout) == 0 ? 0 : give_up(2, "cannot write: %s", strerror(errno));
 }
 
 int main(int argc, char **argv)
@@ -493,8 +508,8 @@ int main(int argc, char **argv)
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
-	if (status != 0)
-		return status;
+	if (status != 0 || settings.check)
+		return status != 0 ? status : check();
 	fill();
 	/*
 	 * The log has its own descriptor: while DPDK starts, stderr is redirected to keep out its

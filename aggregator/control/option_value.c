@@ -182,6 +182,11 @@ bool option_is_flag(const struct option *option)
 	return option->kind == OPTION_FLAG || option->kind == OPTION_INT_FLAG;
 }
 
+bool option_is_argument(const struct option *option)
+{
+	return option->env_alias != NULL && strcmp(option->env_alias, OPTION_ARGUMENT) == 0;
+}
+
 /* `plain_ms`: it was called "NAME-ms", and is a plain number. */
 static int number_parse(const struct option *option, bool plain_ms, const char *text, double *out)
 {

@@ -210,6 +210,9 @@ static int file_line(void *context, const char *section, const char *name, const
 	if (option == NULL) {
 		snprintf(named, sizeof(named), "%s: ", file->path);
 		file->err = unknown(options, named, name, &reading->why);
+	} else if (option_is_argument(option)) {
+		file->err = why_set(&reading->why, -EINVAL,
+		                    "%s: %s can stand on the command line alone", file->path, name);
 	} else {
 		snprintf(named, sizeof(named), "%s in %s", name, file->path);
 		file->err = take(reading, option, SOURCE_FILE, plain_ms, named, file->path, value);
@@ -258,6 +261,8 @@ static const char *env_value(const struct option *option, char name[OPTION_NAME_
 		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
 	name[used] = '\0';
 	*plain_ms = false;
+	if (option_is_argument(option))
+		return NULL;
 	value = env_named(option, name);
 	if (value == NULL && option->kind == OPTION_MS) {
 		strcpy(name + used, "_MS");

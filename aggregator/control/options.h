@@ -20,6 +20,8 @@
 
 #define METRICS_DEFAULT "127.0.0.1:9555" /* winnowd's; where winnow status looks */
 
+#define OPTION_ARGUMENT "="
+
 enum option_kind {
 	OPTION_TEXT,    /* const char *; NULL when not given */
 	OPTION_SECRET,  /* likewise, and never shown */
@@ -46,8 +48,12 @@ struct option {
 	const char *value;
 	enum option_kind kind;
 	void *out;
-	const char *preset;    /* as the user would write it; NULL: none */
-	const char *env_alias; /* another variable that is looked at, "RANK"; or NULL */
+	const char *preset; /* as the user would write it; NULL: none */
+	/*
+	 * Another variable that is looked at, "RANK"; or NULL. OPTION_ARGUMENT: none, and no file;
+	 * the command line alone says it.
+	 */
+	const char *env_alias;
 	/* Of numbers, in the unit of *out; max 0: no limit. A preset of 0 is allowed beside them. */
 	double min, max;
 	const char *help;

@@ -23,6 +23,7 @@ struct origin {
 /* option_value.c */
 bool option_is_text(const struct option *option);
 bool option_is_flag(const struct option *option);
+bool option_is_argument(const struct option *option); /* the command line alone says it */
 
 /*
  * option_set - 0; or -EINVAL, -ERANGE and `why`. `where`: what the user called the option, for the

@@ -30,6 +30,8 @@ void options_help(const struct options *options)
 				printf("; also -%c", l->letter);
 		if (o->preset != NULL)
 			printf(" [%s]", o->preset);
+		if (option_is_argument(o))
+			printf("; on the command line alone");
 		printf("\n");
 	}
 	printf("  %-32s %s\n", "--dump-config",
@@ -39,8 +41,8 @@ void options_help(const struct options *options)
 }
 
 /*
- * A line that must not be read back is a comment: an option that is not set, is secret, or names
- * the file itself.
+ * A line that must not be read back is a comment: an option that is not set, is secret, is for the
+ * command line alone, or names the file itself.
  */
 void options_dump(const struct options *options, const struct origin origins[])
 {
@@ -48,7 +50,7 @@ void options_dump(const struct options *options, const struct origin origins[])
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		const struct origin *origin = &origins[o - options->list];
 		bool secret = o->kind == OPTION_SECRET && origin->text != NULL;
-		bool comment = origin->text == NULL || secret ||
+		bool comment = origin->text == NULL || secret || option_is_argument(o) ||
 		               (options->file_option != NULL &&
 		                strcmp(o->name, options->file_option) == 0);
 		char left[OPTION_NAME_BYTES * 2];

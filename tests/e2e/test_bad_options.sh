@@ -67,6 +67,25 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 }
 refuses 2 "no command 'bend'" "$BUILD/winnow" bend
 
+# --check says what a start would, and starts nothing: the port is taken, and stays so.
+winnowd --insecure-no-key
+echo '* long-enough-for-a-key' >"$tmp/keys"
+fine() { # option..
+	[ "$("$d" --check "$@" 2>"$tmp/check.err")" = 'winnowd: these options are fine' ] || fail "--check $*: $(cat "$tmp/check.err")"
+}
+fine --listen "127.0.0.1:$PORT" --insecure-no-key
+fine --key-file "$tmp/keys" --metrics no --datapath xdp --device no-such-device
+printf '[winnowd]\nlisten = foo\n' >"$tmp/f.ini"
+# shellcheck disable=SC2086 # several words
+for wrong in "--config $tmp/f.ini --insecure-no-key" '--metrics foo --insecure-no-key' '--key-file /no/such' '--jobs-max 0 --insecure-no-key' \
+	'--datapath warp --insecure-no-key' '--datapath xdp --insecure-no-key' '--multicast 10.0.0.0 --insecure-no-key' ''; do
+	"$d" $wrong 2>"$tmp/start.err" && fail "winnowd $wrong ends with status 0"
+	refuses 2 "^$(sed 's/[][\\.*^$]/\\&/g' "$tmp/start.err")$" "$d" --check $wrong
+done
+printf '[winnowd]\ncheck = yes\n' >"$tmp/g.ini"
+refuses 2 'check can stand on the command line alone' "$d" --config "$tmp/g.ini"
+WINNOW_CHECK=1 winnowd --insecure-no-key # which is for winnow bench
+
 # Programs share a file: each knows the sections of the others.
 { "$BUILD/winnow" config dump && printf '[winnow]\nblock = 8\n'; } >"$tmp/all.ini" || fail "winnow config dump"
 "$d" --config "$tmp/all.ini" --dump-config >/dev/null || fail "winnowd does not know the sections of winnow config dump"

@@ -19,7 +19,7 @@ static struct {
 	const char *config, *text, *secret;
 	uint64_t count, size, rate, time;
 	double real;
-	bool flag;
+	bool flag, once;
 	enum { FIRST = 1, SECOND, THIRD } choice;
 	int int_flag;
 	uint32_t count32, ms, dscp;
@@ -41,6 +41,7 @@ static const struct option list[] = {
 	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "a time"},
 	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "a class"},
 	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
+	{"once", NULL, OPTION_FLAG, &out.once, NULL, OPTION_ARGUMENT, 0, 0, "not always"},
 	{0},
 };
 
@@ -397,6 +398,24 @@ static void test_sources_wrong(void **state)
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
 }
 
+/* What no variable and no file may say. */
+static void test_argument_alone(void **state)
+{
+	(void)state;
+	setenv("WINNOW_ONCE", "1", 1);
+	assert_int_equal(READ("--flag"), 0);
+	assert_false(out.once);
+	assert_int_equal(READ("--once"), 0);
+	assert_true(out.once);
+	unsetenv("WINNOW_ONCE");
+	write_file("[prog]\nonce = yes\n");
+	assert_wrong(READ("--config", file_path), "once can stand on the command line alone");
+	assert_int_equal(READ("--once", "--dump-config"), 1);
+	assert_non_null(strstr(said, "\n; once = 1"));
+	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, "not always; on the command line alone\n"));
+}
+
 /* What would go unheard, or never end. */
 static void test_files_wrong(void **state)
 {
@@ -532,13 +551,14 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),       cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),     cmocka_unit_test(test_letters),
-		cmocka_unit_test(test_32_bits),     cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),      cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),  cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),        cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_files_wrong), cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),        cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
+		cmocka_unit_test(test_long_lines),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
