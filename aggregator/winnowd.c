@@ -246,18 +246,28 @@ static int multicast_nets(struct net_ip nets[2])
 	               settings.multicast);
 }
 
-static int addresses(void)
+/* A name that cannot be looked up now may be right: the service manager is to try again. */
+static int address(const char *option, const char *text, struct net_addr *out)
 {
 	struct why why;
+	int err = net_resolve(text, out, &why);
 
-	if (net_resolve(settings.listen, &config.listen, &why) != 0)
-		return give_up(2, "--listen: %s", why.text);
+	return err == 0 ? 0 : give_up(err == -EAGAIN ? 1 : 2, "%s: %s", option, why.text);
+}
+
+static int addresses(void)
+{
+	int status = address("--listen", settings.listen, &config.listen);
+
+	if (status != 0)
+		return status;
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
-	if (!option_is_off(settings.metrics) &&
-	    net_resolve(settings.metrics, &config.metrics, &why) != 0)
-		return give_up(2, "--metrics: %s", why.text);
+	if (!option_is_off(settings.metrics))
+		status = address("--metrics", settings.metrics, &config.metrics);
+	if (status != 0)
+		return status;
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return give_up(2, "--datapath xdp needs --device IFACE: where packets arrive");
 	config.jobs.group_port = config.listen.port;

@@ -301,8 +301,8 @@ int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struc
 /*
  * net_resolve_all - turns "HOST:PORT" into the addresses of the host, each once, in the name
  * service's order, into out[NET_NAME_ADDRESSES_MAX]; more than that are left out. *count: at least 1.
- * Blocks for the name service. -EINVAL as of net_split(), -EHOSTUNREACH when the name is unknown; one
- * line in `why`.
+ * Blocks for the name service. -EINVAL as of net_split(), -EHOSTUNREACH when the name is unknown,
+ * -EAGAIN when that cannot be told now, as at boot; one line in `why`.
  */
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why);
 

@@ -93,6 +93,12 @@ static int check_scope(const char *text, const struct net_addr *address, struct 
 	               text);
 }
 
+/* Nothing is wrong with the name, as far as is known. */
+static bool may_be_known_later(int err)
+{
+	return err == EAI_AGAIN || err == EAI_SYSTEM || err == EAI_MEMORY;
+}
+
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -105,8 +111,8 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 		return err;
 	err = getaddrinfo(host, NULL, &hints, &found);
 	if (err != 0)
-		return why_set(why, -EHOSTUNREACH, "cannot find host '%.100s': %s", host,
-		               gai_strerror(err));
+		return why_set(why, may_be_known_later(err) ? -EAGAIN : -EHOSTUNREACH,
+		               "cannot find host '%.100s': %s", host, gai_strerror(err));
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {
 		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)

@@ -82,6 +82,7 @@ static int hosts_read(void)
 	const char *at = settings.hosts;
 	char text[HOST_BYTES + 8];
 	struct why why;
+	int err;
 
 	if (at == NULL || *at == '\0')
 		return cli_error(2, "say which hosts take part: --hosts node0,node1" SEE);
@@ -97,8 +98,9 @@ static int hosts_read(void)
 			                 "between two" SEE,
 			                 settings.hosts);
 		snprintf(text, sizeof(text), HOST_PORT, HOST_PORT_OF(host));
-		if (net_resolve(text, &run.addresses[run.host_count], &why) != 0)
-			return cli_error(2, "--hosts: %s" SEE, why.text);
+		err = net_resolve(text, &run.addresses[run.host_count], &why);
+		if (err != 0)
+			return cli_error(err == -EAGAIN ? 1 : 2, "--hosts: %s" SEE, why.text);
 	}
 	return 0;
 }

@@ -68,8 +68,9 @@ static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, s
 	uint64_t until_us = clock_us() + patience_at_most(c, COMM_CONNECT_US);
 	int err;
 
-	while ((err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why)) ==
-	               -EHOSTUNREACH &&
+	while (((err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why)) ==
+	                -EHOSTUNREACH ||
+	        err == -EAGAIN) &&
 	       clock_us() < until_us &&
 	       (c->give_up == NULL || __atomic_load_n(c->give_up, __ATOMIC_RELAXED) == 0))
 		nanosleep(&again, NULL);

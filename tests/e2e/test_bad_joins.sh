@@ -22,6 +22,11 @@ refuses 1 'rank 1 of 2 did not join within 2 s' bench "${small[@]}" "${key[@]}" 
 refuses 1 'no answer: Connection refused; is winnowd running there' \
 	"$BUILD/winnow" bench --aggregator "127.0.0.1:$(free_port)" "${small[@]}" "${key[@]}" --join-timeout 1s
 refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregator no.such.host.invalid:5555 "${small[@]}" "${key[@]}" --join-timeout 1s
+[ -n "${SAN:-}" ] || { # a name that is known a moment later
+	gcc -shared -fPIC -O2 -D_GNU_SOURCE -o "$tmp/no_names.so" tests/e2e/no_names.c || fail "no_names.c does not compile"
+	LD_PRELOAD=$tmp/no_names.so "$BUILD/winnow" bench --aggregator "later.127.0.0.1:$PORT" "${small[@]}" "${key[@]}" --job later >"$tmp/later.out" 2>"$tmp/later.err" ||
+		fail "a worker does not ask again for a name: $(cat "$tmp/later.err")"
+}
 
 # Two workers with one rank: the second is refused, the first goes on waiting.
 start first bench --job twice --rank 0 --world 2 "${small[@]}" "${key[@]}" --join-timeout 5s
