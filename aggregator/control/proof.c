@@ -12,6 +12,7 @@
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
+#include "aggregator/control/plain_file.h"
 
 #define KEYS_MAX 4096
 #define LINE_BYTES 1024
@@ -211,11 +212,11 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 {
 	char line[LINE_BYTES];
 	uint32_t number = 0;
-	int err = 0;
-	FILE *file = fopen(path, "re");
+	FILE *file;
+	int err = plain_file_open("key file ", path, &file, why);
 
-	if (file == NULL)
-		return why_set(why, -errno, "cannot read key file %s: %s", path, strerror(errno));
+	if (err != 0)
+		return err;
 	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
 		number++;
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);

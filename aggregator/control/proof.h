@@ -73,8 +73,8 @@ struct proof_share {
 
 /*
  * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
- * and *out (the caller frees it), or -errno with one line in `why`: -ENOENT and the like from
- * opening, -EINVAL for a bad line, -ENOMEM.
+ * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_open() says,
+ * -EINVAL for a bad line, -ENOMEM.
  */
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why);
 void proof_keys_free(struct proof_keys *keys);

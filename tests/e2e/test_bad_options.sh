@@ -28,7 +28,12 @@ refuses 2 'no datapath .warp. in this build' "$d" --insecure-no-key --datapath w
 refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
 refuses 2 'contradicts --key .WINNOW_KEY.' "$d" --insecure-no-key --key not-a-secret
 refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
-refuses 2 'key file /dev/null holds no key' "$d" --key-file /dev/null
+refuses 2 'cannot read key file /dev/null: it is a device' "$d" --key-file /dev/null
+refuses 2 'cannot read key file .*: it is a directory' "$d" --key-file "$tmp"
+mkfifo "$tmp/pipe"
+refuses 2 'cannot read key file .*: it is a pipe' "$d" --key-file "$tmp/pipe"
+: >"$tmp/keys"
+refuses 2 'key file .* holds no key' "$d" --key-file "$tmp/keys"
 echo 'short' >"$tmp/keys"
 refuses 2 'keys, line 1: want' "$d" --key-file "$tmp/keys"
 refuses 2 'cannot read /no/such.ini' "$d" --config /no/such.ini

@@ -102,6 +102,10 @@ logs 'event=reload_failed text="key file .*, line 1: .*; the old keys stay"'
 rm "$tmp/keys"
 kill -HUP "$DAEMON"
 logs 'event=reload_failed text="cannot read key file'
+mkfifo "$tmp/keys" # for which winnowd must not wait
+kill -HUP "$DAEMON"
+logs 'event=reload_failed text="cannot read key file .*: it is a pipe'
+rm "$tmp/keys"
 join other another-key 0 1
 expect other 10 0
 

@@ -154,7 +154,15 @@ static void test_key_file_refused(void **state)
 	keys_of(line, -EINVAL, "line 1");
 	assert_int_equal(proof_keys_load("/nowhere/keys", NULL, &keys, &why), -ENOENT);
 	assert_non_null(strstr(why.text, "/nowhere/keys"));
-	assert_int_equal(proof_keys_load(folder, NULL, &keys, &why), -EIO);
+	assert_int_equal(proof_keys_load(folder, NULL, &keys, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "it is a directory"));
+	assert_int_equal(proof_keys_load("/dev/zero", NULL, &keys, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "it is a device")); /* without an end */
+	snprintf(path, sizeof(path), "%s/pipe", folder);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "it is a pipe")); /* without a writer */
+	unlink(path);
 	assert_int_equal(proof_keys_load(NULL, "1234567", &keys, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "at least 8"));
 	assert_null(keys);
