@@ -177,6 +177,14 @@ static int keys_load(void)
 	return give_up(2, "%s", why.text);
 }
 
+static void keys_warn(void)
+{
+	if (the_keys != NULL && proof_keys_exposed(the_keys))
+		log_event(
+			"warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
+			"every user of this machine may read it: chmod o-r %s", settings.key_file);
+}
+
 /* SIGHUP: a key file that cannot be read leaves the keys as they are. */
 static bool keys_reload(struct proof_keys **keys)
 {
@@ -196,6 +204,7 @@ static bool keys_reload(struct proof_keys **keys)
 		          NULL);
 		proof_keys_free(the_keys);
 		the_keys = fresh;
+		keys_warn();
 	}
 	*keys = the_keys;
 	return read;
@@ -528,6 +537,7 @@ int main(int argc, char **argv)
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
 		return give_up(1, "cannot start a thread to write the log");
+	keys_warn();
 	status = offload();
 	if (status == 0)
 		status = serve();

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
@@ -33,6 +34,7 @@ static const struct proof_share share_usual = {.weight = 1};
 
 struct proof_keys {
 	uint32_t count, distinct;
+	bool exposed;
 	struct named_key *keys;
 };
 
@@ -208,6 +210,13 @@ static int line_add(struct proof_keys *keys, char *line)
 	                  : key_add(keys, words[0], words[1], &share);
 }
 
+static bool others_may_read(FILE *file)
+{
+	struct stat about;
+
+	return fstat(fileno(file), &about) == 0 && (about.st_mode & S_IROTH) != 0;
+}
+
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 {
 	char line[LINE_BYTES];
@@ -217,6 +226,7 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 
 	if (err != 0)
 		return err;
+	keys->exposed = others_may_read(file);
 	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
 		number++;
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
@@ -290,6 +300,11 @@ uint32_t proof_keys_count(const struct proof_keys *keys)
 uint32_t proof_keys_distinct(const struct proof_keys *keys)
 {
 	return keys->distinct;
+}
+
+bool proof_keys_exposed(const struct proof_keys *keys)
+{
+	return keys->exposed;
 }
 
 /* Made when it is first needed: a file may have thousands, and each takes its time. */

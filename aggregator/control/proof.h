@@ -80,6 +80,8 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 void proof_keys_free(struct proof_keys *keys);
 uint32_t proof_keys_count(const struct proof_keys *keys);
 uint32_t proof_keys_distinct(const struct proof_keys *keys); /* several jobs may have the same */
+bool proof_keys_exposed(
+	const struct proof_keys *keys); /* by the file's mode everybody may read it */
 
 /*
  * The key for a job, whichever its membership, made now if this is its first use. NULL when there is

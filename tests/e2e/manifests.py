@@ -98,6 +98,8 @@ def check_pod(where, spec):
     for volume in spec.get("volumes", ()):
         known(where, volume, {"name", "secret", "emptyDir"})
         known(where, volume.get("secret", {}), {"secretName", "defaultMode"})
+        if volume.get("secret", {}).get("defaultMode") == 0o440:  # by the group, or winnowd warns of it
+            assert spec["securityContext"]["fsGroup"] == 65532, where
     volumes = {volume["name"] for volume in spec.get("volumes", ())}
     used = set()
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
@@ -200,6 +202,7 @@ def check_chart(winnowd, keys):
         for document in documents:
             check_document(document)
         stateful, pod = check_together(documents)
+        assert pod["volumes"][0]["secret"]["defaultMode"] == 0o440
         container = pod["containers"][0]
         said, drain = check_winnowd(winnowd, container, keys)
         assert pod["terminationGracePeriodSeconds"] > drain, "killed while it drains"

@@ -75,6 +75,7 @@ unset NOTIFY_SOCKET WATCHDOG_USEC
 
 # ---- keys, read again ----
 echo '* the-first-key' >"$tmp/keys"
+chmod 644 "$tmp/keys"
 winnowd --key-file "$tmp/keys"
 join() { # name key rank world
 	WINNOW_KEY=$2 start "$1" bench --job "$1" --rank "$3" --world "$4" --size 64K --iters 2 --check
@@ -95,6 +96,16 @@ join both the-second-key 0 1
 expect both 10 0
 join one the-first-key 0 1
 expect one 10 1 "wrong key for job 'one'"
+# Each time that it is read winnowd says whether all may read it.
+exposed() { grep -c "level=warn event=keys_exposed key_file=$tmp/keys .*chmod o-r $tmp/keys" "$tmp/winnowd-$PORT.log"; }
+[ "$(exposed)" = 2 ] || fail "keys_exposed: said $(exposed) times at the start and a reload"
+chmod 640 "$tmp/keys"
+kill -HUP "$DAEMON"
+for i in $(seq 100); do
+	[ "$(grep -c event=reloaded "$tmp/winnowd-$PORT.log")" = 2 ] && break
+	sleep 0.05
+done
+[ "$i" -lt 100 ] || fail "the keys are not read again"
 # A file that is wrong, or gone, changes nothing.
 echo 'a b c d' >"$tmp/keys"
 kill -HUP "$DAEMON"
@@ -108,6 +119,7 @@ logs 'event=reload_failed text="cannot read key file .*: it is a pipe'
 rm "$tmp/keys"
 join other another-key 0 1
 expect other 10 0
+[ "$(exposed)" = 2 ] || fail "keys_exposed: said $(exposed) times, of a file of mode 640 as well"
 
 # ---- the unit ----
 sed "s|/usr/bin/winnowd|$PWD/$BUILD/winnowd|" docker/systemd/winnowd.service >"$tmp/winnowd.service"

@@ -119,6 +119,36 @@ static void test_key_shares(void **state)
 	proof_keys_free(keys);
 }
 
+/* Who may read a key file may join. */
+static void test_key_file_exposed(void **state)
+{
+	static const struct {
+		mode_t mode;
+		bool exposed;
+	} cases[] = {{0600, false}, {0640, false}, {0660, false}, {0604, true}, {0644, true}};
+	struct proof_keys *keys = NULL;
+	char path[96];
+	struct why why;
+	FILE *file;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/keys", folder);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs("* key-of-all\n", file);
+	fclose(file);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(chmod(path, cases[i].mode), 0);
+		assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
+		assert_int_equal(proof_keys_exposed(keys), cases[i].exposed);
+		proof_keys_free(keys);
+	}
+	unlink(path);
+	assert_int_equal(proof_keys_load(NULL, "key-of-all", &keys, &why), 0);
+	assert_false(proof_keys_exposed(keys));
+	proof_keys_free(keys);
+}
+
 static void test_key_file_refused(void **state)
 {
 	char shares[] = "weight=0,weight=17,weight=,weight=-1,weight=+3,weight=3x,weight,weigh=3,"
@@ -250,8 +280,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_shares),
-		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_proof_known),
-		cmocka_unit_test(test_proof_replay),
+		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
+		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;
