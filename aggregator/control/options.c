@@ -125,6 +125,11 @@ struct reading {
 	struct why why; /* what is wrong */
 };
 
+static struct origin *origin_of(struct reading *reading, const struct option *option)
+{
+	return &reading->origins[option - reading->options->list];
+}
+
 /*
  * A source gives a value, unless a stronger one has given another. `named`: what it calls the
  * option, for the error text; `where`: for the dump.
@@ -132,7 +137,7 @@ struct reading {
 static int take(struct reading *reading, const struct option *option, enum source source,
                 bool plain_ms, const char *named, const char *where, const char *value)
 {
-	struct origin *origin = &reading->origins[option - reading->options->list];
+	struct origin *origin = origin_of(reading, option);
 	char *copy = NULL;
 	int err;
 
@@ -390,6 +395,44 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 	return status;
 }
 
+/* As if it had not been given: `other` has, by a stronger source. */
+static void set_aside(struct reading *reading, const struct option *option,
+                      const struct option *other)
+{
+	struct origin *origin = origin_of(reading, option);
+
+	if (origin->source == SOURCE_FILE) /* take()'s copy */
+		free((char *)(uintptr_t)origin->text);
+	*(const char **)option->out = NULL;
+	*origin = (struct origin){.source = SOURCE_PRESET};
+	snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it", other->name);
+}
+
+/* A key and a file of keys are two ways to say one thing, so the stronger source's overrides the other. */
+static int keys_settle(struct reading *reading)
+{
+	bool unused;
+	const struct option *file = find(reading->options->list, "key-file", &unused);
+	const struct option *key = find(reading->options->list, "key", &unused);
+	const struct origin *of_file, *of_key;
+
+	if (file == NULL || key == NULL)
+		return 0;
+	of_file = origin_of(reading, file);
+	of_key = origin_of(reading, key);
+	if (of_file->text == NULL || of_key->text == NULL)
+		return 0;
+	if (of_file->source == of_key->source)
+		return why_set(&reading->why, -EINVAL,
+		               "key-file (%s) contradicts key (%s): give one of them",
+		               of_file->where, of_key->where);
+	if (of_file->source > of_key->source)
+		set_aside(reading, key, file);
+	else
+		set_aside(reading, file, key);
+	return 0;
+}
+
 static int sources_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
@@ -412,7 +455,7 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	                                    : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
-	return status;
+	return status == 0 ? keys_settle(reading) : status;
 }
 
 static void origins_free(struct reading *reading)

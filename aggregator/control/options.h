@@ -4,7 +4,8 @@
  *
  * A program lists its options once; parsing, help and error texts all come from the list.
  * Order of precedence: command line, environment (WINNOW_ and the name in capitals; an empty one
- * is not set), file (INI, "name = value"), default. Every error is one line: what, why, what to do.
+ * is not set), file (INI, "name = value"), default. Of "key" and "key-file" one source gives one,
+ * and a stronger source's empties the other. Every error is one line: what, why, what to do.
  *
  * Every program also takes --help, --version, and --dump-config, which prints the options with
  * their values and where each value is from, as a file that --config takes.

@@ -239,6 +239,9 @@ static int key_read(const char *job, struct proof_keys **keys, const struct proo
 	struct why why;
 
 	*key = NULL;
+	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
+		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
+		                    "give one of them");
 	if (config->insecure_no_key)
 		return 0;
 	if (config->key_file == NULL && config->key == NULL)

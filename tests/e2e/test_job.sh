@@ -33,6 +33,7 @@ wrong 2 'shrink needs --rank' job shrink paused
 wrong 2 '--rank is for shrink' job pause paused --rank 1
 wrong 1 'does not run here' job pause paused
 wrong 2 'no job key' "$BUILD/winnow" job pause paused
+wrong 2 'contradicts a key' "$BUILD/winnow" job pause paused --insecure-no-key --key-file "$tmp/keys" --aggregator "$both"
 wrong 1 "it wants the job's key" "$BUILD/winnow" job pause paused --insecure-no-key --aggregator "$both"
 wrong 1 'is winnowd there' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$(free_port)"
 wrong 1 "wrong key for job 'paused'" env WINNOW_KEY=not-that-key "$BUILD/winnow" job pause paused --aggregator "$first"

@@ -16,7 +16,7 @@
 #include "aggregator/control/options.h"
 
 static struct {
-	const char *config, *text, *secret;
+	const char *config, *text, *secret, *key, *key_file;
 	uint64_t count, size, rate, time;
 	double real;
 	bool flag, once;
@@ -41,6 +41,8 @@ static const struct option list[] = {
 	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "a time"},
 	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "a class"},
 	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
+	{"key", "KEY", OPTION_SECRET, &out.key, NULL, NULL, 0, 0, "a key"},
+	{"key-file", "FILE", OPTION_TEXT, &out.key_file, NULL, NULL, 0, 0, "keys"},
 	{"once", NULL, OPTION_FLAG, &out.once, NULL, OPTION_ARGUMENT, 0, 0, "not always"},
 	{0},
 };
@@ -511,6 +513,40 @@ static void test_dump(void **state)
 	assert_wrong(READ("--dump-config", "--op-count=0"), "want 1 to 1000");
 }
 
+/* Two ways to say one thing: the command line's, then the environment's, then the file's. */
+static void test_keys(void **state)
+{
+	(void)state;
+	assert_int_equal(READ("--key", "k"), 0);
+	assert_true(out.key != NULL && out.key_file == NULL);
+	setenv("WINNOW_KEY_FILE", "f", 1);
+	assert_int_equal(READ("--key", "k"), 0);
+	assert_string_equal(out.key, "k");
+	assert_null(out.key_file);
+	assert_int_equal(READ("--key", "k", "--dump-config"), 1);
+	assert_dumped("; key-file", "", "not used: key overrides it");
+	assert_int_equal(READ("--flag"), 0);
+	assert_string_equal(out.key_file, "f");
+	write_file("[prog]\nkey = k\n");
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_string_equal(out.key_file, "f");
+	assert_null(out.key);
+	setenv("WINNOW_KEY", "k", 1);
+	assert_wrong(READ("--flag"), "key-file (WINNOW_KEY_FILE) contradicts key (WINNOW_KEY)");
+	assert_int_equal(READ("--key-file", "g"), 0);
+	assert_string_equal(out.key_file, "g");
+	assert_null(out.key);
+	unsetenv("WINNOW_KEY_FILE");
+	write_file("[prog]\nkey-file = f\n");
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_string_equal(out.key, "k");
+	assert_null(out.key_file);
+	unsetenv("WINNOW_KEY");
+	write_file("[prog]\nkey-file = f\nkey = k\n");
+	assert_wrong(READ("--config", file_path), ": give one of them");
+	assert_wrong(READ("--key=k", "--key-file=f"), "key-file (command line) contradicts key");
+}
+
 static void test_operands(void **state)
 {
 	(void)state;
@@ -551,14 +587,14 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),        cmocka_unit_test(test_letters),
-		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
-		cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_sizes),       cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),     cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_32_bits),     cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),      cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),  cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),        cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_keys),        cmocka_unit_test(test_argument_alone),
+		cmocka_unit_test(test_files_wrong), cmocka_unit_test(test_long_lines),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
