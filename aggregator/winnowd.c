@@ -235,7 +235,8 @@ static bool multicast_net(const char *text, struct net_ip nets[2])
 
 static int multicast_nets(struct net_ip nets[2])
 {
-	const char *at = settings.multicast;
+	/* A variable of this name says yes or no to workers: where they share it, winnowd is to start. */
+	const char *at = option_is_on(settings.multicast) ? GROUPS_DEFAULT : settings.multicast;
 	char text[INET6_ADDRSTRLEN];
 	size_t length;
 	bool good = true;

@@ -94,6 +94,13 @@ bool option_is_off(const char *text)
 	return option_flag(text, &on) == 0 && !on;
 }
 
+bool option_is_on(const char *text)
+{
+	bool on;
+
+	return option_flag(text, &on) == 0 && on;
+}
+
 /* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
 int option_dscp(const char *text, uint64_t *out)
 {

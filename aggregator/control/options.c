@@ -259,24 +259,28 @@ static const char *env_named(const struct option *option, const char *name)
 static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES],
                              bool *plain_ms)
 {
+	const char *alias = option->env_alias, *value;
 	size_t used = (size_t)sprintf(name, "WINNOW_");
-	const char *value;
 
-	for (const char *c = option->name; *c != '\0' && used + 4 < OPTION_NAME_BYTES; c++)
-		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
-	name[used] = '\0';
 	*plain_ms = false;
 	if (option_is_argument(option))
 		return NULL;
+	if (alias != NULL && alias[0] == '=') {
+		strcpy(name, alias + 1);
+		return env_named(option, name);
+	}
+	for (const char *c = option->name; *c != '\0' && used + 4 < OPTION_NAME_BYTES; c++)
+		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+	name[used] = '\0';
 	value = env_named(option, name);
 	if (value == NULL && option->kind == OPTION_MS) {
 		strcpy(name + used, "_MS");
 		*plain_ms = true;
 		return env_named(option, name);
 	}
-	if (value != NULL || option->env_alias == NULL)
+	if (value != NULL || alias == NULL)
 		return value;
-	strcpy(name, option->env_alias);
+	strcpy(name, alias);
 	return env_named(option, name);
 }
 

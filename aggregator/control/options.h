@@ -51,8 +51,9 @@ struct option {
 	void *out;
 	const char *preset; /* as the user would write it; NULL: none */
 	/*
-	 * Another variable that is looked at, "RANK"; or NULL. OPTION_ARGUMENT: none, and no file;
-	 * the command line alone says it.
+	 * Another variable that is looked at, "RANK"; or NULL. "=WINNOW_OTHER": that one alone,
+	 * since WINNOW_NAME is for something else. OPTION_ARGUMENT: none, and no file; the command
+	 * line alone says it.
 	 */
 	const char *env_alias;
 	/* Of numbers, in the unit of *out; max 0: no limit. A preset of 0 is allowed beside them. */
@@ -107,10 +108,11 @@ int option_env(const struct option *option, struct why *why);
 int option_check(const struct option *option, struct why *why);
 
 /*
- * Is it one of the ways to say no? For an option that can be switched off instead of naming
- * something.
+ * Is it one of the ways to say no, or yes? For an option that can be switched off instead of naming
+ * something, or on.
  */
 bool option_is_off(const char *text);
+bool option_is_on(const char *text);
 
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
 void option_choices(const char *choices, const char *between, const char *last, char *text,

@@ -32,6 +32,8 @@ void options_help(const struct options *options)
 			printf(" [%s]", o->preset);
 		if (option_is_argument(o))
 			printf("; on the command line alone");
+		else if (o->env_alias != NULL && o->env_alias[0] == '=')
+			printf("; in the environment %s", o->env_alias + 1);
 		printf("\n");
 	}
 	printf("  %-32s %s\n", "--dump-config",

@@ -31,9 +31,9 @@ static const struct option list[] = {
          "only workers of this process; 0: of all"},
 	{"limit", "SIZE", OPTION_SIZE, &settings.limit, "64M", "WINNOW_TRACE_LIMIT", 1, 1e18,
          "a file ends there"},
-	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "4", "WINNOW_TRACE_BLOCK", 1,
+	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "4", "=WINNOW_TRACE_BLOCK", 1,
          TRACE_FINE_MAX, "elements a bit stands for"},
-	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "3s", NULL, 1000, 6e8,
+	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "3s", OPTION_ARGUMENT, 1000, 6e8,
          "how long to wait for answers"},
 	{0},
 };

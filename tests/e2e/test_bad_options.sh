@@ -86,6 +86,7 @@ fine() { # option..
 }
 fine --listen "127.0.0.1:$PORT" --insecure-no-key
 fine --key-file "$tmp/keys" --metrics no --datapath xdp --device no-such-device
+WINNOW_MULTICAST=1 fine --insecure-no-key # as workers have it
 printf '[winnowd]\nlisten = foo\n' >"$tmp/f.ini"
 # shellcheck disable=SC2086 # several words
 for wrong in "--config $tmp/f.ini --insecure-no-key" '--metrics foo --insecure-no-key' '--key-file /no/such' '--jobs-max 0 --insecure-no-key' \

@@ -22,7 +22,7 @@ static struct {
 	bool flag, once;
 	enum { FIRST = 1, SECOND, THIRD } choice;
 	int int_flag;
-	uint32_t count32, ms, dscp;
+	uint32_t count32, ms, dscp, other;
 } out;
 
 static const struct option list[] = {
@@ -43,6 +43,7 @@ static const struct option list[] = {
 	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
 	{"key", "KEY", OPTION_SECRET, &out.key, NULL, NULL, 0, 0, "a key"},
 	{"key-file", "FILE", OPTION_TEXT, &out.key_file, NULL, NULL, 0, 0, "keys"},
+	{"else", "N", OPTION_COUNT32, &out.other, NULL, "=WINNOW_OTHER", 0, 9, "another"},
 	{"once", NULL, OPTION_FLAG, &out.once, NULL, OPTION_ARGUMENT, 0, 0, "not always"},
 	{0},
 };
@@ -201,6 +202,8 @@ static void test_kinds(void **state)
 		assert_int_equal(out.flag, i < 4);
 	}
 	assert_true(option_is_off("no") && option_is_off("off") && option_is_off("0"));
+	assert_true(option_is_on("yes") && option_is_on("on") && option_is_on("1"));
+	assert_false(option_is_on("0") || option_is_on("") || option_is_on("eth0"));
 	assert_false(option_is_off("1") || option_is_off("eth0") || option_is_off("127.0.0.1:1"));
 	assert_int_equal(READ("--flag", "--op-count", "7", "--text", "--x", "--real=.25"), 0);
 	assert_true(out.flag && out.count == 7 && out.real == 0.25);
@@ -400,6 +403,22 @@ static void test_sources_wrong(void **state)
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
 }
 
+/* One that has no variable of its own name. */
+static void test_other_variable(void **state)
+{
+	(void)state;
+	setenv("WINNOW_ELSE", "absurd", 1);
+	setenv("WINNOW_OTHER", "7", 1);
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(out.other, 7);
+	assert_int_equal(READ("--dump-config"), 1);
+	assert_non_null(strstr(said, "; WINNOW_OTHER\n"));
+	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, "another; in the environment WINNOW_OTHER\n"));
+	unsetenv("WINNOW_ELSE");
+	unsetenv("WINNOW_OTHER");
+}
+
 /* What no variable and no file may say. */
 static void test_argument_alone(void **state)
 {
@@ -587,14 +606,15 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),       cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),     cmocka_unit_test(test_letters),
-		cmocka_unit_test(test_32_bits),     cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),      cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),  cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),        cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_keys),        cmocka_unit_test(test_argument_alone),
-		cmocka_unit_test(test_files_wrong), cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),        cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_other_variable), cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
+		cmocka_unit_test(test_long_lines),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

@@ -24,7 +24,7 @@ static enum status_health worst;
 static const struct option list[] = {
 	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
          "where to look without an argument: winnowd's --metrics"},
-	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", NULL, 0, 0,
+	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", OPTION_ARGUMENT, 0, 0,
          "also show each worker of each job"},
 	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
          "report degraded when workers keep others waiting this long"},

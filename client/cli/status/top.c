@@ -34,7 +34,7 @@ static const struct option list[] = {
          "between two looks"},
 	{"count", "N", OPTION_COUNT, &settings.count, "0", NULL, 0, 0,
          "end after this many looks; 0: never"},
-	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", NULL, 0, 0,
+	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", OPTION_ARGUMENT, 0, 0,
          "also show each worker of each job (on a terminal)"},
 	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
          "report degraded when workers keep others waiting this long"},
