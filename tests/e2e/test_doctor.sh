@@ -72,5 +72,32 @@ if /usr/bin/python3 -m venv --without-pip "$tmp/venv" 2>/dev/null; then
 	active '^ok +python ' VIRTUAL_ENV=/no/such
 	active '^warn +winnow package +OSError no library$' VIRTUAL_ENV="$tmp/venv" PYTHONPATH="$tmp/broken"
 fi
+# A deployment in which jobs have keys of their own. The job itself does not notice: not while it runs, not while it begins.
+printf 'alice %s\nbob %s\n' "$("$w" key)" "$("$w" key)" >"$tmp/keys"
+winnowd --key-file "$tmp/keys"
+treat() { "$w" doctor --python no --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" "$@" >"$tmp/doctor.out" 2>&1; }
+treat && fail "doctor needs no key of a job"
+for said in "has no key for job 'doctor-" '> .*--job NAME'; do
+	grep -q -- "$said" "$tmp/doctor.out" || fail "doctor without --job: $(cat "$tmp/doctor.out")"
+done
+start early bench --job alice --rank 0 --world 2 --size 64K --iters 2 --check --key-file "$tmp/keys"
+sleep 0.5
+treat --job alice || fail "doctor --job: $(cat "$tmp/doctor.out")"
+grep -qE 'joined as alice/doctor-[0-9]+; 1 MB summed' "$tmp/doctor.out" || fail "doctor --job: $(cat "$tmp/doctor.out")"
+start late bench --job alice --rank 1 --world 2 --size 64K --iters 2 --check --key-file "$tmp/keys"
+expect early 20 0
+expect late 20 0
+steady alice "WINNOW_KEY_FILE=$tmp/keys"
+for _ in $(seq 100); do
+	"$w" job pause alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null 2>&1 && break
+	sleep 0.05
+done
+treat --job alice || fail "doctor --job of a paused job ends with $?: $(cat "$tmp/doctor.out")"
+grep -q 'joined, but an operator has paused the job' "$tmp/doctor.out" || fail "doctor --job of a paused job: $(cat "$tmp/doctor.out")"
+"$w" job resume alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null || fail "resume"
+treat --job alice || fail "doctor --job beside a job that runs: $(cat "$tmp/doctor.out")"
+steady_ends alice
+refuses 2 "'alice/7' is no job's name" "$w" doctor --job alice/7
+
 refuses 2 'no option --devise; did you mean --device' "$w" doctor --devise x
 echo "looked at, and left as it was"

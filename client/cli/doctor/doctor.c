@@ -3,6 +3,9 @@
 
 #include "client/cli/doctor/doctor.h"
 
+#include <string.h>
+
+#include "aggregator/control/message.h"
 #include "client/cli/cli.h"
 #include "client/comm/comm_options.h"
 
@@ -12,6 +15,8 @@ static bool json;
 static const struct option list[] = {
 	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL,
          "WINNOW_AGGREGATORS", 0, 0, "try the path to these, with a job of one worker"},
+	{"job", "NAME", OPTION_TEXT, &doctor.job, NULL, OPTION_ARGUMENT, 0, 0,
+         "with the key of this job, as one of its memberships"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
          "network interface to check; default: all that are up"},
 	COMM_OPTIONS_KEY(doctor),
@@ -28,7 +33,8 @@ static const struct options options = {
 		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
 		 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
-		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n",
+		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n"
+		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file keys --job train\n",
 	.list = list,
 	.section = "doctor",
 };
@@ -39,6 +45,9 @@ int cli_doctor(int argc, char **argv)
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
+	if (doctor.job != NULL &&
+	    (!message_name_valid(doctor.job) || strchr(doctor.job, '/') != NULL))
+		return cli_error(2, "'%.80s' is no job's name", doctor.job);
 	doctor_host();
 	doctor_net(&doctor);
 	doctor_path(&doctor);

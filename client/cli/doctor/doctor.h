@@ -25,7 +25,7 @@ enum doctor_state { DOCTOR_OK, DOCTOR_ABSENT, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_S
 
 /* What was asked for. */
 struct doctor {
-	const char *aggregators, *device, *python;
+	const char *aggregators, *job, *device, *python;
 	const char *key_file, *key;
 	int insecure_no_key;
 };

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aggregator/control/message.h"
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "client/cli/cli.h"
@@ -18,6 +19,7 @@
 #include "client/winnow.h"
 
 #define JOIN_MS 5000
+#define WAIT_MS (2 * JOIN_MS)    /* the library's own line comes first */
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
 
@@ -32,17 +34,31 @@ static int route_mtu(const char *address, int *headers)
 	return known ? (int)net_route_mtu(&found) : 0;
 }
 
+/* An operator who has paused the job would have us wait for as long as he likes. */
+static int sum(struct winnow_comm *comm, const int32_t *send, int32_t *got, uint64_t count)
+{
+	struct winnow_request *request = NULL;
+	int result = winnow_allreduce_async(send, got, count, WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                                    &request);
+
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, WAIT_MS, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
 /* The median time of the smallest allreduce there is: a round trip and what both ends do. */
 static int ping(struct winnow_comm *comm, double *median_us)
 {
-	int32_t one = 1, sum = 0;
+	static const int32_t one = 1;
+	static int32_t got; /* the library's, where we do not wait for it */
 	double times[PINGS];
 	int result = WINNOW_OK;
 
 	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
 		uint64_t start_ns = clock_ns();
 
-		result = winnow_allreduce(&one, &sum, 1, WINNOW_I32, WINNOW_SUM, comm);
+		result = sum(comm, &one, &got, 1);
 		times[i] = (double)(clock_ns() - start_ns) / 1e3;
 	}
 	if (result == WINNOW_OK)
@@ -58,7 +74,7 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 
 	for (uint32_t i = 0; i < TEST_COUNT; i++)
 		send[i] = (int32_t)(i + 1);
-	result = winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm);
+	result = sum(comm, send, got, TEST_COUNT);
 	*wrong = 0;
 	for (uint32_t i = 0; i < TEST_COUNT; i++)
 		*wrong += got[i] != send[i];
@@ -114,7 +130,18 @@ static const char *reason(const char *address)
 	return line;
 }
 
-static void try_job(const char *address, struct winnow_comm *comm)
+static void report_failure(const char *address, struct winnow_comm *comm)
+{
+	const char *late = winnow_comm_late(comm);
+
+	if (*late != '\0')
+		doctor_say(DOCTOR_WARN, "aggregator", "winnow job resume, or try again later",
+		           "%s: joined, but %s: nothing was summed", address, late);
+	else
+		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
+}
+
+static void try_job(const char *address, const char *as, struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
 	double median_us = 0;
@@ -126,7 +153,7 @@ static void try_job(const char *address, struct winnow_comm *comm)
 		result = sum_up(comm, &wrong);
 	winnow_comm_stats(comm, &stats);
 	if (result != WINNOW_OK) {
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
+		report_failure(address, comm);
 		return;
 	}
 	if (wrong > 0) {
@@ -135,15 +162,16 @@ static void try_job(const char *address, struct winnow_comm *comm)
 		return;
 	}
 	lossy = stats.retransmits * 100 > stats.sent_packets;
-	doctor_say(lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
-	           lossy ? "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
-	                   "buffers above, on both hosts"
-	                 : NULL,
-	           "%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
-	           "%.0f us%s",
-	           address, (unsigned long long)stats.retransmits,
-	           (unsigned long long)stats.sent_packets, median_us,
-	           stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
+	doctor_say(
+		lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
+		lossy ? "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
+			"buffers above, on both hosts"
+		      : NULL,
+		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
+		"%.0f us%s",
+		address, *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
+		(unsigned long long)stats.sent_packets, median_us,
+		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
 	report_size(address, &stats);
 	report_multicast(address, &stats);
 }
@@ -158,7 +186,8 @@ static const char *join_fix(int result)
 		return "start winnowd there, open its port for TCP and UDP";
 	case WINNOW_ERR_REFUSED:
 	case WINNOW_ERR_INVALID:
-		return "both sides need the same key: --key-file, or WINNOW_KEY_FILE";
+		return "both sides need the same key: --key-file, or WINNOW_KEY_FILE; where jobs "
+		       "have their own, --job NAME";
 	}
 	return NULL;
 }
@@ -167,11 +196,16 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 {
 	struct winnow_config config;
 	struct winnow_comm *comm;
-	char job[64];
+	char job[CONTROL_JOB_BYTES];
+	const char *of = doctor->job != NULL ? doctor->job : "";
 	int result;
 
 	winnow_config_init(&config);
-	snprintf(job, sizeof(job), "doctor-%ld", (long)getpid());
+	/*
+	 * Memberships of a job have its key, and those whom nobody has named no other bond (PROTOCOL.md 5.7):
+	 * a job of that name goes on, and those that begin do not find its place taken.
+	 */
+	snprintf(job, sizeof(job), "%s%sdoctor-%ld", of, *of != '\0' ? "/" : "", (long)getpid());
 	config.aggregators = address;
 	config.job = job;
 	config.rank = 0;
@@ -187,7 +221,7 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 		           reason(address));
 		return;
 	}
-	try_job(address, comm);
+	try_job(address, *of != '\0' ? job : "", comm);
 	winnow_comm_destroy(comm);
 }
 
