@@ -248,8 +248,13 @@ static int serve_http(struct control *control, struct why *why)
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
-	log_event("info", "no_metrics", NULL, "%s; going on without", why->text);
+	log_event("warn", "no_metrics", NULL, "%s; going on without", why->text);
 	return 0;
+}
+
+const struct net_addr *control_metrics(const struct control *control)
+{
+	return control->http != NULL ? &control->config.metrics : NULL;
 }
 
 int control_open(const struct control_config *config, struct control **out, struct why *why)

@@ -48,6 +48,9 @@ struct control_config {
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 
+/* Where it serves HTTP; NULL: nowhere, because it is not to, or could not. */
+const struct net_addr *control_metrics(const struct control *control);
+
 /* control_run - returns after SIGTERM or SIGINT: 0. -ENODEV: the network port was lost. */
 int control_run(struct control *control);
 

@@ -392,14 +392,15 @@ static int data_path(struct data_config *data, struct net_port *port)
 }
 
 /* What was asked for and what there is. */
-static void say_ready(const struct data_config *data)
+static void say_ready(const struct data_config *data, const struct net_addr *metrics)
 {
 	uint64_t wanted = settings.buffer_bytes, sndbuf = data_facts(config.data)->send_bytes;
-	char text[NET_TEXT_BYTES];
+	char text[NET_TEXT_BYTES], at[NET_TEXT_BYTES];
 
 	log_event("info", "ready",
 	          LOG_FIELDS(LOG_WORD("version", WINNOW_VERSION),
 	                     LOG_WORD("listen", net_format(&config.listen, text)),
+	                     LOG_WORD("metrics", metrics != NULL ? net_format(metrics, at) : "no"),
 	                     LOG_WORD("datapath",
 	                              config.offload != NULL ? "xdp" : data->backend->name),
 	                     LOG_TEXT("xdp", offload_describe(config.offload)),
@@ -461,7 +462,7 @@ static int control(const struct data_config *data)
 	if (err != 0)
 		log_event("warn", "privileges_kept", NULL, "cannot give capabilities up: %s",
 		          strerror(-err));
-	say_ready(data);
+	say_ready(data, control_metrics(control));
 	err = control_run(control);
 	control_close(control);
 	log_event("info", "stopped", NULL, NULL);

@@ -77,8 +77,11 @@ quiet_winnowd 5602
 inside w1 "$w" status >"$tmp/status.out" || fail "winnowd does not serve /status by default: $(cat "$tmp/status.out")"
 grep -q '^127.0.0.1:9555: healthy' "$tmp/status.out" || fail "not at the default address: $(cat "$tmp/status.out")"
 quiet_winnowd 5603
-grep -q 'event=no_metrics' "$tmp/winnowd-5603.log" || fail "a second winnowd does not say that it has no metrics"
+grep -q 'level=warn event=no_metrics' "$tmp/winnowd-5603.log" || fail "a second winnowd does not say that it has no metrics"
 ! grep -q 'event=no_metrics' "$tmp/winnowd-5602.log" || fail "the first has no metrics"
+for at in 5601:no 5602:127.0.0.1:9555 5603:no; do
+	grep -q "event=ready .* metrics=${at#*:} " "$tmp/winnowd-${at%%:*}.log" || fail "winnowd on port ${at%%:*} does not say metrics=${at#*:}"
+done
 refuses 1 'cannot serve HTTP on 127.0.0.1:9555' inside w1 "$BUILD/winnowd" --listen 127.0.0.1:5604 --insecure-no-key --metrics 127.0.0.1:9555
 ip -n "$net-w1" link set eth0 down
 inside w1 "$w" doctor --python no --device eth0 >"$tmp/doctor.out" && fail "a device that is down is no failure"
