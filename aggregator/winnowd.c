@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <malloc.h>
 #include <net/if.h>
 #include <signal.h>
@@ -391,10 +392,30 @@ static int data_path(struct data_config *data, struct net_port *port)
 	return 0;
 }
 
+/*
+ * The kernel says twice what it grants, since it also counts what a datagram takes of its memory, up to what an int
+ * holds.
+ */
+static bool buffer_is_small(uint32_t said)
+{
+	return said / 2 < settings.buffer_bytes && said < INT_MAX - 1;
+}
+
+static void buffers_warn(uint32_t rcvbuf, uint32_t sndbuf)
+{
+	if (!buffer_is_small(rcvbuf) && !buffer_is_small(sndbuf))
+		return;
+	log_event("warn", "small_buffers",
+	          LOG_FIELDS(LOG_NUMBER("rcvbuf", rcvbuf / 2), LOG_NUMBER("sndbuf", sndbuf / 2),
+	                     LOG_NUMBER("wanted", settings.buffer_bytes)),
+	          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu32
+	          " net.core.wmem_max=%" PRIu32,
+	          settings.buffer_bytes, settings.buffer_bytes);
+}
+
 /* What was asked for and what there is. */
 static void say_ready(const struct data_config *data, const struct net_addr *metrics)
 {
-	uint64_t wanted = settings.buffer_bytes, sndbuf = data_facts(config.data)->send_bytes;
 	char text[NET_TEXT_BYTES], at[NET_TEXT_BYTES];
 
 	log_event("info", "ready",
@@ -409,13 +430,8 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
 	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
 	          NULL);
-	if (data->net.port == NULL && (config.jobs.rcvbuf_bytes < wanted || sndbuf < wanted))
-		log_event("warn", "small_buffers",
-		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes),
-		                     LOG_NUMBER("sndbuf", sndbuf), LOG_NUMBER("wanted", wanted)),
-		          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu64
-		          " net.core.wmem_max=%" PRIu64,
-		          wanted, wanted);
+	if (data->net.port == NULL)
+		buffers_warn(config.jobs.rcvbuf_bytes, data_facts(config.data)->send_bytes);
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config.listen, text));
 }
 
