@@ -60,8 +60,7 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
-	while (comm->state == SESSION_JOINING &&
-	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0))
+	while (comm->state == SESSION_JOINING && !comm_given_up(give_up))
 		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
 	if (comm->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");

@@ -272,6 +272,12 @@ void comm_stop_thread(struct winnow_comm *comm);
 /* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
+/* Does the caller, through what he has passed, want to wait no longer? */
+static inline bool comm_given_up(const volatile int *give_up)
+{
+	return give_up != NULL && __atomic_load_n(give_up, __ATOMIC_RELAXED) != 0;
+}
+
 /* What a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
 int comm_finish(int result, struct winnow_request *request);
 
@@ -312,6 +318,9 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
  * anything; asks for them again. drop: it is not asked any more.
  */
 void comm_resolve_again(struct comm_peer *peer);
+/* Likewise for the caller, who has no thread yet: what net_resolve_all() says, or -EAGAIN, when time is up or *give_up set. */
+int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const volatile int *give_up,
+                      struct why *why);
 void comm_resolve_drop(struct comm_peer *peer);
 
 /*

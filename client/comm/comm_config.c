@@ -68,13 +68,16 @@ static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, s
 	uint64_t until_us = clock_us() + patience_at_most(c, COMM_CONNECT_US);
 	int err;
 
-	while (((err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why)) ==
-	                -EHOSTUNREACH ||
+	while (((err = comm_resolve_wait(peer, until_us, c->give_up, why)) == -EHOSTUNREACH ||
 	        err == -EAGAIN) &&
-	       clock_us() < until_us &&
-	       (c->give_up == NULL || __atomic_load_n(c->give_up, __ATOMIC_RELAXED) == 0))
+	       clock_us() < until_us && !comm_given_up(c->give_up))
 		nanosleep(&again, NULL);
-	return err == 0 ? WINNOW_OK : err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
+	if (err != 0 && comm_given_up(c->give_up))
+		return why_set(why, WINNOW_ERR_ABORTED, "given up before %s was found", peer->name);
+	return err == 0         ? WINNOW_OK
+	       : err == -EINVAL ? WINNOW_ERR_INVALID
+	       : err == -ENOMEM ? WINNOW_ERR_MEMORY
+	                        : WINNOW_ERR_UNREACHABLE;
 }
 
 static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)

@@ -226,8 +226,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	comm->stays_by_us = clock_us() + COMM_LEAVE_US;
 	comm->stays = true;
 	comm_wake(comm);
-	while (comm->next_how == SESSION_WAIT &&
-	       (how->give_up == NULL || __atomic_load_n(how->give_up, __ATOMIC_RELAXED) == 0))
+	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up))
 		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
 	*next = comm->next;
 	if (comm->next_how == SESSION_WAIT)

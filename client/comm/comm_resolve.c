@@ -6,8 +6,10 @@
  * thread of its own does it, which outlives nobody's memory: the question belongs to both until both are done.
  */
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/comm/comm.h"
 
@@ -16,7 +18,9 @@ struct comm_question {
 	atomic_bool answered;
 	char name[256];
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX];
-	uint32_t count; /* 0: there are none */
+	uint32_t count; /* 0: there are none, */
+	int err;
+	struct why why; /* since */
 };
 
 static void let_go(struct comm_question *question)
@@ -28,9 +32,10 @@ static void let_go(struct comm_question *question)
 static void *ask(void *context)
 {
 	struct comm_question *question = context;
-	struct why why;
 
-	if (net_resolve_all(question->name, question->addresses, &question->count, &why) != 0)
+	question->err = net_resolve_all(question->name, question->addresses, &question->count,
+	                                &question->why);
+	if (question->err != 0)
 		question->count = 0;
 	atomic_store_explicit(&question->answered, true, memory_order_release);
 	let_go(question);
@@ -54,19 +59,54 @@ static void begin(struct comm_peer *peer)
 	peer->question = question;
 }
 
-void comm_resolve_again(struct comm_peer *peer)
+static bool is_answered(const struct comm_peer *peer)
 {
-	struct comm_question *question = peer->question;
+	return atomic_load_explicit(&peer->question->answered, memory_order_acquire);
+}
 
-	if (question != NULL && !atomic_load_explicit(&question->answered, memory_order_acquire))
-		return;
-	if (question != NULL && question->count > 0) {
+static void take(struct comm_peer *peer)
+{
+	const struct comm_question *question = peer->question;
+
+	if (question->count > 0) {
 		memcpy(peer->addresses, question->addresses, sizeof(peer->addresses));
 		peer->address_count = question->count;
 		peer->address_at %= peer->address_count;
 	}
+}
+
+void comm_resolve_again(struct comm_peer *peer)
+{
+	if (peer->question != NULL && !is_answered(peer))
+		return;
+	if (peer->question != NULL)
+		take(peer);
 	comm_resolve_drop(peer);
 	begin(peer);
+}
+
+int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const volatile int *give_up,
+                      struct why *why)
+{
+	uint64_t wait_us = 50; /* an address needs no name service */
+	int err;
+
+	begin(peer);
+	if (peer->question == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
+	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(give_up)) {
+		nanosleep(&(struct timespec){.tv_nsec = (long)wait_us * 1000}, NULL);
+		wait_us = wait_us < COMM_GIVE_UP_LOOK_US ? 2 * wait_us : COMM_GIVE_UP_LOOK_US;
+	}
+	if (!is_answered(peer)) {
+		err = why_set(why, -EAGAIN, "cannot find host of '%.100s': no answer", peer->name);
+	} else {
+		err = peer->question->err;
+		*why = peer->question->why;
+		take(peer);
+	}
+	comm_resolve_drop(peer);
+	return err;
 }
 
 void comm_resolve_drop(struct comm_peer *peer)

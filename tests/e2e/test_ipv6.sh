@@ -122,6 +122,14 @@ start later named 0 '127.0.0.1 localhost' "$BUILD/winnow" bench --aggregator agg
 sleep 2
 echo 'fd77::101 agg' >>"$tmp/hosts0"
 expect later 60 0
+# A name service that does not answer takes no more time than there is.
+start dns inside w0 python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.9", 53)); time.sleep(60)'
+echo 'nameserver 127.0.0.9' >"$tmp/resolv"
+begun=$SECONDS
+# shellcheck disable=SC2016 # the inner shell's
+refuses 1 "cannot find host of 'agg.example:5555': no answer" inside w0 sh -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' "$tmp/resolv" \
+	"$BUILD/winnow" bench --aggregator agg.example:5555 --job none --rank 0 --world 1 --join-timeout 2
+[ $((SECONDS - begun)) -le 4 ] || fail "a worker has waited $((SECONDS - begun)) s for the name service"
 
 # On a host without IPv6 the name's other address does.
 inside w0 sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
