@@ -68,7 +68,7 @@ static char said[8192]; /* on stderr, or on stdout */
 static char file_path[64];
 
 /* Texts from a file are kept for the life of the process: to be no leak, they are known here. */
-static const char *kept[256];
+static const char *kept[1024];
 static uint32_t kept_count;
 
 /* Read with stderr and stdout in memory. */
@@ -87,8 +87,10 @@ static int read_all(const char *const arguments[])
 	assert_non_null(memory);
 	stderr = stdout = memory;
 	status = options_read(&options, argc, argv);
-	assert_true(kept_count < sizeof(kept) / sizeof(kept[0]));
+	assert_true(kept_count + 3 <= sizeof(kept) / sizeof(kept[0]));
 	kept[kept_count++] = out.text;
+	kept[kept_count++] = out.key;
+	kept[kept_count++] = out.key_file;
 	stderr = errors;
 	stdout = output;
 	rewind(memory);

@@ -26,8 +26,8 @@ def topk(gradient, memory, k, chunk, decay, block, threshold=0.0):
 def leave(gradient, memory, taken):
     """What is taken of the memory, in the gradient: what is finite, and too large for its type, as the largest of that."""
     chosen = torch.where(taken, memory, memory.new_zeros(()))
-    if gradient.dtype != torch.float32:
-        most = torch.finfo(gradient.dtype).max
+    most = torch.finfo(gradient.dtype).max
+    if most < torch.finfo(torch.float32).max:
         chosen = torch.where(chosen.isfinite(), chosen.clamp(-most, most), chosen)
     gradient.copy_(chosen)
 
