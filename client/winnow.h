@@ -151,7 +151,7 @@ struct winnow_config {
 	uint32_t rank;         /* 0 .. world - 1 [RANK; 0] */
 	uint32_t world;        /* workers of the job [WORLD_SIZE; 1] */
 	const char *key_file;  /* [WINNOW_KEY_FILE; NULL] */
-	const char *key;       /* the key itself, when there is no key_file [WINNOW_KEY; NULL] */
+	const char *key;       /* the key itself; one of the two is NULL [WINNOW_KEY; NULL] */
 	int insecure_no_key;   /* 1: join without a key [WINNOW_INSECURE_NO_KEY; 0] */
 	uint32_t block;        /* elements of a block, 1 .. 65536 [WINNOW_BLOCK; 256] */
 	enum winnow_wire wire; /* [WINNOW_WIRE; auto] */

@@ -123,6 +123,11 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 	if (c->insecure_no_key && (c->key_file != NULL || c->key != NULL))
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "insecure_no_key contradicts a key: give one of them");
+	if (c->key_file != NULL && c->key != NULL)
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "there is a key and a key file (%.100s), perhaps from the "
+		               "environment: give one of them",
+		               c->key_file);
 	if (!c->insecure_no_key && c->key_file == NULL && c->key == NULL)
 		return why_set(
 			why, WINNOW_ERR_INVALID,

@@ -156,6 +156,22 @@ static void test_callers_word(void **state)
 	refused(&config, "block is 0: want 1 to 65536");
 }
 
+/* Which of the two counts nobody would know. */
+static void test_two_keys(void **state)
+{
+	struct winnow_config config;
+
+	(void)state;
+	setenv("WINNOW_KEY_FILE", "/nowhere", 1);
+	config = good();
+	config.insecure_no_key = 0;
+	config.key = "a key of the program's";
+	refused(&config, "there is a key and a key file (/nowhere)");
+	config.key_file = NULL;
+	refused(&config, "is not HOST:PORT");
+	clean(NULL);
+}
+
 static void test_file(void **state)
 {
 	static const struct {
@@ -205,6 +221,7 @@ int main(void)
 		cmocka_unit_test_setup(test_flags, clean),
 		cmocka_unit_test_setup(test_numbers, clean),
 		cmocka_unit_test_setup(test_callers_word, clean),
+		cmocka_unit_test_setup(test_two_keys, clean),
 		cmocka_unit_test_setup_teardown(test_file, clean, clean),
 	};
 

@@ -487,9 +487,11 @@ def check_pair(send, recv):
 def configure(given):
     config = _native.Config()
     lib.winnow_config_init(ctypes.byref(config))
-    # A key in hand counts for more than a key file that the environment names.
+    # A key in hand counts for more than a key file that the environment names, and a key file in hand for more than its key.
     if "key" in given and "key_file" not in given:
         config.key_file = None
+    if "key_file" in given and "key" not in given:
+        config.key = None
     for name, value in given.items():
         kind = dict(_native.Config._fields_)[name]
         if name == "wire":
