@@ -405,13 +405,27 @@ void members_hang(struct world *world)
 	}
 }
 
-/* The last membership of this worker that counts: PROTOCOL.md section 5.8. */
-static const struct roll *last_accepted(const struct sim_member *m)
+static bool lives(const struct sim_members *members, const struct roll *roll, uint32_t rank)
+{
+	return roll->who[rank] != 0 && !members->list[roll->who[rank] - 1].dead;
+}
+
+static uint32_t living(const struct sim_members *members, const struct roll *roll)
+{
+	uint32_t alive = 0;
+
+	for (uint32_t rank = 0; rank < roll->world; rank++)
+		alive += lives(members, roll, rank);
+	return alive;
+}
+
+/* The last membership of this worker that has begun, or also one that counts since it was accepted: PROTOCOL.md 5.8. */
+static const struct roll *last_roll(const struct sim_member *m, bool accepted)
 {
 	const struct sim_members *members = m->world->members;
 	uint32_t at = m->roll;
 
-	while (!members->rolls[at].begun && !members->rolls[at].accepted &&
+	while (!members->rolls[at].begun && !(accepted && members->rolls[at].accepted) &&
 	       members->rolls[at].before != 0)
 		at = members->rolls[at].before;
 	return &members->rolls[at];
@@ -426,8 +440,8 @@ static const struct roll *last_accepted(const struct sim_member *m)
 static bool must_continue(const struct sim_member *m)
 {
 	const struct sim_members *members = m->world->members;
-	const struct roll *last = last_accepted(m);
-	uint32_t aggregators = m->world->spec->aggregator_count, died = 0, dead = 0, alive = 0;
+	const struct roll *begun = last_roll(m, false), *last = last_roll(m, true);
+	uint32_t aggregators = m->world->spec->aggregator_count, died = 0, dead = 0, alive;
 
 	if (members->early || members->late)
 		return false;
@@ -439,16 +453,16 @@ static bool must_continue(const struct sim_member *m)
 		died += m->world->aggregators[i].died;
 		dead += m->world->aggregators[i].dead;
 	}
-	for (uint32_t rank = 0; rank < last->world; rank++)
-		alive += !members->list[last->who[rank] - 1].dead;
+	if (!begun->begun || living(members, begun) == 0) /* newcomers alone have learned nothing */
+		return false;
+	alive = living(members, last);
 	if (died == aggregators)
 		return dead == 0 && alive == last->world;
 	if (died == 0 && aggregators == 1)
 		return true;
 	if (died == 0 && alive + 1 >= last->world && members->rolls[m->roll].begun)
 		return true;
-	return 2 * alive > last->world ||
-	       (2 * alive == last->world && !members->list[last->who[0] - 1].dead);
+	return 2 * alive > last->world || (2 * alive == last->world && lives(members, last, 0));
 }
 
 void members_judge(struct world *world)
