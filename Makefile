@@ -162,8 +162,8 @@ install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	[ ! -e $(BUILD)/winnow-cuda.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-cuda.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/winnow.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/winnow.pc
+	install -d $(share)/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/winnow.pc.in >$(share)/pkgconfig/winnow.pc
 	docker/package/man.sh $(BUILD) $(share)/man
 	install -d $(share)/bash-completion/completions $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 644 docker/package/completion.bash $(share)/bash-completion/completions/winnow

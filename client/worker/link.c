@@ -687,8 +687,8 @@ static const char *link_awaits(const struct link *link)
 		[LINK_PROBING] = "no datagrams come back from its data port",
 		[LINK_PROBED] = "no datagrams come back from another aggregator",
 		[LINK_WAITING] =
-			"another worker is not ready: its datagrams do not pass, or it waits for "
-			"an aggregator that this one does not list",
+			("another worker is not ready: its datagrams do not pass, or it waits for "
+	                 "an aggregator that this one does not list"),
 	};
 
 	assert(link->view.state < LINK_RUNNING);

@@ -59,7 +59,8 @@ Description: allreduce for gradients that are mostly zeros
 C
 echo /etc/winnow/winnow.ini >"$stage/DEBIAN/conffiles"
 echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers"
-echo "libwinnow 0 winnow (>= $version)" >"$stage/DEBIAN/shlibs"
+library=$(basename "$stage"/usr/lib/libwinnow.so.*)
+echo "libwinnow ${library##*.} winnow (>= $version)" >"$stage/DEBIAN/shlibs"
 (cd "$stage" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$stage/DEBIAN/md5sums"
 install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$stage/DEBIAN/"
 dpkg-deb --root-owner-group -Zxz --build "$stage" "$build/winnow_${version}_$arch.deb" >/dev/null

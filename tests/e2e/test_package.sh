@@ -43,7 +43,7 @@ grep -q "^ExecStart=/opt/winnow/bin/winnowd " "$tmp/other/opt/winnow/lib/systemd
 # The example of docs/TRAINING.md, as it says, against the package.
 # shellcheck disable=SC2016 # sed's
 sed -n '/^```c$/,/^```$/p' docs/TRAINING.md | sed '1d;$d' >"$tmp/sum.c"
-export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
+export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$root/usr/share/pkgconfig
 [ "$(pkg-config --modversion winnow)" = "$version" ] || fail "pkg-config says $(pkg-config --modversion winnow)"
 # shellcheck disable=SC2046 # lists of options
 cc -Wall -Wextra -Werror "$tmp/sum.c" $(pkg-config --cflags --libs winnow) -o "$tmp/sum" || fail "the example in C does not compile"
