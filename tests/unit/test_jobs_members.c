@@ -454,7 +454,7 @@ static void test_other_names(void **state)
 	come(b, 3, "job/next.9", 0, 5, message_name_hash(one));
 	expect_end(b, 3, "world", 0);
 	expect_continues(b, one, name);
-	come(b, 4, "evil/next.8", 0, 2, message_name_hash(one));
+	come(b, 4, "foul/next.8", 0, 2, message_name_hash(one));
 	say_kind(b, 4, CONTROL_LEAVE);
 	assert_int_equal(totals_of(b).jobs_continued, 0);
 	come(b, 0, name, 0, 2, message_name_hash(one));
