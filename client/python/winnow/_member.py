@@ -23,7 +23,7 @@ from ._native import lib
 # Python handles signals between C calls only: how long Ctrl-C may have to wait.
 _SLICE_MS = 100
 _MOMENT_S = 0.001
-LATE_S = 5  # of waiting, until it is asked who is late
+_LATE_S = 5  # of waiting, until it is asked who is late
 _LATE_AGAIN_S = 60
 _GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
@@ -32,7 +32,7 @@ _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
 
 
-log = logging.getLogger("winnow")
+_log = logging.getLogger("winnow")
 
 
 class WinnowError(RuntimeError):
@@ -246,17 +246,25 @@ def of_others(calls):
 Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
 
 
-def wait_for(act, given_up, text=None):
-    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others. When it takes
-    long, `text` says what is waited for."""
+@contextlib.contextmanager
+def told_late(text):
+    """What takes long in here is said once, in the log: `text`."""
+    timer = threading.Timer(_LATE_S, _log.warning, ("%s", text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def wait_for(act, given_up):
+    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others."""
     ends = []
     thread = threading.Thread(target=lambda: ends.append(act()), name="winnow-join", daemon=True)
     try:
         thread.start()
-        thread.join(LATE_S if text else None)
-        if thread.is_alive():
-            log.warning("%s", text)
-            thread.join()
+        thread.join()
     except BaseException:
         given_up.value = 1
         until = time.monotonic() + _GIVE_UP_S
@@ -302,7 +310,8 @@ class Member:
 
         job, at = (os.fsdecode(text or b"") for text in (config.job, config.aggregators))
         try:
-            code, text = wait_for(create, given_up, f"rank {config.rank}: joining job {job!r} at {at}: {waits}")
+            with told_late(f"rank {config.rank}: joining job {job!r} at {at}: {waits}"):
+                code, text = wait_for(create, given_up)
         except BaseException:
             if owner.setdefault("is", "the thread") == "the thread":
                 self._handle = None
@@ -357,14 +366,14 @@ class Member:
     def _tell_late(self, began):
         """For a wait that began then: who is late, once after some seconds, and again when twice the time is over."""
         now = time.monotonic()
-        if now - began < LATE_S or now < self._late_due:
+        if now - began < _LATE_S or now < self._late_due:
             return
         self._late_due = now + 1
         with contextlib.suppress(WinnowError):  # another thread closes it
             text = self.late()
             if text is not None:
                 self._late_due = now + max(_LATE_AGAIN_S, now - began)
-                log.warning("rank %d: %s", self.rank, text)
+                _log.warning("rank %d: %s", self.rank, text)
 
     _late_due = 0
     _turn = 0

@@ -12,7 +12,6 @@ Importing this module also registers the process group backend "winnow": see _gr
 """
 
 import collections
-import contextlib
 import itertools
 import threading
 import weakref
@@ -28,7 +27,7 @@ from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, los
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
-from ._member import LATE_S, OpStats, Shares, WinnowError, brief, end_job, flag_of, log
+from ._member import OpStats, Shares, WinnowError, brief, end_job, flag_of, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
@@ -151,22 +150,9 @@ def _job_of(group):
 def _exchange(value, group):
     """All processes' values, by rank."""
     values = [None] * dist.get_world_size(group)
-    with _told_late(group):
+    with told_late(f"rank {dist.get_rank(group)}: waiting for other ranks, which must call attach(), or make_node(), as well"):
         dist.all_gather_object(values, value, group=group)
     return values
-
-
-@contextlib.contextmanager
-def _told_late(group):
-    """Process groups wait for minutes, and do not say what for."""
-    text = "waiting for other ranks, which must call attach(), or make_node(), as well"
-    timer = threading.Timer(LATE_S, log.warning, ("rank %d: %s", dist.get_rank(group), text))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def hook(state, bucket):
