@@ -39,8 +39,8 @@ struct control_config {
 	struct data *data;
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
-	bool (*reload)(
-		struct proof_keys **); /* on SIGHUP: the keys from now on; false: as before */
+	/* On SIGHUP: the keys from now on; false: they are those of before. */
+	bool (*reload)(struct proof_keys **);
 };
 
 /*

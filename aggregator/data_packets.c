@@ -161,7 +161,9 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 			t->to[to_count++] = outlet->workers[rank].path;
 	/* The channel has counted each packet once, whole. */
 	more = receiver != WIRE_EVERYONE || to_count == 0 ? to_count : to_count - 1;
-	channel_sent_more(outlet->channel, (uint64_t)more * count, more * batch_bytes(t, count));
+	if (more > 0)
+		channel_sent_more(outlet->channel, (uint64_t)more * count,
+		                  more * batch_bytes(t, count));
 	send_all(t, to_count, count);
 }
 

@@ -42,8 +42,7 @@
 #include "client/gpu/staging.h"
 #include "client/trace/trace_ask.h"
 
-#define COMM_CONNECT_US                                                                            \
-	30000000 /* how long to knock at a port that refuses, or to ask for a name */
+#define COMM_CONNECT_US 30000000        /* how long to knock where nobody is, or nobody is known */
 #define COMM_CONNECT_BEFORE_US 10000000 /* at one that was there some time ago */
 #define COMM_CONNECT_ALIVE_US 500000    /* at one that was alive just before */
 #define COMM_CONNECT_TRY_US 10000000    /* how long to try all of a name's addresses once */
