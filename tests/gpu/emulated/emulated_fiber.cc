@@ -2,7 +2,6 @@
 /*
  * emulated_fiber.cc - stacks that take turns on one thread
  */
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <sys/mman.h>
@@ -17,34 +16,6 @@
 static const size_t stack_bytes = 128 << 10, guard_bytes = 4096;
 
 thread_local bool emulated_fiber_ordered;
-
-/* Before and after the stacks change. */
-static void leaving(struct emulated_fiber *from, struct emulated_fiber *to)
-{
-#if defined(__SANITIZE_ADDRESS__)
-	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
-#endif
-#if defined(EMULATED_TSAN)
-	__tsan_switch_to_fiber(to->tsan,
-	                       emulated_fiber_ordered ? 0 : __tsan_switch_to_fiber_no_sync);
-#endif
-	(void)from, (void)to;
-}
-
-static void arrived(struct emulated_fiber *at)
-{
-#if defined(__SANITIZE_ADDRESS__)
-	__sanitizer_finish_switch_fiber(at->shadow, nullptr, nullptr);
-#endif
-	(void)at;
-}
-
-static void begin(struct emulated_fiber *fiber)
-{
-	arrived(fiber);
-	fiber->function(fiber->argument);
-	std::abort();
-}
 
 /* Saves what a call must preserve, and the stack pointer; the other way round for `to`. */
 extern "C" void emulated_switch(void **from, void *to);
@@ -65,26 +36,7 @@ asm(".text\n"
     "	popq %r12\n"
     "	popq %rbx\n"
     "	popq %rbp\n"
-    "	ret\n"
-    ".type emulated_begin,@function\n"
-    "emulated_begin:\n" /* the first switch gets here, with the fiber in rbx */
-    "	movq %rbx, %rdi\n"
-    "	callq *%r12\n"
-    "	ud2\n");
-extern "C" void emulated_begin();
-
-static void set_up(struct emulated_fiber *fiber)
-{
-	void **top = reinterpret_cast<void **>(fiber->stack + fiber->stack_bytes) - 1;
-
-	*--top = nullptr;
-	*--top = reinterpret_cast<void *>(emulated_begin);
-	*--top = nullptr;                                     /* rbp */
-	*--top = fiber;                                       /* rbx */
-	*--top = reinterpret_cast<void *>(begin);             /* r12 */
-	*--top = nullptr, *--top = nullptr, *--top = nullptr; /* r13, r14, r15 */
-	fiber->stack_pointer = top;
-}
+    "	ret\n");
 
 void emulated_fiber_home(struct emulated_fiber *fiber)
 {
@@ -95,17 +47,13 @@ void emulated_fiber_home(struct emulated_fiber *fiber)
 #if defined(__SANITIZE_ADDRESS__)
 	/* Its bounds: the sanitizer tells them at the first switch away, to whoever arrives. */
 	pthread_attr_t attributes;
-	void *stack;
-	size_t bytes;
 	pthread_getattr_np(pthread_self(), &attributes);
-	pthread_attr_getstack(&attributes, &stack, &bytes);
+	pthread_attr_getstack(&attributes, &fiber->stack, &fiber->stack_bytes);
 	pthread_attr_destroy(&attributes);
-	fiber->stack = static_cast<char *>(stack);
-	fiber->stack_bytes = bytes;
 #endif
 }
 
-void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *), void *argument)
+void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)())
 {
 	void *map = mmap(nullptr, stack_bytes + guard_bytes, PROT_READ | PROT_WRITE,
 	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -117,28 +65,44 @@ void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *),
 	*fiber = {};
 	fiber->stack = static_cast<char *>(map) + guard_bytes;
 	fiber->stack_bytes = stack_bytes;
-	fiber->function = function;
-	fiber->argument = argument;
+	/* Six registers, where it begins, and nothing to return to. */
+	fiber->stack_pointer = static_cast<char *>(fiber->stack) + stack_bytes - 8 * sizeof(void *);
+	static_cast<void **>(fiber->stack_pointer)[6] = reinterpret_cast<void *>(function);
 #if defined(EMULATED_TSAN)
 	fiber->tsan = __tsan_create_fiber(0);
 #endif
-	set_up(fiber);
+}
+
+void emulated_fiber_arrived(struct emulated_fiber *at)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(at->shadow, nullptr, nullptr);
+#endif
+	(void)at;
 }
 
 void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to)
 {
-	leaving(from, to);
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
+#endif
+#if defined(EMULATED_TSAN)
+	__tsan_switch_to_fiber(to->tsan,
+	                       emulated_fiber_ordered ? 0 : __tsan_switch_to_fiber_no_sync);
+#endif
 	emulated_switch(&from->stack_pointer, to->stack_pointer);
-	arrived(from);
+	emulated_fiber_arrived(from);
 }
 
 void emulated_fiber_end(struct emulated_fiber *fiber)
 {
+	char *stack = static_cast<char *>(fiber->stack);
+
 #if defined(EMULATED_TSAN)
 	__tsan_destroy_fiber(fiber->tsan);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-	__asan_unpoison_memory_region(fiber->stack, fiber->stack_bytes);
+	__asan_unpoison_memory_region(stack, stack_bytes);
 #endif
-	munmap(fiber->stack - guard_bytes, fiber->stack_bytes + guard_bytes);
+	munmap(stack - guard_bytes, stack_bytes + guard_bytes);
 }

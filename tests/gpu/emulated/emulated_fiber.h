@@ -9,10 +9,8 @@
 
 struct emulated_fiber {
 	void *stack_pointer; /* while it does not run */
-	char *stack;         /* NULL: the thread's own */
+	void *stack;
 	size_t stack_bytes;
-	void (*function)(void *);
-	void *argument;
 	void *shadow; /* address sanitizer: its own stack of this fiber */
 	void *tsan;   /* thread sanitizer: its name of this fiber */
 };
@@ -20,8 +18,9 @@ struct emulated_fiber {
 /* This thread as it is: where the first switch comes from. */
 void emulated_fiber_home(struct emulated_fiber *fiber);
 
-/* A stack on which function(argument) begins at the first switch, and must not return. */
-void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *), void *argument);
+/* A stack on which function() begins at the first switch, says that it has arrived, and never returns. */
+void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)());
+void emulated_fiber_arrived(struct emulated_fiber *at);
 void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to);
 void emulated_fiber_end(struct emulated_fiber *fiber);
 

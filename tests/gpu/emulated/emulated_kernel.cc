@@ -171,10 +171,11 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 }
 
 /* What a fiber runs. It never returns: its stack has nothing to return to. */
-static void enter(void *argument)
+static void enter()
 {
-	lane *me = static_cast<lane *>(argument);
+	lane *me = self();
 
+	emulated_fiber_arrived(&me->fiber);
 	for (;;) {
 		emulated_tsan_acquire(&here->start);
 		(*here->body)();
@@ -254,7 +255,7 @@ static void fibers(unsigned threads)
 		lane *made = new lane{};
 
 		made->index = static_cast<unsigned>(here->lanes.size());
-		emulated_fiber_make(&made->fiber, enter, made);
+		emulated_fiber_make(&made->fiber, enter);
 		here->lanes.push_back(made);
 	}
 	here->threads = threads;
