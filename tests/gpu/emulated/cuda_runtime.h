@@ -11,6 +11,7 @@
 
 #ifdef __cplusplus
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -122,15 +123,8 @@ static inline unsigned __shfl_sync(unsigned mask, unsigned value, int source, EM
 		emulated_collect(EMULATED_SHUFFLE, mask, value, source & 31, file, line));
 }
 
-static inline unsigned atomicOr(unsigned *at, unsigned value)
-{
-	return __atomic_fetch_or(at, value, __ATOMIC_RELAXED);
-}
-
-static inline unsigned atomicAdd(unsigned *at, unsigned value)
-{
-	return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
-}
+#define atomicOr(at, value) __atomic_fetch_or(at, value, __ATOMIC_RELAXED)
+#define atomicAdd(at, value) __atomic_fetch_add(at, value, __ATOMIC_RELAXED)
 
 static inline unsigned atomicMax(unsigned *at, unsigned value)
 {
@@ -142,20 +136,9 @@ static inline unsigned atomicMax(unsigned *at, unsigned value)
 	return old;
 }
 
-static inline int __popc(unsigned value)
-{
-	return __builtin_popcount(value);
-}
-
-static inline int __popcll(unsigned long long value)
-{
-	return __builtin_popcountll(value);
-}
-
-static inline unsigned __umulhi(unsigned a, unsigned b)
-{
-	return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
-}
+#define __popc __builtin_popcount
+#define __popcll __builtin_popcountll
+#define __umulhi(a, b) static_cast<unsigned>(static_cast<uint64_t>(a) * (b) >> 32)
 
 template <typename To, typename From> static inline To emulated_cast(From from)
 {
@@ -166,15 +149,8 @@ template <typename To, typename From> static inline To emulated_cast(From from)
 	return to;
 }
 
-static inline unsigned __float_as_uint(float value)
-{
-	return emulated_cast<unsigned>(value);
-}
-
-static inline float __uint_as_float(unsigned value)
-{
-	return emulated_cast<float>(value);
-}
+#define __float_as_uint emulated_cast<unsigned>
+#define __uint_as_float emulated_cast<float>
 
 /* To nearest, ties to even; saturates, and NaN is 0. */
 static inline int __float2int_rn(float value)
@@ -186,52 +162,20 @@ static inline int __float2int_rn(float value)
 	return value < -2147483648.0f ? INT32_MIN : static_cast<int>(std::nearbyintf(value));
 }
 
-static inline float __int2float_rn(int value)
-{
-	return static_cast<float>(value);
-}
-
 /* The CPU's own are rounded to nearest, and nothing is fused (-ffp-contract=off). */
-static inline float __fmul_rn(float a, float b)
-{
-	return a * b;
-}
-
-static inline float __fdiv_rn(float a, float b)
-{
-	return a / b;
-}
+#define __int2float_rn static_cast<float>
+#define __fmul_rn(a, b) ((a) * (b))
+#define __fdiv_rn(a, b) ((a) / (b))
 
 /* Hints to caches that are not there. */
-#define EMULATED_LOAD(name)                                                                        \
-	template <typename T> static inline T name(const T *at)                                    \
-	{                                                                                          \
-		return *at;                                                                        \
-	}
-EMULATED_LOAD(__ldcg)
-EMULATED_LOAD(__ldcs)
+#define __ldcg(at) (*(at))
+#define __ldcs(at) (*(at))
+#define __stcs(at, value) (*(at) = (value))
 
-#define EMULATED_STORE(name)                                                                       \
-	template <typename T> static inline void name(T *at, T value)                              \
-	{                                                                                          \
-		*at = value;                                                                       \
-	}
-EMULATED_STORE(__stcs)
+#define __threadfence_system() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
-static inline void __threadfence_system()
-{
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-static inline unsigned min(unsigned a, unsigned b)
-{
-	return b < a ? b : a;
-}
-
-static inline unsigned max(unsigned a, unsigned b)
-{
-	return a < b ? b : a;
-}
+using std::max;
+using std::min;
 
 /* As CUDA's own header: any pointer may be what is allocated. */
 template <typename T> static inline cudaError_t cudaMalloc(T **memory, size_t bytes)
