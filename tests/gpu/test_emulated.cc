@@ -202,7 +202,7 @@ static void test_wrong_use(void **)
 	assert_int_equal(cudaSetDevice(2), cudaErrorInvalidDevice);
 	assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
 	ok(cudaGetLastError());
-	ok(cudaStreamCreate(&stream));
+	ok(cudaStreamCreateWithFlags(&stream, 0));
 	ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
 	assert_int_equal(cudaStreamQuery(nullptr), cudaErrorStreamCaptureUnsupported);
 	assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
@@ -225,8 +225,8 @@ static void test_faults(void **)
 	emulated_cuda_fail("cudaMalloc:1=2,cudaStreamCreateWithPriority:2");
 	assert_int_equal(cudaMalloc(&memory, 10), cudaErrorMemoryAllocation);
 	ok(cudaMalloc(&memory, 10));
-	ok(cudaStreamCreate(&stream));
-	assert_int_equal(cudaStreamCreate(&stream), cudaErrorLaunchFailure);
+	ok(cudaStreamCreateWithFlags(&stream, 0));
+	assert_int_equal(cudaStreamCreateWithFlags(&stream, 0), cudaErrorLaunchFailure);
 	emulated_cuda_fail("kernel:2=700");
 	ok(launch_diverging(4));
 	ok(cudaDeviceSynchronize());

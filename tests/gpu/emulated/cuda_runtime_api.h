@@ -51,20 +51,12 @@ enum cudaMemcpyKind {
 	cudaMemcpyDeviceToDevice = 3,
 	cudaMemcpyDefault = 4,
 };
-enum cudaMemoryType {
-	cudaMemoryTypeUnregistered = 0,
-	cudaMemoryTypeHost = 1,
-	cudaMemoryTypeDevice = 2,
-	cudaMemoryTypeManaged = 3,
-};
-enum cudaStreamCaptureStatus {
-	cudaStreamCaptureStatusNone = 0,
-	cudaStreamCaptureStatusActive = 1,
-};
+enum cudaMemoryType { cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum cudaStreamCaptureMode {
-	cudaStreamCaptureModeGlobal = 0,
-	cudaStreamCaptureModeThreadLocal = 1,
-	cudaStreamCaptureModeRelaxed = 2,
+	cudaStreamCaptureModeGlobal,
+	cudaStreamCaptureModeThreadLocal,
+	cudaStreamCaptureModeRelaxed,
 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrL2CacheSize = 38 };
 
@@ -108,7 +100,6 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes,
                             cudaStream_t stream EMULATED_DEFAULT(NULL));
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -33,17 +33,15 @@ struct shared {
 	unsigned char data[ranks_most][chunk_bytes];
 };
 
-/* All to all, or with one root. */
-enum kind { REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST };
-
+/* All ranks' `send`, reduced, into root's `recv`; or root's into everybody's. With each rank as root, or one. */
 struct operation {
-	enum kind kind;
+	bool reduces;
+	int root, root_end;
 	const void *send;
 	void *recv;
 	size_t count;
 	ncclDataType_t type;
 	ncclRedOp_t op;
-	int root;
 	cudaStream_t stream;
 };
 
@@ -155,22 +153,16 @@ static void reduce(const struct shared *from, int world, ncclRedOp_t op, size_t 
 	}
 }
 
-static const struct {
+struct type {
 	size_t bytes;
 	void (*reduce)(const struct shared *from, int world, ncclRedOp_t op, size_t count,
 	               void *out);
-} types[] = {
-	/* by ncclDataType_t; 0, 1, 3 and 5 are no type of ours */
-	{},
-	{},
-	{4, reduce<int32_t, int32_t>},
-	{},
-	{8, reduce<int64_t, int64_t>},
-	{},
-	{2, reduce<half, float>},
-	{4, reduce<float, float>},
-	{8, reduce<double, double>},
-	{2, reduce<bf16, float>},
+};
+/* Never destroyed: streams outlive main(). */
+static const auto &types = *new std::map<ncclDataType_t, type>{
+	{ncclInt32, {4, reduce<int32_t, int32_t>}}, {ncclInt64, {8, reduce<int64_t, int64_t>}},
+	{ncclFloat16, {2, reduce<half, float>}},    {ncclFloat32, {4, reduce<float, float>}},
+	{ncclFloat64, {8, reduce<double, double>}}, {ncclBfloat16, {2, reduce<bf16, float>}},
 };
 
 /* ---- operations, in step with the other ranks ---- */
@@ -188,23 +180,22 @@ static bool barrier(ncclComm &comm)
 	return true;
 }
 
-/* All ranks' `send`, reduced, into root's `recv`; or root's into everybody's. */
-static bool step(ncclComm &comm, const operation &op, const char *send, char *recv, int root,
-                 bool reduces)
+/* With one root, in parts that fit. */
+static bool step(ncclComm &comm, const operation &op, const char *send, char *recv, int root)
 {
-	const size_t each = types[op.type].bytes, most = chunk_bytes / each;
+	const size_t each = types.at(op.type).bytes, most = chunk_bytes / each;
 
 	for (size_t at = 0; at < op.count; at += most) {
 		const size_t part = std::min(op.count - at, most);
 
-		if (reduces || comm.rank == root)
+		if (op.reduces || comm.rank == root)
 			std::memcpy(comm.shared->data[comm.rank], send + at * each, part * each);
 		if (!barrier(comm))
 			return false;
-		if (reduces && comm.rank == root)
-			types[op.type].reduce(comm.shared, comm.world, op.op, part,
-			                      recv + at * each);
-		else if (!reduces)
+		if (op.reduces && comm.rank == root)
+			types.at(op.type).reduce(comm.shared, comm.world, op.op, part,
+			                         recv + at * each);
+		else if (!op.reduces)
 			std::memcpy(recv + at * each, comm.shared->data[root], part * each);
 		if (!barrier(comm))
 			return false;
@@ -214,18 +205,16 @@ static bool step(ncclComm &comm, const operation &op, const char *send, char *re
 
 static void perform(ncclComm &comm, const operation &op)
 {
-	const bool reduces = op.kind == REDUCE_SCATTER || op.kind == REDUCE;
-	const bool all = op.kind == REDUCE_SCATTER || op.kind == ALL_GATHER;
-	const size_t bytes = all ? op.count * types[op.type].bytes : 0;
-	bool going = !given_up(comm);
+	const size_t bytes = op.count * types.at(op.type).bytes;
+	const char *send = static_cast<const char *>(op.send);
+	char *recv = static_cast<char *>(op.recv);
 
-	for (int root = all ? 0 : op.root; going && root < (all ? comm.world : op.root + 1); root++)
-		going = step(comm, op,
-		             static_cast<const char *>(op.send) +
-		                     (reduces ? static_cast<size_t>(root) * bytes : 0),
-		             static_cast<char *>(op.recv) +
-		                     (reduces ? 0 : static_cast<size_t>(root) * bytes),
-		             root, reduces);
+	for (int root = op.root; root < op.root_end && !given_up(comm); root++) {
+		if (!step(comm, op, send, recv, root))
+			return;
+		send += op.reduces ? bytes : 0;
+		recv += op.reduces ? 0 : bytes;
+	}
 }
 
 static ncclResult_t put_off(ncclComm_t comm, const operation &op)
@@ -391,26 +380,26 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclD
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
 	NCCL_ENTER("ncclReduceScatter");
-	return put_off(comm, {REDUCE_SCATTER, send, recv, count, type, op, 0, stream});
+	return put_off(comm, {true, 0, comm->world, send, recv, count, type, op, stream});
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
 	NCCL_ENTER("ncclReduce");
-	return put_off(comm, {REDUCE, send, recv, count, type, op, root, stream});
+	return put_off(comm, {true, root, root + 1, send, recv, count, type, op, stream});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream)
 {
 	NCCL_ENTER("ncclAllGather");
-	return put_off(comm, {ALL_GATHER, send, recv, count, type, ncclSum, 0, stream});
+	return put_off(comm, {false, 0, comm->world, send, recv, count, type, ncclSum, stream});
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
 	NCCL_ENTER("ncclBroadcast");
-	return put_off(comm, {BROADCAST, send, recv, count, type, ncclSum, root, stream});
+	return put_off(comm, {false, root, root + 1, send, recv, count, type, ncclSum, stream});
 }

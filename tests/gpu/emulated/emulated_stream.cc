@@ -119,11 +119,6 @@ void emulated_drain_device(std::unique_lock<std::mutex> &held, int device)
 			emulated_drain(held, stream);
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
-{
-	return cudaStreamCreateWithPriority(stream, 0, 0);
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
 	return cudaStreamCreateWithPriority(stream, flags, 0);
