@@ -44,13 +44,7 @@ static struct {
 	const char *aggregators, *job, *id, *local;
 	uint64_t seed, ops, lanes, most, load, count, block, describe, rank, world, gpus;
 	double density; /* < 0: operations are drawn */
-} args = {.local = "all",
-          .world = 1,
-          .seed = 1,
-          .ops = 20,
-          .lanes = 3,
-          .most = 1 << 16,
-          .density = -1};
+} args;
 
 /* Where the result is read. */
 enum reading { READ_ELSEWHERE, READ_AFTER_EVENT, READ_NO_REQUEST, READINGS };
@@ -447,49 +441,47 @@ static void operate(void)
 
 /* ---- life ---- */
 
+/* What follows NAME=, and the argument is gone. */
+static const char *text(char **argv, const char *name, const char *otherwise)
+{
+	size_t length = strlen(name);
+
+	for (; *argv != NULL; argv++)
+		if (strncmp(*argv, name, length) == 0 && (*argv)[length] == '=') {
+			otherwise = *argv + length + 1;
+			*argv += strlen(*argv);
+		}
+	return otherwise;
+}
+
+static uint64_t number(char **argv, const char *name, const char *otherwise)
+{
+	return strtoull(text(argv, name, otherwise), NULL, 10);
+}
+
 static void parse(char **argv)
 {
-	static const struct {
-		const char *name;
-		const char **text;
-		uint64_t *number;
-	} known[] = {
-		{"aggregators", &args.aggregators, NULL},
-		{"job", &args.job, NULL},
-		{"id", &args.id, NULL},
-		{"local", &args.local, NULL},
-		{"rank", NULL, &args.rank},
-		{"world", NULL, &args.world},
-		{"gpus", NULL, &args.gpus},
-		{"seed", NULL, &args.seed},
-		{"ops", NULL, &args.ops},
-		{"lanes", NULL, &args.lanes},
-		{"most", NULL, &args.most},
-		{"load", NULL, &args.load},
-		{"count", NULL, &args.count},
-		{"block", NULL, &args.block},
-		{"describe", NULL, &args.describe},
-	};
-
-	for (; *argv != NULL; argv++) {
-		size_t length = strcspn(*argv, "="), i = 0;
-		const char *value = *argv + length + (strchr(*argv, '=') != NULL);
-
-		while (i < sizeof(known) / sizeof(known[0]) &&
-		       (strlen(known[i].name) != length ||
-		        strncmp(known[i].name, *argv, length) != 0))
-			i++;
-		if (strncmp(*argv, "density=", 8) == 0) {
-			args.density = strtod(value, NULL);
-		} else if (i == sizeof(known) / sizeof(known[0])) {
+	args.aggregators = text(argv, "aggregators", NULL);
+	args.job = text(argv, "job", NULL);
+	args.id = text(argv, "id", NULL);
+	args.local = text(argv, "local", "all");
+	args.rank = number(argv, "rank", "0");
+	args.world = number(argv, "world", "1");
+	args.gpus = number(argv, "gpus", "0");
+	args.seed = number(argv, "seed", "1");
+	args.ops = number(argv, "ops", "20");
+	args.lanes = number(argv, "lanes", "3");
+	args.most = number(argv, "most", "65536");
+	args.load = number(argv, "load", "0");
+	args.count = number(argv, "count", "0");
+	args.block = number(argv, "block", "0");
+	args.describe = number(argv, "describe", "0");
+	args.density = strtod(text(argv, "density", "-1"), NULL);
+	for (; *argv != NULL; argv++)
+		if (**argv != '\0') {
 			fprintf(stderr, "device_worker: what is %s?\n", *argv);
 			exit(2);
-		} else if (known[i].text != NULL) {
-			*known[i].text = value;
-		} else {
-			*known[i].number = strtoull(value, NULL, 10);
 		}
-	}
 	args.lanes = args.lanes < LANES_MAX ? args.lanes : LANES_MAX;
 	mine = args.gpus > 0 && strcmp(args.local, "all") == 0 ? (uint32_t)args.gpus : 1;
 }
@@ -519,20 +511,21 @@ static void open_lanes(void)
 /* Made by one process, read by the others of the node. */
 static void exchange_id(struct winnow_node_id *id)
 {
-	bool makes = mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0, done = false;
+	bool makes = mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0;
+	size_t done = args.id == NULL;
 
 	if (makes)
 		check(winnow_node_id_make(id), "winnow_node_id_make");
-	while (!done && args.id != NULL) {
+	for (; done == 0; usleep(5000)) {
 		FILE *file = fopen(args.id, makes ? "w" : "r");
 
-		if (file != NULL && makes)
-			done = fwrite(id, sizeof(*id), 1, file) == 1;
-		else if (file != NULL)
-			done = fread(id, sizeof(*id), 1, file) == 1;
-		if (file != NULL)
-			fclose(file);
-		usleep(done ? 0 : 5000);
+		if (file == NULL)
+			continue;
+		if (makes)
+			done = fwrite(id, sizeof(*id), 1, file);
+		else
+			done = fread(id, sizeof(*id), 1, file);
+		fclose(file);
 	}
 }
 
