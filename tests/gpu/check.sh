@@ -165,11 +165,14 @@ torch.cuda.is_available() and torch.distributed.is_nccl_available() or sys.exit(
 }
 
 part_torch() {
-	local class
+	local class setting
 	has_torch torch || return
 	aggregators 2
-	for class in OnGpu Environments Deaths; do
+	for class in OnGpu Deaths; do
 		run "torch-$class" 400 "$PYTHON" tests/gpu/ddp_on_gpu.py -v $class
+	done
+	for setting in CUDA_LAUNCH_BLOCKING=1 CUDA_DEVICE_MAX_CONNECTIONS=1; do # one kernel at a time
+		run "torch-$setting" 200 env $setting "$PYTHON" tests/gpu/ddp_on_gpu.py -v OnGpu.test_reduced_and_dropped OnGpu.test_many_under_way
 	done
 }
 

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 import unittest
-from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import harness  # noqa: E402
@@ -87,7 +86,7 @@ class Net(nn.Module):
 
 
 def train(rank, kind, group, over, load=0, steps=STEPS, begun=None, **options):
-    """The losses of so many steps. Nothing but the losses, at the end, has the host wait. `begun` is a file: some are done."""
+    """The losses of so many steps. Nothing but the losses, at the end, has the host wait. begun(): some are done."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(kind).to(DEVICE), process_group=group, bucket_cap_mb=1, **options)
     state = over(ddp)
@@ -96,7 +95,7 @@ def train(rank, kind, group, over, load=0, steps=STEPS, begun=None, **options):
     losses = []
     for step in range(steps):
         if begun and step == 5:
-            begun.touch()
+            begun()
         index = torch.randint(0, ROWS, (16, 4), generator=draw).to(DEVICE)
         target = torch.randn(16, 1, generator=draw).to(DEVICE)
         optimizer.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
@@ -130,17 +129,6 @@ def train_twice(rank, kind, group, attach, over=contextlib.nullcontext, **option
 def against_reference(rank, world, comm, kind, wire=None, **options):
     attach = functools.partial(winnow.torch.attach, comm=comm, wire=wire)
     train_twice(rank, kind, reference_group(), attach, **options)
-
-
-@joined
-def losses_of(rank, world, comm, load):
-    """For processes that differ in their environment."""
-    got, state = train(
-        rank, "mixed", dist.group.WORLD if not ON_GPU else reference_group(),
-        lambda ddp: winnow.torch.attach(ddp, comm, wire="fixed32"), load,
-    )  # fmt: skip
-    state.close()
-    return got
 
 
 @joined
@@ -292,26 +280,17 @@ def captured(rank, world, comm):
     assert "captur" in text and float(tensor.sum()) == 1000 * world, text
 
 
-def until_it_fails(rank, world, job, folder):
-    """Trains until an error comes; says what it was."""
+def until_it_fails(rank, world, job, folder, breaks):
+    """Trains until an error comes; says what it was. breaks: rank 1's own kernel does, and with it all its process has there."""
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
-    begun = folder / str(rank)
+
+    def begun():
+        (folder / str(rank)).touch()
+        if breaks and rank == 1:
+            torch.ones(1, device=DEVICE)[torch.tensor([7], device=DEVICE)]
+
     try:
         train(rank, "mixed", dist.group.WORLD, lambda ddp: winnow.torch.attach(ddp, comm), steps=1_000_000, begun=begun)
-    except RuntimeError as error:
-        return str(error)
-
-
-def after_a_fault(rank, world, job):
-    """The last worker's own kernel fails, and with it all that its process has on the GPU; what each one hears then."""
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
-    tensor = torch.ones(1_000_000, device=DEVICE)
-    comm.allreduce(tensor)
-    try:
-        if rank == world - 1:
-            torch.ones(1, device=DEVICE)[torch.tensor([7], device=DEVICE)]
-        for _ in range(100_000):
-            comm.allreduce(tensor)
     except RuntimeError as error:
         return str(error)
     finally:
@@ -378,42 +357,29 @@ class OnGpu(harness.TeamCase):
         self.team.run(of_cupy, harness.fresh_job())
 
 
-class Environments(unittest.TestCase):
-    """Sums in integers are the same in whatever order: so are losses, unless somebody came too early."""
-
-    def losses(self, **environment):
-        with mock.patch.dict(os.environ, environment), harness.Team(2) as team:
-            return team.run(losses_of, harness.fresh_job(), 1)[0]
-
-    def test_one_kernel_at_a_time(self):
-        free = self.losses()
-        for environment in ({"CUDA_LAUNCH_BLOCKING": "1"}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}):
-            with self.subTest(environment=environment):
-                self.assertLess(furthest(free, self.losses(**environment)), BOUND)
-
-
 class Deaths(unittest.TestCase):
-    def test_a_worker_is_killed(self):
+    def end(self, breaks):
+        """What each of three says at its end, of which the second dies or breaks."""
         with tempfile.TemporaryDirectory() as name, harness.Team(3) as team:
             folder = pathlib.Path(name)
-            team.start(until_it_fails, harness.fresh_job(), folder)
+            team.start(until_it_fails, harness.fresh_job(), folder, breaks)
             until = time.monotonic() + 60
             while len(list(folder.iterdir())) < 3:
                 self.assertLess(time.monotonic(), until, "no steps are under way")
                 time.sleep(0.1)
-            team.kill(1)
+            if not breaks:
+                team.kill(1)
             results = team.collect(60)
-        self.assertEqual(results[1], "died -9")
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")
+        return results[1]
+
+    def test_a_worker_is_killed(self):
+        self.assertEqual(self.end(False), "died -9")
 
     @unittest.skipUnless(ON_GPU, "a GPU's")
     def test_a_kernel_of_the_program_fails(self):
-        with harness.Team(2) as team:
-            team.start(after_a_fault, harness.fresh_job())
-            results = team.collect(60)
-        self.assertRegex(str(results[0]), "rank 1|worker 1")
-        self.assertRegex(str(results[1]), "CUDA|cuda|GPU")
+        self.assertRegex(str(self.end(True)), "CUDA|cuda|GPU")
 
 
 if __name__ == "__main__":
