@@ -115,8 +115,7 @@ $(BUILD)/emulated/%.o: %.c Makefile tests/tests.mk
 	$(call say,CC,$@)$(CC) $(emulated_flags) $(compile) -c $< -o $@
 
 # What takes fibers' turns must not be taken for threads that race.
-fibers := $(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o $(BUILD)/emulated/tests/gpu/emulated/emulated_fiber.o
-$(fibers): private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
+$(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o: private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
 
 emulated_cuda := $(BUILD)/tests/gpu/libemulated-cuda.so
 emulated_link := g++ $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)

@@ -11,8 +11,135 @@
 #include <sys/mman.h>
 #include <typeindex>
 
-#include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <pthread.h>
+#include <sanitizer/asan_interface.h>
+#endif
+
+/* One fiber's writes before a release are seen by those who acquire; elsewhere nothing. */
+#if defined(EMULATED_TSAN)
+#include <sanitizer/tsan_interface.h>
+#define tsan_acquire __tsan_acquire
+#define tsan_release __tsan_release
+#else
+#define tsan_acquire(address) static_cast<void>(address)
+#define tsan_release(address) static_cast<void>(address)
+#endif
+
+/* ---- fibers ---- */
+
+static const size_t stack_bytes = 128 << 10, guard_bytes = 4096;
+
+/* A stack that takes turns with others on one thread. */
+struct fiber {
+	void *stack_pointer; /* while it does not run */
+	void *stack;
+	size_t stack_bytes;
+	void *shadow; /* address sanitizer: its own stack of this fiber */
+	void *tsan;   /* thread sanitizer: its name of this fiber */
+};
+
+/*
+ * For the thread sanitizer: whether switches order this thread's fibers, for a while. The first
+ * fiber that uses a library's thread-local memory, such as CTA-shared memory, allocates it for all
+ * fibers.
+ */
+static thread_local bool fibers_ordered;
+
+/* Saves what a call must preserve, and the stack pointer; the other way round for `to`. */
+extern "C" void emulated_switch(void **from, void *to);
+asm(".text\n"
+    ".type emulated_switch,@function\n"
+    "emulated_switch:\n"
+    "	pushq %rbp\n"
+    "	pushq %rbx\n"
+    "	pushq %r12\n"
+    "	pushq %r13\n"
+    "	pushq %r14\n"
+    "	pushq %r15\n"
+    "	movq %rsp, (%rdi)\n"
+    "	movq %rsi, %rsp\n"
+    "	popq %r15\n"
+    "	popq %r14\n"
+    "	popq %r13\n"
+    "	popq %r12\n"
+    "	popq %rbx\n"
+    "	popq %rbp\n"
+    "	ret\n");
+
+/* This thread as it is: where the first switch comes from. */
+static void fiber_home(fiber *fiber)
+{
+	*fiber = {};
+#if defined(EMULATED_TSAN)
+	fiber->tsan = __tsan_get_current_fiber();
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+	/* Its bounds: the sanitizer tells them at the first switch away, to whoever arrives. */
+	pthread_attr_t attributes;
+	pthread_getattr_np(pthread_self(), &attributes);
+	pthread_attr_getstack(&attributes, &fiber->stack, &fiber->stack_bytes);
+	pthread_attr_destroy(&attributes);
+#endif
+}
+
+/* function() begins at the first switch, says that it has arrived, and never returns. */
+static void fiber_make(fiber *fiber, void (*function)())
+{
+	void *map = mmap(nullptr, stack_bytes + guard_bytes, PROT_READ | PROT_WRITE,
+	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (map == MAP_FAILED || mprotect(map, guard_bytes, PROT_NONE)) {
+		std::fprintf(stderr, "emulated CUDA: no memory for a fiber\n");
+		std::abort();
+	}
+	*fiber = {};
+	fiber->stack = static_cast<char *>(map) + guard_bytes;
+	fiber->stack_bytes = stack_bytes;
+	/* Six registers, where it begins, and nothing to return to. */
+	fiber->stack_pointer = static_cast<char *>(fiber->stack) + stack_bytes - 8 * sizeof(void *);
+	static_cast<void **>(fiber->stack_pointer)[6] = reinterpret_cast<void *>(function);
+#if defined(EMULATED_TSAN)
+	fiber->tsan = __tsan_create_fiber(0);
+#endif
+}
+
+static void fiber_arrived(fiber *at)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(at->shadow, nullptr, nullptr);
+#endif
+	(void)at;
+}
+
+static void fiber_switch(fiber *from, fiber *to)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
+#endif
+#if defined(EMULATED_TSAN)
+	__tsan_switch_to_fiber(to->tsan, fibers_ordered ? 0 : __tsan_switch_to_fiber_no_sync);
+#endif
+	emulated_switch(&from->stack_pointer, to->stack_pointer);
+	fiber_arrived(from);
+}
+
+static void fiber_end(fiber *fiber)
+{
+	char *stack = static_cast<char *>(fiber->stack);
+
+#if defined(EMULATED_TSAN)
+	__tsan_destroy_fiber(fiber->tsan);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+	__asan_unpoison_memory_region(stack, stack_bytes);
+#endif
+	munmap(stack - guard_bytes, stack_bytes + guard_bytes);
+}
+
+/* ---- CTAs ---- */
 
 __thread struct emulated_lane *emulated_self;
 
@@ -26,7 +153,7 @@ static const char *const names[] = {"__syncthreads",   "__syncwarp", "__shfl_syn
                                     "__reduce_or_sync"};
 
 struct lane : emulated_lane {
-	emulated_fiber fiber;
+	::fiber fiber;
 	enum state state;
 	unsigned index;
 	/* What it waits for. */
@@ -51,7 +178,7 @@ struct cta {
 	std::vector<unsigned> ready;
 	const std::function<void()> *body;
 	uint64_t random;
-	emulated_fiber home;
+	fiber home;
 	std::set<std::type_index> seen; /* kernels of this kind have run on this thread */
 	std::string wrong;              /* why the kernel has to end; empty: it goes on */
 	char start, end;                /* named to the sanitizer */
@@ -84,8 +211,8 @@ static void make_ready(lane *lane)
  */
 static void give_way()
 {
-	emulated_tsan_release(&here->end);
-	emulated_fiber_switch(&self()->fiber, &here->home);
+	tsan_release(&here->end);
+	fiber_switch(&self()->fiber, &here->home);
 }
 
 static bool same_place(const lane *one, const lane *other)
@@ -157,7 +284,7 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 	me->value = value;
 	with->arrived++;
 	if (orders)
-		emulated_tsan_release(&with->order);
+		tsan_release(&with->order);
 	if (mask != 0xffffffffu)
 		here->wrong = place(me) + " with a part of its warp, which is not emulated";
 	if (what == EMULATED_BARRIER)
@@ -166,7 +293,7 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 		warp_check(warp * warp_lanes, with);
 	give_way();
 	if (orders)
-		emulated_tsan_acquire(&with->order);
+		tsan_acquire(&with->order);
 	return me->result;
 }
 
@@ -175,9 +302,9 @@ static void enter()
 {
 	lane *me = self();
 
-	emulated_fiber_arrived(&me->fiber);
+	fiber_arrived(&me->fiber);
 	for (;;) {
-		emulated_tsan_acquire(&here->start);
+		tsan_acquire(&here->start);
 		(*here->body)();
 		me->state = ENDED;
 		here->ended++;
@@ -201,7 +328,7 @@ static void prepare(uint3 block, dim3 grid)
 		each->grid_size = grid;
 		make_ready(each);
 	}
-	emulated_tsan_release(&here->start);
+	tsan_release(&here->start);
 }
 
 /* Who waits in vain, for whom. */
@@ -235,10 +362,10 @@ static bool run_cta(uint3 block, dim3 grid)
 		here->ready[pick] = here->ready.back();
 		here->ready.pop_back();
 		emulated_self = next;
-		emulated_fiber_switch(&here->home, &next->fiber);
+		fiber_switch(&here->home, &next->fiber);
 	}
 	emulated_self = nullptr;
-	emulated_tsan_acquire(&here->end);
+	tsan_acquire(&here->end);
 	if (here->wrong.empty() && here->ended < here->threads)
 		here->wrong = stuck();
 	return here->wrong.empty();
@@ -249,13 +376,13 @@ static void fibers(unsigned threads)
 {
 	if (!here) {
 		here = new cta{};
-		emulated_fiber_home(&here->home);
+		fiber_home(&here->home);
 	}
 	while (here->lanes.size() < threads) {
 		lane *made = new lane{};
 
 		made->index = static_cast<unsigned>(here->lanes.size());
-		emulated_fiber_make(&made->fiber, enter);
+		fiber_make(&made->fiber, enter);
 		here->lanes.push_back(made);
 	}
 	here->threads = threads;
@@ -264,7 +391,7 @@ static void fibers(unsigned threads)
 static void drop_fibers()
 {
 	for (lane *each : here->lanes) {
-		emulated_fiber_end(&each->fiber);
+		fiber_end(&each->fiber);
 		delete each;
 	}
 	here->lanes.clear();
@@ -292,11 +419,11 @@ static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<v
 	here->body = &body;
 	here->random = random;
 	here->wrong.clear();
-	emulated_fiber_ordered = here->seen.insert(body.target_type()).second;
+	fibers_ordered = here->seen.insert(body.target_type()).second;
 	for (unsigned block : order) {
 		bool well = run_cta(uint3{block, 0, 0}, grid);
 
-		emulated_fiber_ordered = false;
+		fibers_ordered = false;
 		if (well)
 			continue;
 		std::fprintf(stderr, "emulated CUDA: CTA %u of %u: %s\n", block, grid.x,

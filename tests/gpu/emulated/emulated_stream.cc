@@ -4,7 +4,6 @@
  */
 #include <chrono>
 
-#include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
 
 thread_local enum cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
