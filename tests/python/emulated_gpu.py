@@ -20,6 +20,7 @@ import winnow
 PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
 RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
 TO_DEVICE, TO_HOST = 1, 2
+LOCAL = 2  # GPUs of a node, in tests of nodes
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 cuda = None
@@ -52,6 +53,16 @@ def load():
 def unload():
     os.environ.pop("WINNOW_CUDA_PLUGIN", None)
     os.environ.pop("WINNOW_NCCL", None)
+
+
+def torchrun(rank, world, job="default"):
+    """The environment of a process of nodes with LOCAL GPUs, as torchrun has it; which node, and which GPU."""
+    load()
+    node, local = divmod(rank, LOCAL)
+    values = {"GROUP_RANK": node, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": LOCAL, "WORLD_SIZE": world, "RANK": rank}
+    os.environ.update({name: str(value) for name, value in values.items()})
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    return node, local
 
 
 class Stream:
@@ -97,12 +108,8 @@ class Array:
         memory = ctypes.c_void_p()
         assert cuda.cudaMalloc(ctypes.byref(memory), max(self.values.nbytes, 1)) == 0
         self.memory = memory.value
-        if late is None:
-            code = cuda.cudaMemcpy(self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE)
-        else:
-            code = cuda.cudaMemcpyAsync(
-                self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE, late.handle
-            )
+        given = self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE
+        code = cuda.cudaMemcpyAsync(*given, late.handle) if late else cuda.cudaMemcpy(*given)
         assert code == 0, code
         self.__cuda_array_interface__ = {
             "shape": values.shape,

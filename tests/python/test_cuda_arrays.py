@@ -18,12 +18,7 @@ import winnow
 WORLD = 2
 
 
-def setUpModule():
-    emulated_gpu.load()
-
-
-def tearDownModule():
-    emulated_gpu.unload()
+setUpModule, tearDownModule = emulated_gpu.load, emulated_gpu.unload
 
 
 class Arrays(harness.CommCase):

@@ -26,12 +26,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = range(3)  # modes of a capture
 MIB = 2**20
 
 
-def setUpModule():
-    emulated_gpu.load()
-
-
-def tearDownModule():
-    emulated_gpu.unload()
+setUpModule, tearDownModule = emulated_gpu.load, emulated_gpu.unload
 
 
 def values_of(stride, count=COUNT):

@@ -16,7 +16,7 @@ import test_failures
 import test_sparse_ddp
 import torch
 import torch.distributed as dist
-from emulated_gpu import passing_for
+from emulated_gpu import LOCAL, passing_for, torchrun
 from test_ddp import ROWS, STEPS, WIDTH, furthest, plain, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +25,6 @@ import winnow
 import winnow.torch
 from winnow import _places
 
-LOCAL = 2
 WORLD = 4
 BOUND = 1e-5
 NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
@@ -44,16 +43,6 @@ def tearDownModule():
     if team is not None:
         team.close()
     emulated_gpu.unload()
-
-
-def torchrun(rank, world, job="default"):
-    """The environment of a process of nodes with LOCAL GPUs, and that process's GPU."""
-    emulated_gpu.load()
-    node, local = divmod(rank, LOCAL)
-    values = (local, LOCAL, node, world, rank)
-    os.environ.update({name: str(value) for name, value in zip(NAMES, values)})
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
-    return local
 
 
 # ---- who is where ----
@@ -136,7 +125,7 @@ class Places(unittest.TestCase):
 
 def compare(rank, world, job, sparse):
     """Trains over Gloo and over nodes; what comes out, and what the hook's state knows."""
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
 
     def trained(over):
         """Parameters, and the hook's state."""
@@ -166,7 +155,7 @@ def compare(rank, world, job, sparse):
 
 def chosen(rank, world, job, block):
     """Of each GPU's gradient, before the node adds up: averages and memory. All numbers are integers, so sums are exact."""
-    gpu, model, steps = torchrun(rank, world, job), nn.Linear(100, 50), 5
+    (_, gpu), model, steps = torchrun(rank, world, job), nn.Linear(100, 50), 5
     draw, memories = torch.Generator().manual_seed(1), [torch.zeros(5000) for _ in range(world)]
     with passing_for(gpu), winnow.torch.make_node() as node:
         state = winnow.torch.HookState(node, compress=winnow.torch.TopK(0.02, block=block, warm_up=1))
@@ -188,7 +177,7 @@ def chosen(rank, world, job, block):
 
 
 def chosen_in_training(rank, world, job):
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
     with passing_for(gpu):
         parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress="threshold:0.01"))
         stats = state.stats()
@@ -199,7 +188,7 @@ def chosen_in_training(rank, world, job):
 
 def by_other_ways(rank, world, job):
     """A node of the caller's own, and a pickled state, which joins when it is first used."""
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
     want, _ = train(rank, plain)
     with passing_for(gpu):
         with winnow.torch.make_node() as node:
@@ -217,7 +206,7 @@ def by_other_ways(rank, world, job):
 
 def refused(rank, world, job):
     """What attach() and the hook say, to a process alone."""
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
 
     def attach(text, *arguments, **options):
         with unittest.TestCase().assertRaisesRegex(ValueError, f"^.*{text}.*$"):
@@ -247,7 +236,7 @@ def refused(rank, world, job):
 
 
 def until_it_fails(rank, world, job, victim, model):
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
     with passing_for(gpu), winnow.torch.make_node() as node:
         return test_failures.train_over(node, rank, (victim, test_failures.die, None), False, model)
 
@@ -291,7 +280,7 @@ class Deaths(unittest.TestCase):
 
 def through_a_group(rank, world, job):
     """What all_reduce gives, and what it goes through."""
-    gpu = torchrun(rank, world, job)
+    _, gpu = torchrun(rank, world, job)
     os.environ["WINNOW_NODE"] = "1"
     group = dist.new_group(backend="winnow")
     before = emulated_gpu.CarryingNode.operations
