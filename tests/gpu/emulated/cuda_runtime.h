@@ -167,8 +167,17 @@ static inline int __float2int_rn(float value)
 #define __fmul_rn(a, b) ((a) * (b))
 #define __fdiv_rn(a, b) ((a) / (b))
 
+/* From where atomic operations write, which may happen meanwhile. */
+static inline unsigned __ldcg(const unsigned *at)
+{
+	return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
 /* Hints to caches that are not there. */
-#define __ldcg(at) (*(at))
+template <typename T> static inline T __ldcg(const T *at)
+{
+	return *at;
+}
 #define __ldcs(at) (*(at))
 #define __stcs(at, value) (*(at) = (value))
 
