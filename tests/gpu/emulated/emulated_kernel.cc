@@ -164,24 +164,18 @@ struct lane : emulated_lane {
 	uint64_t value, result;
 };
 
-/* Who wait for each other: the lanes of a warp, or all threads. */
-struct group {
-	unsigned arrived;
-	char order; /* named to the sanitizer */
-};
-
 /* The CTA that runs on this thread. */
 struct cta {
 	std::vector<lane *> lanes; /* as many as any kernel had; the first `threads` are used */
 	unsigned threads, ended;
-	group warps[warps_most], all;
 	std::vector<unsigned> ready;
 	const std::function<void()> *body;
 	uint64_t random;
 	fiber home;
 	std::set<std::type_index> seen; /* kernels of this kind have run on this thread */
 	std::string wrong;              /* why the kernel has to end; empty: it goes on */
-	char start, end;                /* named to the sanitizer */
+	char start, end,
+		order[warps_most + 1]; /* named to the sanitizer; those of warps, and of all */
 };
 
 static thread_local cta *here;
@@ -221,10 +215,9 @@ static bool same_place(const lane *one, const lane *other)
 	       !std::strcmp(one->file, other->file);
 }
 
-/* All of them are here: work out what each gets, and let them go. */
-static void meet(lane *const *lanes, unsigned count)
+/* All of these that have not ended are at one place: work out what each gets, and let them go. */
+static void meet(lane *const *lanes, unsigned count, enum emulated_collective what)
 {
-	const enum emulated_collective what = lanes[0]->what;
 	uint64_t all = 0;
 
 	for (unsigned i = 0; i < count; i++) {
@@ -233,48 +226,38 @@ static void meet(lane *const *lanes, unsigned count)
 		all = what == EMULATED_MAX ? std::max(all, value) : all | value;
 	}
 	for (unsigned i = 0; i < count; i++) {
-		lane *each = lanes[i];
-
-		each->result = what == EMULATED_SHUFFLE ? lanes[each->source % count]->value : all;
-		make_ready(each);
+		if (lanes[i]->state == ENDED)
+			continue;
+		lanes[i]->result = what == EMULATED_SHUFFLE ? lanes[lanes[i]->source]->value : all;
+		make_ready(lanes[i]);
 	}
 }
 
 /* As CUDA: a barrier waits for no thread that has ended, a warp for each of its lanes. */
-static void barrier_check()
+static void check(unsigned first, unsigned count, bool barrier)
 {
-	std::vector<lane *> waiting;
+	const lane *one = nullptr;
 
-	if (!here->all.arrived || here->all.arrived + here->ended < here->threads)
-		return;
-	for (unsigned i = 0; i < here->threads; i++)
-		if (here->lanes[i]->state == WAITS)
-			waiting.push_back(here->lanes[i]);
-	for (const lane *each : waiting)
-		if (!same_place(each, waiting[0]))
-			return;
-	here->all.arrived = 0;
-	meet(waiting.data(), static_cast<unsigned>(waiting.size()));
-}
+	for (unsigned i = first; i < first + count; i++) {
+		const lane *each = i < here->threads ? here->lanes[i] : nullptr;
 
-static void warp_check(unsigned first, group *warp)
-{
-	if (warp->arrived < warp_lanes)
-		return;
-	for (unsigned i = 1; i < warp_lanes; i++)
-		if (!same_place(here->lanes[first + i], here->lanes[first]))
+		if (each && barrier && each->state == ENDED)
+			continue;
+		if (!each || each->state != WAITS || (one && !same_place(each, one)))
 			return;
-	warp->arrived = 0;
-	meet(&here->lanes[first], warp_lanes);
+		one = each;
+	}
+	if (one && (one->what == EMULATED_BARRIER) == barrier)
+		meet(&here->lanes[first], count, one->what);
 }
 
 uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t value, int source,
                           const char *file, int line)
 {
 	lane *me = self();
-	const unsigned warp = me->index / warp_lanes;
-	group *with = what == EMULATED_BARRIER ? &here->all : &here->warps[warp];
-	const bool orders = what == EMULATED_BARRIER || what == EMULATED_SYNC;
+	const bool barrier = what == EMULATED_BARRIER, orders = barrier || what == EMULATED_SYNC;
+	const unsigned first = barrier ? 0 : me->index / warp_lanes * warp_lanes;
+	char *order = &here->order[barrier ? warps_most : me->index / warp_lanes];
 
 	me->state = WAITS;
 	me->file = file;
@@ -282,18 +265,14 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 	me->what = what;
 	me->source = source;
 	me->value = value;
-	with->arrived++;
 	if (orders)
-		tsan_release(&with->order);
+		tsan_release(order);
 	if (mask != 0xffffffffu)
 		here->wrong = place(me) + " with a part of its warp, which is not emulated";
-	if (what == EMULATED_BARRIER)
-		barrier_check();
-	else
-		warp_check(warp * warp_lanes, with);
+	check(first, barrier ? here->threads : warp_lanes, barrier);
 	give_way();
 	if (orders)
-		tsan_acquire(&with->order);
+		tsan_acquire(order);
 	return me->result;
 }
 
@@ -308,16 +287,14 @@ static void enter()
 		(*here->body)();
 		me->state = ENDED;
 		here->ended++;
-		barrier_check();
+		check(0, here->threads, true);
 		give_way();
 	}
 }
 
 static void prepare(uint3 block, dim3 grid)
 {
-	here->ended = here->all.arrived = 0;
-	for (group &warp : here->warps)
-		warp.arrived = 0;
+	here->ended = 0;
 	here->ready.clear();
 	for (unsigned i = 0; i < here->threads; i++) {
 		lane *each = here->lanes[i];
