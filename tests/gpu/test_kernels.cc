@@ -30,7 +30,7 @@
 #define ROUNDS 300
 #define LARGE_BYTES 1000000
 #else
-#define ROUNDS 4000
+#define ROUNDS 10000
 #define LARGE_BYTES UINT64_C(5000000000)
 #endif
 #define POISON 0xa5
