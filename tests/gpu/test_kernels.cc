@@ -191,7 +191,7 @@ static void sample_place(struct sample *s, size_t align)
 	         reinterpret_cast<uintptr_t>(s->device.at) % 16);
 }
 
-static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
+static struct sample sample_make(uint64_t block_elems, size_t bytes_max, uint64_t least)
 {
 	struct sample s = {};
 	const bool dense = random_below(6) == 0;
@@ -199,7 +199,7 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
 	s.tensor.dtype = static_cast<enum dtype>(1 + random_below(DTYPE_COUNT));
 	s.elem_bytes = dtype_bytes(s.tensor.dtype);
 	s.tensor.block_elems = block_elems;
-	s.tensor.count = random_count(block_elems, s.elem_bytes, bytes_max);
+	s.tensor.count = std::max(least, random_count(block_elems, s.elem_bytes, bytes_max));
 	s.block_count = bitmap_block_count(s.tensor.count, block_elems);
 	s.host.resize(s.tensor.count * s.elem_bytes);
 	for (uint64_t i = dense ? s.tensor.count : random_below(20); i > 0 && !s.host.empty();
@@ -248,7 +248,7 @@ static void scan_sample(struct sample *s, uint64_t range)
 
 static void check_scan(size_t bytes_max)
 {
-	struct sample s = sample_make(random_block_elems(), bytes_max);
+	struct sample s = sample_make(random_block_elems(), bytes_max, 0);
 	const bool ranged = s.tensor.dtype == DTYPE_F32 && random_below(4) != 0;
 
 	scan_sample(&s, ranged ? 64 * (1 + random_below(1 + random_below(60))) : 0);
@@ -276,12 +276,15 @@ static void check_alone(enum dtype dtype, uint64_t block_elems)
 
 /* ---- plans ---- */
 
-/* A segment of a shard. */
+/* A segment of a shard, and its ring. */
 struct planned {
 	struct gpu_plan *plan; /* pinned */
 	uint32_t words;        /* of its bitmaps; after them nobody looks */
 	uint32_t frames;
 	uint32_t blocks; /* of the union */
+	uint32_t skip;   /* frames that are not copied */
+	struct arena ring;
+	bytes_t want; /* of the ring */
 };
 
 static void choose_bits(struct planned *p, uint64_t block_count)
@@ -326,6 +329,7 @@ static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room,
 static int choose_shift(const bytes_t &host)
 {
 	float most = 0;
+	int exponent;
 
 	for (size_t i = 0; i + 4 <= host.size(); i += 4) {
 		float value;
@@ -335,10 +339,8 @@ static int choose_shift(const bytes_t &host)
 			return 300; /* infinite, or no number */
 		most = std::max(most, value < 0 ? -value : value);
 	}
-	for (int shift = 190; shift > -190; shift--)
-		if (std::ldexp(static_cast<double>(most), shift) < 1073741824)
-			return shift;
-	return 300;
+	std::frexp(most, &exponent);
+	return most > 0 ? 30 - exponent : 190;
 }
 
 struct copied {
@@ -346,21 +348,20 @@ struct copied {
 	bool fixed, average;
 	int shift;
 	uint32_t mask;
-	struct planned plans[PLANS_MAX];
-	struct arena rings[PLANS_MAX], recv;
-	bytes_t ring[PLANS_MAX], back;
-	uint32_t count;
+	std::vector<planned> plans;
+	struct arena recv;
+	bytes_t back;
 };
 
 static void add_plan(struct copied *c)
 {
-	struct planned *p = &c->plans[c->count];
+	struct planned p = {};
 	const uint32_t room = 64 + random_below(random_below(3) == 0 ? 9000 : 1500);
 	struct gpu_plan *plan;
 
-	cuda_ok(cudaHostAlloc(&p->plan, sizeof(*p->plan), cudaHostAllocMapped));
-	plan = p->plan;
-	memset(plan, 0, sizeof(*plan));
+	cuda_ok(cudaHostAlloc(&plan, sizeof(*plan), cudaHostAllocMapped));
+	*plan = {};
+	p.plan = plan;
 	plan->shard_count = 1 + static_cast<uint32_t>(random_below(random_below(2) == 0 ? 1 : 5));
 	plan->shard = static_cast<uint32_t>(random_below(plan->shard_count));
 	plan->send = c->s.device.at;
@@ -371,21 +372,17 @@ static void add_plan(struct copied *c)
 	plan->fixed = c->fixed;
 	plan->shift = c->shift;
 	plan->divisor = c->average ? 3 : 1;
-	choose_bits(p, c->s.block_count);
-	choose_frames(p, static_cast<uint32_t>(c->s.elem_bytes), room, c->mask);
-	c->rings[c->count] = arena_make(size_t{plan->frame_stride} * (c->mask + 1), 16, true);
-	c->ring[c->count] = bytes_t(c->rings[c->count].bytes, POISON);
-	plan->out = plan->in = c->rings[c->count].at;
-	if (p->frames > 0) {
-		c->count++;
-		return;
-	}
-	arena_end(&c->rings[c->count], c->ring[c->count], "a ring of no frames");
-	cuda_ok(cudaFreeHost(plan));
+	choose_bits(&p, c->s.block_count);
+	choose_frames(&p, static_cast<uint32_t>(c->s.elem_bytes), room, c->mask);
+	p.skip = random_below(3) == 0 ? static_cast<uint32_t>(random_below(20)) : 0;
+	p.ring = arena_make(size_t{plan->frame_stride} * (c->mask + 1), 16, true);
+	p.want = bytes_t(p.ring.bytes, POISON);
+	plan->out = plan->in = p.ring.at;
+	c->plans.push_back(p);
 }
 
-/* All frames of all plans, from `skip` on, in one go. */
-static void run_copy(struct copied *c, bool out, const uint32_t *skip)
+/* All frames of these plans but what they skip, in one go. */
+static void run_copy(const planned *plans, size_t count, bool out)
 {
 	struct arena runs = arena_make(PLANS_MAX * sizeof(struct gpu_run), 16, true);
 	struct gpu_run *run = reinterpret_cast<struct gpu_run *>(runs.at);
@@ -394,14 +391,12 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 	copy.out = out;
 	copy.ticket = scratch;
 	copy.runs = run;
-	for (uint32_t i = 0; i < c->count; i++)
-		if (skip[i] < c->plans[i].frames) {
-			const uint32_t frames = c->plans[i].frames - skip[i];
-
-			run[copy.run_count++] = gpu_run{c->plans[i].plan, c->plans[i].words,
-			                                c->plans[i].plan->frame_first + skip[i],
-			                                frames, copy.frame_count};
-			copy.frame_count += frames;
+	for (const planned *p = plans; p < plans + count; p++)
+		if (p->skip < p->frames) {
+			run[copy.run_count++] =
+				gpu_run{p->plan, p->words, p->plan->frame_first + p->skip,
+			                p->frames - p->skip, copy.frame_count};
+			copy.frame_count += p->frames - p->skip;
 		}
 	copy.done = gpu_word{word, *word + 1};
 	if (copy.run_count > 0) {
@@ -411,16 +406,16 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 	cuda_ok(cudaFreeHost(runs.memory));
 }
 
-/* The same on the host, of one plan, from `skip` on. */
-static void plain_copy(struct copied *c, bool out, uint32_t index, uint32_t skip)
+/* The same on the host, of one plan. */
+static void plain_copy(struct copied *c, struct planned *p, bool out)
 {
-	struct gpu_plan plan = *c->plans[index].plan;
-	const struct gpu_run run = {&plan, c->plans[index].words, 0, 0, 0};
+	struct gpu_plan plan = *p->plan;
+	const struct gpu_run run = {&plan, p->words, 0, 0, 0};
 
 	plan.send = c->s.host.data();
 	plan.recv = c->back.data();
-	plan.out = plan.in = c->ring[index].data();
-	for (uint32_t frame = skip; frame < c->plans[index].frames; frame++)
+	plan.out = plan.in = p->want.data();
+	for (uint32_t frame = p->skip; frame < p->frames; frame++)
 		plain_frame(&run, out, plan.frame_first + frame);
 }
 
@@ -428,11 +423,7 @@ static struct copied copied_make(size_t bytes_max)
 {
 	struct copied c = {};
 
-	c.s = sample_make(random_block_elems(), bytes_max);
-	while (c.s.tensor.count == 0) {
-		arena_end(&c.s.device, c.s.host, "an empty tensor");
-		c.s = sample_make(random_block_elems(), bytes_max);
-	}
+	c.s = sample_make(random_block_elems(), bytes_max, 1);
 	c.shift = choose_shift(c.s.host);
 	c.fixed = c.s.tensor.dtype == DTYPE_F32 && c.shift < 200 && random_below(4) != 0;
 	c.average = random_below(2) == 0;
@@ -447,32 +438,24 @@ static struct copied copied_make(size_t bytes_max)
 static void check_copy(size_t bytes_max)
 {
 	struct copied c = copied_make(bytes_max);
-	uint32_t skip[PLANS_MAX];
 
-	for (uint32_t &each : skip)
-		each = random_below(3) == 0 ? static_cast<uint32_t>(random_below(20)) : 0;
-	run_copy(&c, true, skip);
-	for (uint32_t i = 0; i < c.count; i++) {
-		bytes_t got(c.ring[i].size());
+	run_copy(c.plans.data(), c.plans.size(), true);
+	for (planned &p : c.plans) {
+		bytes_t got(p.want.size());
 
-		plain_copy(&c, true, i, skip[i]);
-		cuda_ok(cudaMemcpy(got.data(), c.rings[i].at, got.size(), cudaMemcpyDefault));
-		require(got == c.ring[i], "frames of plan %u", i);
-		for (unsigned char &byte : c.ring[i])
+		plain_copy(&c, &p, true);
+		cuda_ok(cudaMemcpy(got.data(), p.ring.at, got.size(), cudaMemcpyDefault));
+		require(got == p.want, "frames that went out");
+		for (unsigned char &byte : p.want)
 			byte = static_cast<unsigned char>(random_bits());
-		arena_fill(&c.rings[i], c.ring[i]);
+		arena_fill(&p.ring, p.want);
 	}
 	/* Blocks of two plans may be the same: then either may be there, so one after the other. */
-	for (uint32_t i = 0; i < c.count; i++) {
-		uint32_t one[PLANS_MAX] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
-
-		one[i] = skip[i];
-		run_copy(&c, false, one);
-		plain_copy(&c, false, i, skip[i]);
-	}
-	for (uint32_t i = 0; i < c.count; i++) {
-		arena_end(&c.rings[i], c.ring[i], "a ring");
-		cuda_ok(cudaFreeHost(c.plans[i].plan));
+	for (planned &p : c.plans) {
+		run_copy(&p, 1, false);
+		plain_copy(&c, &p, false);
+		arena_end(&p.ring, p.want, "a ring");
+		cuda_ok(cudaFreeHost(p.plan));
 	}
 	arena_end(&c.recv, c.back, "what came back");
 	arena_end(&c.s.device, c.s.host, "the tensor");
