@@ -33,7 +33,7 @@ struct shared {
 	unsigned char data[ranks_most][chunk_bytes];
 };
 
-/* All ranks' `send`, reduced, into root's `recv`; or root's into everybody's. With each rank as root, or one. */
+/* With each root in turn: all ranks' `send`, reduced, into its `recv`; or its into everybody's. */
 struct operation {
 	bool reduces;
 	int root, root_end;
@@ -52,7 +52,7 @@ struct ncclComm {
 	int rank, world, device;
 	uint64_t step = 0;
 	std::atomic<bool> aborted{false}, joined{false};
-	std::atomic<int> inside{0};    /* threads that make calls */
+	std::mutex calls;              /* held by the thread that makes one */
 	std::atomic<int> under_way{0}; /* operations in streams */
 	std::deque<operation> waiting; /* asked for, not in the streams yet */
 	unsigned questions = 0;        /* since then */
@@ -99,20 +99,16 @@ static bool given_up(const ncclComm &comm)
 }
 
 /* Not even NCCL allows two threads in calls of one communicator. */
-struct one_thread {
-	ncclComm &comm;
-	explicit one_thread(ncclComm &of) : comm(of)
-	{
-		if (comm.inside++ > 0) {
-			std::fprintf(stderr, "emulated NCCL: two threads make calls at once\n");
-			std::abort();
-		}
+static std::unique_lock<std::mutex> one_thread(ncclComm &comm)
+{
+	std::unique_lock<std::mutex> held(comm.calls, std::try_to_lock);
+
+	if (!held) {
+		std::fprintf(stderr, "emulated NCCL: two threads make calls at once\n");
+		std::abort();
 	}
-	~one_thread()
-	{
-		comm.inside--;
-	}
-};
+	return held;
+}
 
 /* ---- arithmetic: what is narrower than f32 is added up in f32 ---- */
 
@@ -219,7 +215,7 @@ static void perform(ncclComm &comm, const operation &op)
 
 static ncclResult_t put_off(ncclComm_t comm, const operation &op)
 {
-	one_thread alone(*comm);
+	const auto alone = one_thread(*comm);
 	std::unique_lock<std::mutex> held(lock);
 
 	if (!comm->joined)
@@ -356,7 +352,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 	if (due != ncclSuccess)
 		return ncclSuccess;
 	comm->joined = comm->shared->joined >= static_cast<uint32_t>(comm->world);
-	one_thread alone(*comm);
+	const auto alone = one_thread(*comm);
 	std::unique_lock<std::mutex> held(lock);
 	*result = !comm->joined || comm->questions++ == 0 ? ncclInProgress : let_go(comms[comm]);
 	return ncclSuccess;
