@@ -71,31 +71,20 @@ def environments(*places, **others):
 
 
 class Places(unittest.TestCase):
-    def check(self, found, want):
-        """want: (node, nodes, local_rank, local_world) of each; ids are one for each node."""
-        ids = {}
-        for one, (node, nodes, local_rank, local_world) in zip(found, want):
-            ids.setdefault(node, set()).add(one.pop("id"))
-            names = ("node", "nodes", "local_rank", "local_world")
-            self.assertEqual(one, dict(zip(names, (node, nodes, local_rank, local_world))))
-        self.assertEqual([len(each) for each in ids.values()], [1] * len(ids))
-        self.assertEqual(len(set.union(*ids.values())), len(ids))
-        self.assertTrue(all(len(each) == 128 for each in set.union(*ids.values())))
-
     def test_nodes(self):
-        """As torchrun has it; in any order; on one host."""
-        self.check(
-            team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1))),
-            [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)],
-        )
-        self.check(
-            team.run(place, environments((7, 5), (3, 1), (3, 0), (7, 2))),
-            [(1, 2, 1, 2), (0, 2, 1, 2), (0, 2, 0, 2), (1, 2, 0, 2)],
-        )
-        self.check(
-            team.run(place, [{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}] * WORLD),
-            [(0, 1, rank, 4) for rank in range(WORLD)],
-        )
+        """As torchrun has it; in any order; on one host. Who is node, of how many, and in it which process, of how many."""
+        names = ("node", "nodes", "local_rank", "local_world")
+        for given, want in (
+            (environments((0, 0), (0, 1), (1, 0), (1, 1)), [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)]),
+            (environments((7, 5), (3, 1), (3, 0), (7, 2)), [(1, 2, 1, 2), (0, 2, 1, 2), (0, 2, 0, 2), (1, 2, 0, 2)]),
+            ([{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}] * WORLD, [(0, 1, rank, 4) for rank in range(WORLD)]),
+        ):
+            found = team.run(place, given)
+            ids = [(one["node"], one.pop("id")) for one in found]
+            self.assertEqual(found, [dict(zip(names, each)) for each in want])
+            nodes = len({each[0] for each in want})  # each has an id, which is no other's
+            self.assertEqual((len(set(ids)), len({id for _, id in ids})), (nodes, nodes))
+            self.assertEqual({len(id) for _, id in ids}, {128})
 
     def test_what_is_wrong_with_one_is_told_to_all(self):
         nobody = environments((0, 0), (0, 1), (1, 0), (1, 1), WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
