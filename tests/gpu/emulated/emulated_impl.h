@@ -154,9 +154,6 @@ void emulated_push(CUstream_st *stream, emulated_op op);
 void emulated_drain(std::unique_lock<std::mutex> &held, CUstream_st *stream);
 void emulated_drain_device(std::unique_lock<std::mutex> &held, int device);
 
-/* For the end of a stream's thread: the fibers of its kernels. */
-void emulated_thread_end();
-
 /* Open, and close again, a device's memory (-1: of all) to this process. Lock held. */
 void emulated_touch(int device, bool open);
 

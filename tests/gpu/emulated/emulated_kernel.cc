@@ -152,6 +152,8 @@ static const char *const names[] = {"__syncthreads",   "__syncwarp", "__shfl_syn
                                     "__ballot_sync",   "__any_sync", "__reduce_max_sync",
                                     "__reduce_or_sync"};
 
+static void enter();
+
 struct lane : emulated_lane {
 	::fiber fiber;
 	enum state state;
@@ -162,11 +164,20 @@ struct lane : emulated_lane {
 	enum emulated_collective what;
 	int source;
 	uint64_t value, result;
+	explicit lane(unsigned number) : index(number)
+	{
+		fiber_make(&fiber, enter);
+	}
+	~lane()
+	{
+		fiber_end(&fiber);
+	}
 };
 
 /* The CTA that runs on this thread. */
 struct cta {
-	std::vector<lane *> lanes; /* as many as any kernel had; the first `threads` are used */
+	std::vector<std::unique_ptr<lane>>
+		lanes; /* as many as any kernel had; the first `threads` are used */
 	unsigned threads, ended;
 	std::vector<unsigned> ready;
 	const std::function<void()> *body;
@@ -216,7 +227,7 @@ static bool same_place(const lane *one, const lane *other)
 }
 
 /* All of these that have not ended are at one place: work out what each gets, and let them go. */
-static void meet(lane *const *lanes, unsigned count, enum emulated_collective what)
+static void meet(const std::unique_ptr<lane> *lanes, unsigned count, enum emulated_collective what)
 {
 	uint64_t all = 0;
 
@@ -229,7 +240,7 @@ static void meet(lane *const *lanes, unsigned count, enum emulated_collective wh
 		if (lanes[i]->state == ENDED)
 			continue;
 		lanes[i]->result = what == EMULATED_SHUFFLE ? lanes[lanes[i]->source]->value : all;
-		make_ready(lanes[i]);
+		make_ready(lanes[i].get());
 	}
 }
 
@@ -239,7 +250,7 @@ static void check(unsigned first, unsigned count, bool barrier)
 	const lane *one = nullptr;
 
 	for (unsigned i = first; i < first + count; i++) {
-		const lane *each = i < here->threads ? here->lanes[i] : nullptr;
+		const lane *each = i < here->threads ? here->lanes[i].get() : nullptr;
 
 		if (each && barrier && each->state == ENDED)
 			continue;
@@ -297,7 +308,7 @@ static void prepare(uint3 block, dim3 grid)
 	here->ended = 0;
 	here->ready.clear();
 	for (unsigned i = 0; i < here->threads; i++) {
-		lane *each = here->lanes[i];
+		lane *each = here->lanes[i].get();
 
 		each->thread = uint3{i, 0, 0};
 		each->block = block;
@@ -315,13 +326,14 @@ static std::string stuck()
 	unsigned named = 0;
 
 	for (unsigned i = 0; i < here->threads; i++) {
-		const lane *each = here->lanes[i];
+		const lane *each = here->lanes[i].get();
 		bool same = false;
 
 		if (each->state == ENDED)
 			continue;
 		for (unsigned j = 0; j < i && !same; j++)
-			same = here->lanes[j]->state == WAITS && same_place(here->lanes[j], each);
+			same = here->lanes[j]->state == WAITS &&
+			       same_place(here->lanes[j].get(), each);
 		if (!same && named++ < 4)
 			text += (text.empty() ? "" : ", ") + place(each);
 	}
@@ -334,7 +346,7 @@ static bool run_cta(uint3 block, dim3 grid)
 	prepare(block, grid);
 	while (!here->ready.empty() && here->wrong.empty()) {
 		size_t pick = emulated_random(&here->random) % here->ready.size();
-		lane *next = here->lanes[here->ready[pick]];
+		lane *next = here->lanes[here->ready[pick]].get();
 
 		here->ready[pick] = here->ready.back();
 		here->ready.pop_back();
@@ -351,36 +363,16 @@ static bool run_cta(uint3 block, dim3 grid)
 /* Fibers are kept for the next kernel of this thread; those of a kernel that went wrong are not. */
 static void fibers(unsigned threads)
 {
+	static thread_local std::unique_ptr<cta> own;
+
 	if (!here) {
-		here = new cta{};
+		own.reset(here = new cta{});
 		fiber_home(&here->home);
 	}
-	while (here->lanes.size() < threads) {
-		lane *made = new lane{};
-
-		made->index = static_cast<unsigned>(here->lanes.size());
-		fiber_make(&made->fiber, enter);
-		here->lanes.push_back(made);
-	}
+	while (here->lanes.size() < threads)
+		here->lanes.push_back(
+			std::make_unique<lane>(static_cast<unsigned>(here->lanes.size())));
 	here->threads = threads;
-}
-
-static void drop_fibers()
-{
-	for (lane *each : here->lanes) {
-		fiber_end(&each->fiber);
-		delete each;
-	}
-	here->lanes.clear();
-}
-
-void emulated_thread_end()
-{
-	if (!here)
-		return;
-	drop_fibers();
-	delete here;
-	here = nullptr;
 }
 
 static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<void()> &body,
@@ -405,7 +397,7 @@ static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<v
 			continue;
 		std::fprintf(stderr, "emulated CUDA: CTA %u of %u: %s\n", block, grid.x,
 		             here->wrong.c_str());
-		drop_fibers();
+		here->lanes.clear();
 		return cudaErrorLaunchFailure;
 	}
 	return cudaSuccess;

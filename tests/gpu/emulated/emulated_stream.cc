@@ -61,8 +61,6 @@ static void work(CUstream_st *stream)
 	state.streams.erase(stream);
 	delete stream;
 	state.changed.notify_all();
-	held.unlock();
-	emulated_thread_end();
 }
 
 static CUstream_st *create(int device, unsigned flags)
