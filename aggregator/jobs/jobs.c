@@ -70,7 +70,7 @@ bool jobs_crowd_out(struct jobs *jobs)
 	if (heaviest.oldest == NULL)
 		return false;
 	peer_refuse(jobs, heaviest.oldest, "connections",
-	            "%u connections are open here, the limit (connections_max); %u %s",
+	            "%u connections are open here, the limit (connections-max); %u %s",
 	            jobs->config.peers_max, heaviest.count,
 	            strangers ? "of your host's have not joined a job"
 	                      : "newcomers with your key wait for a job's members");

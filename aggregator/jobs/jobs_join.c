@@ -71,7 +71,7 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		return false; /* it waits at the door */
 	else if (join->world == 0 || join->world > jobs->config.workers_max)
 		peer_refuse(jobs, peer, "world",
-		            "a job may have 1 to %u workers here, you ask for %u (workers_max)",
+		            "a job may have 1 to %u workers here, you ask for %u (workers-max)",
 		            jobs->config.workers_max, join->world);
 	else if (join->rank >= join->world)
 		peer_refuse(jobs, peer, "rank",
@@ -220,20 +220,20 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 	unused = jobs->config.bytes_max - jobs->bytes;
 	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
 		job_fail(jobs, job, job->world, "memory",
-		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
+		         "the job needs %zu bytes here, %zu are allowed (job-bytes-max)", bytes,
 		         jobs->config.job_bytes_max);
 		return false;
 	}
 	if (bytes > unused) {
 		job_fail(jobs, job, job->world, "memory",
-		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
+		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes-max)",
 		         bytes, jobs->bytes, jobs->config.bytes_max);
 		return false;
 	}
 	if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes: of the %zu that are free some are kept for "
-		         "other keys (bytes_max)",
+		         "other keys (bytes-max)",
 		         bytes, unused);
 		return false;
 	}
@@ -512,7 +512,7 @@ static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 		return NULL;
 	job_fail(jobs, job, job->world, "jobs",
 	         "the job gave way to somebody else's: %u jobs with your key, or from your host, "
-	         "had not begun, of %u that may be here (jobs_max)",
+	         "had not begun, of %u that may be here (jobs-max)",
 	         heaviest.count, jobs->config.jobs_max);
 	return job;
 }
@@ -573,10 +573,10 @@ static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
 		return job;
 	if (kept)
 		peer_refuse(jobs, peer, "jobs",
-		            "%u of %u places for jobs are free, and kept for other keys (jobs_max)",
+		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);
 	else
-		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
+		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs-max)",
 		            jobs->config.jobs_max);
 	return NULL;
 }

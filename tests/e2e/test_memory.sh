@@ -55,7 +55,7 @@ for _ in $(seq 200); do
 	sleep 0.1
 done
 [ "$(cat "$tmp"/job?.status | sort | uniq -c | tr -s ' ')" = " 5 1" ] || fail "want 5 jobs refused, and 3 that run: $("$BUILD/winnow" status "$metrics")"
-[ "$(grep -l 'the job needs .* are in use by other jobs (bytes_max)' "$tmp"/job?.err | wc -l)" = 5 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
+[ "$(grep -l 'the job needs .* are in use by other jobs (bytes-max)' "$tmp"/job?.err | wc -l)" = 5 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
 kill -0 "$pid" || fail "winnowd is gone"
 ! grep -hs 'oom_kill [1-9]' "$group/memory.oom_control" "$group/memory.events" || fail "something was killed"
 "$BUILD/winnow" status "$metrics" | seen -E '15\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
