@@ -372,7 +372,8 @@ void engine_receive(struct engine *engine, uint32_t index, const struct packet *
 	if (engine->failed != 0)
 		return;
 	task = stream_receive(engine->streams[index], packet, now_us);
-	if (packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT)
+	if ((packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT) &&
+	    stream_news_us(engine->streams[index]) == now_us)
 		engine->progress_us = now_us;
 	if (task != NULL && (task->status != 0 || task->shards_left == 0))
 		task_finish(engine, task, now_us);

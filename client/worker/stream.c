@@ -41,6 +41,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
 	s->ack_sent = s->room_sent = s->credit = s->ack;
+	s->resend_from = s->resend_to = s->ack;
 	s->ack_due_us = s->quiet_due_us = s->announce_due_us = NEVER;
 	s->ping_due_us = 0;
 	s->gap_due_us = NEVER;
@@ -148,6 +149,12 @@ static void gap_look(struct stream *s, uint64_t now_us)
 	}
 }
 
+/* How many packets were not as the protocol says, or for nothing that is under way: they are no news. */
+static uint64_t senseless(const struct stream *s)
+{
+	return s->stats.drops[WIRE_DROP_LENGTH] + s->stats.drops[WIRE_DROP_OPERATION];
+}
+
 /* Something that operations wait for. */
 static void news_take(struct stream *s, uint64_t now_us)
 {
@@ -215,6 +222,7 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task = NULL;
+	uint64_t before = senseless(s);
 	uint32_t base = s->base;
 
 	s->stats.received++;
@@ -245,7 +253,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	}
 	stream_advance(s);
 	ack_look(s, now_us);
-	if (s->base != base || packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN)
+	if (s->base != base ||
+	    ((packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN) && senseless(s) == before))
 		news_take(s, now_us);
 	gap_look(s, now_us);
 	stream_check_edges(s);

@@ -128,6 +128,7 @@ uint64_t stream_deadline(const struct stream *stream);
  * acknowledgements of others. UINT64_MAX: nothing is.
  */
 uint64_t stream_waits_us(const struct stream *stream);
+uint64_t stream_news_us(const struct stream *stream); /* when there last were some */
 
 /*
  * Has every worker acknowledged everything that this one has received, and has every announcement

@@ -201,6 +201,9 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 
 	if (frame_before(s->resend_from, s->ack))
 		s->resend_from = s->ack;
+	if (frame_before(s->resend_to,
+	                 s->resend_from)) /* 2^31 frames later it would seem to lie ahead */
+		s->resend_to = s->resend_from;
 	while (frame_before(s->resend_from, s->resend_to)) {
 		uint32_t number = s->resend_from++;
 		struct stream_frame *frame = stream_frame_of(s, number);

@@ -72,6 +72,11 @@ uint64_t stream_vain_us(const struct stream *s)
 	return wait_us < PACE_RTO_MAX_US ? wait_us : PACE_RTO_MAX_US;
 }
 
+uint64_t stream_news_us(const struct stream *stream)
+{
+	return stream->news_us;
+}
+
 uint64_t stream_waits_us(const struct stream *stream)
 {
 	bool waits = stream->announced_count > 0 || stream->base != stream->ack ||
@@ -89,4 +94,5 @@ void stream_check_edges(const struct stream *s)
 	assert(s->order_count + s->announced_count <=
 	       s->config.op_slots * s->config.segments_ahead);
 	assert(s->base == s->next || s->quiet_due_us != NEVER);
+	assert(!frame_before(s->resend_to, s->resend_from));
 }

@@ -109,7 +109,7 @@ static void port_detach(void *context, uint16_t id)
 			port_free(a, i);
 }
 
-/* Frame numbers often begin just before they wrap. */
+/* Frame numbers often begin just before they wrap, or before 2^31, where comparisons would. */
 static void port_random(void *context, void *out, size_t bytes)
 {
 	struct sim_aggregator *a = context;
@@ -118,7 +118,7 @@ static void port_random(void *context, void *out, size_t bytes)
 	for (size_t i = 0; i < bytes; i++)
 		to[i] = (uint8_t)simnet_random(a->world->net);
 	if (bytes == sizeof(uint32_t) && simnet_chance(a->world->net, 300000)) {
-		uint32_t frame = (uint32_t)-20;
+		uint32_t frame = (to[0] & 1 ? 0 : UINT32_C(1) << 31) - 20;
 
 		memcpy(out, &frame, sizeof(frame));
 	}

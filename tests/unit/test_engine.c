@@ -33,6 +33,7 @@ struct bench {
 	struct engine *engine;
 	struct bitmap_pool *pool;
 	uint64_t now_us;
+	uint64_t token; /* of packets to it */
 	uint32_t base[CHANNELS], planned[CHANNELS];
 	uint32_t done;
 	int32_t data[COUNT];
@@ -67,6 +68,7 @@ static int bench_open(void **state)
 	config.pool = b->pool;
 	assert_int_equal(engine_open(&config, &b->engine), 0);
 	b->now_us = 1000000;
+	b->token = GROUP_TOKEN;
 	for (uint32_t i = 0; i < COUNT; i++)
 		b->data[i] = 1;
 	*state = b;
@@ -145,7 +147,7 @@ static void tell(struct bench *b, uint16_t channel, uint64_t tag)
 	struct wire_header head = {.kind = tag != 0 ? WIRE_PLAN : WIRE_STATUS_BACK,
 	                           .channel = channel,
 	                           .worker = WIRE_EVERYONE,
-	                           .seal = GROUP_TOKEN,
+	                           .seal = b->token,
 	                           .frame = tag != 0 ? b->planned[channel]++ : 0,
 	                           .edge = b->base[channel],
 	                           .window = 64};
@@ -197,9 +199,33 @@ static void test_tag_of_a_failed_operation(void **state)
 	assert_int_equal(b->done, 1);
 }
 
+/* The stall time is counted from what comes from the aggregator, not from what somebody else says in its name. */
+static void test_progress(void **state)
+{
+	struct bench *b = *state;
+	struct allreduce one, other;
+	uint64_t begun_us;
+
+	assert_int_equal(engine_progress_us(b->engine), UINT64_MAX);
+	submit(b, &one, TAG);
+	submit(b, &other, OTHER_TAG);
+	begun_us = b->now_us;
+	(void)listen_to(b);
+	b->token = GROUP_TOKEN + 1;
+	tell(b, 0, TAG);
+	assert_int_equal(engine_progress_us(b->engine), begun_us);
+	b->token = GROUP_TOKEN;
+	tell(b, 0, 0);
+	assert_int_equal(engine_progress_us(b->engine), begun_us);
+	tell(b, 0, TAG);
+	assert_int_equal(b->done, 1);
+	assert_int_equal(engine_progress_us(b->engine), b->now_us);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_progress, bench_open, bench_close),
 		cmocka_unit_test_setup_teardown(test_tag_of_a_failed_operation, bench_open,
 	                                        bench_close),
 	};

@@ -3,7 +3,9 @@
 
 #include "tests/unit/test_stream.h"
 
-#define FIRST (UINT32_MAX - 9) /* frame numbers wrap in every test */
+/* Frame numbers wrap in every test, or become negative to those who compare them. */
+static uint32_t first_frame = UINT32_MAX - 9;
+#define FIRST first_frame
 #define WORD_BYTES 16
 
 /* ---- announcing ---- */
@@ -146,8 +148,13 @@ static void test_bad_plans(void **state)
 	(void)state;
 	task_begin(b, task, own);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t news_us = stream_news_us(b->stream);
+
+		b->now_us++;
 		assert_null(send_plan(b, FIRST + cases[i].first, &cases[i].plan, cases[i].words,
 		                      cases[i].bytes));
+		assert_int_equal(stream_news_us(b->stream),
+		                 cases[i].reason == WIRE_DROP_DUPLICATE ? b->now_us : news_us);
 		expect_drop(b, cases[i].reason);
 		expect_nothing(b);
 	}
@@ -399,5 +406,8 @@ int main(void)
 		cmocka_unit_test(test_withdraw_after_plan),
 	};
 
+	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
+		return 1;
+	first_frame = INT32_MAX - 9;
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
