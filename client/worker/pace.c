@@ -12,7 +12,8 @@
 #define TARGET_US 200
 #define TARGET_PRIVATE_US 4000 /* as long as a host may wait for a CPU */
 #define TARGET_SPREAD_US 800   /* more for a window of 1, half of that for one of 4 */
-#define LONG_US 2000           /* a queue that may not be ours */
+#define LONG_US 1000           /* a queue that may not be ours */
+#define FAR_US 2000            /* a way that may be others' queue */
 #define PATIENCE_US 100000     /* others of us need as long to leave it */
 #define LOOK_US 16000000       /* all look at once whether a long queue is theirs, */
 #define EMPTY_ROUNDS 3         /* for so long */
@@ -208,7 +209,7 @@ static bool marks_look(struct pace *pace)
 /* All of a long way may be a queue, which others filled before we came. */
 static bool is_far(const struct pace *pace)
 {
-	return pace->best_us >= LONG_US;
+	return pace->best_us >= FAR_US;
 }
 
 static uint64_t queued_us(const struct pace *pace)
@@ -255,7 +256,8 @@ static bool is_emptying(struct pace *pace, uint64_t now_us)
 /*
  * A TCP flow fills whatever queue there is: to leave it more would only starve us. So if a long queue
  * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
- * it was, and answers loss until all look again, as TCP does.
+ * it was, and answers loss until all look again, as TCP does. A shallow queue of TCP's is half as long
+ * after each loss, and as long as before soon.
  */
 static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 {
@@ -263,11 +265,13 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 
 	if (pace->contending)
 		return true;
-	if (queued < LONG_US || pace->private_network ||
+	if (queued <= target_us(pace) || pace->private_network ||
 	    (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
 		pace->mark = 0;
 		return false;
 	}
+	if (pace->mark == 0 && queued < LONG_US)
+		return false;
 	if (pace->mark == 0)
 		pace->patient_us = now_us + PATIENCE_US;
 	if (pace->mark < pace->parts) {
@@ -280,7 +284,7 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 		pace->mark_us = queued; /* that was ours; and the rest? */
 		pace->patient_us = now_us + PATIENCE_US;
 	}
-	if (now_us < pace->patient_us)
+	if (now_us < pace->patient_us || queued < LONG_US)
 		return false;
 	window_set(pace, pace->mark);
 	pace->mark = 0;
@@ -293,13 +297,15 @@ static void contend(struct pace *pace, uint64_t round_us)
 {
 	uint64_t queued = pace->round_least_us - pace->best_us;
 	uint64_t step = PARTS * pace->weight;
+	bool lost = pace->round_lost + pace->round_missed > 0 && queued > TARGET_US;
 
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
-	if (pace->round_lost > 0 && queued > TARGET_US)
+	if (lost && !pace->recovering)
 		window_shrink(pace, LOSS_PART, 10);
-	else if (pace->round_full)
+	else if (!lost && pace->round_full)
 		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
+	pace->recovering = lost && !pace->recovering;
 }
 
 /* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
@@ -359,7 +365,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 	pace->round_start_us = now_us;
 	pace->round_least_us = UINT64_MAX;
 	pace->round_samples = 0;
-	pace->round_lost = 0;
+	pace->round_lost = pace->round_missed = 0;
 	pace->round_full = false;
 	pace->round_results = 0;
 }
@@ -426,4 +432,9 @@ void pace_lost(struct pace *pace, uint32_t packets)
 {
 	pace->loss_lost += packets;
 	pace->round_lost += packets;
+}
+
+void pace_missed(struct pace *pace)
+{
+	pace->round_missed++;
 }

@@ -55,7 +55,7 @@ struct pace {
 	uint32_t marked_total; /* of what we have sent, as last told */
 	uint32_t marked_share; /* per 1024, smoothed */
 	struct pace_least path_us;
-	uint32_t round_lost;
+	uint32_t round_lost, round_missed; /* PUSHes, RESULTs */
 
 	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */
 	uint64_t best_us;    /* the shortest way ever */
@@ -63,6 +63,7 @@ struct pace {
 	uint64_t mark_us;    /* and what queued then */
 	uint64_t patient_us; /* until when others of us may make it shorter */
 	bool contending;
+	bool recovering; /* it shrank after the round before, in which more may have been lost */
 	/* All look at once whether a long queue is theirs: see is_emptying(). */
 	uint64_t epoch_us;
 	uint64_t look_us;  /* when */
@@ -115,5 +116,6 @@ bool pace_result(struct pace *pace); /* a RESULT came; it shows that the window 
 void pace_received(struct pace *pace, bool marked);
 void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */
 void pace_lost(struct pace *pace, uint32_t packets);
+void pace_missed(struct pace *pace); /* a RESULT was lost */
 
 #endif /* CLIENT_PACE_H */

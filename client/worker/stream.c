@@ -41,7 +41,6 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
 	s->ack_sent = s->room_sent = s->credit = s->ack;
-	s->resend_from = s->resend_to = s->ack;
 	s->ack_due_us = s->quiet_due_us = s->announce_due_us = NEVER;
 	s->ping_due_us = 0;
 	s->gap_due_us = NEVER;
@@ -306,6 +305,7 @@ static bool gap_list(struct stream *s, uint64_t now_us, struct status *out)
 		again = again || stream_frame_of(s, frame)->asked_us != 0;
 		stream_frame_of(s, frame)->asked_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
+		pace_missed(&s->pace);
 	}
 	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
 	    status_list(out, s->horizon)) {

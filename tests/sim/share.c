@@ -33,26 +33,32 @@ struct share {
 	bool missed;     /* a bound that must be met */
 };
 
-/* What is not as it should be today: it may become better, but not worse than `most`. */
+/*
+ * What is not as it should be today: it may become better, but not worse than `most`, or `least`. A real TCP sends
+ * bursts, and has more beside a job than the one here: see BENCHMARKS.md.
+ */
 static const struct known {
 	const char *world, *text;
-	double most;
+	double most, least;
 } known[] = {
-	{"alone-far", "1000 Mbit/s, 500 us: times the bound", 1.04},
-	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.3},
-	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.3},
-	{"small-hosts", "median, times its own", 3.5},
-	{"tcp-up", "TCP's share beside a dense job", 0.7},
-	{"tcp-shallow", "TCP's share beside a dense job", 0.96},
-	{"loss", "5 % lost, 25 us one way: times lossless", 1.35},
-	{"loss", "5 % lost, 500 us one way: times lossless", 1.5},
+	{"alone-far", "1000 Mbit/s, 500 us: times the bound", 1.04, 0},
+	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.3, 0},
+	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.3, 0},
+	{"small-hosts", "median, times its own", 3.5, 0},
+	{"tcp-up", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-up-long", "TCP's share beside a dense job", 0.7, 0.25},
+	{"tcp-shallow", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-shallow-down", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.25},
+	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
+	{"loss", "5 % lost, 500 us one way: times lossless", 1.5, 0},
 };
 
 static bool is_known(const char *world, const char *text, double value)
 {
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(known[i].world, world) == 0 && strcmp(known[i].text, text) == 0)
-			return value <= known[i].most;
+			return value <= known[i].most && value >= known[i].least;
 	return false;
 }
 
@@ -526,25 +532,31 @@ static bool small_hosts(void)
 	return small_beside("small-hosts", hosts);
 }
 
-/* A flow as TCP's through queue `number`; its answers return by other ways. */
+/*
+ * A flow as TCP's through queue `number`; its answers return by other ways. Ways differ by up to a datagram's time in
+ * the queue: else its phase alone decides who always finds a full queue (Floyd and Jacobson, 1992).
+ */
 static void cross(struct share *s, uint32_t number)
 {
-	const struct simnet_path still = {.delay_us_min = 25, .delay_us_max = 25};
+	const uint64_t longest_us = 25 + 1514 * 8000000ULL / s->spec.queues[number - 1].rate_bits_s;
+	const struct simnet_path still = {.delay_us_min = 25, .delay_us_max = longest_us};
 
 	s->spec.crosses[s->spec.cross_count] =
 		(struct cross_spec){.sink_in = still, .sink_out = still, .in = still};
 	s->spec.crosses[s->spec.cross_count++].sink_in.queue = number;
+	for (uint32_t i = 0; i < s->spec.worker_count; i++)
+		s->spec.workers[i].in.delay_us_max = longest_us;
 }
 
 /* Operations of `mb` megabytes; between two of them a job says nothing for two round trips. */
-static bool tcp_beside(const char *name, uint32_t number, uint64_t buffer_bytes, uint64_t mb,
-                       uint32_t rounds)
+static bool tcp_beside(const char *name, uint32_t number, uint64_t rate_bits_s,
+                       uint64_t buffer_bytes, uint64_t mb, uint32_t rounds)
 {
 	struct share *s = make(name, 1, 2, 25);
 	const uint32_t flows[] = {1, 0};
 	uint64_t both_us[2];
 
-	hosts(s, 300 * MBIT, buffer_bytes, 0);
+	hosts(s, rate_bits_s, buffer_bytes, 0);
 	dense(s, 0, mb * MB, rounds);
 	s->may_starve = true;
 	s->spec.limit_us = 30000000;
@@ -562,22 +574,32 @@ static bool tcp_beside(const char *name, uint32_t number, uint64_t buffer_bytes,
 
 static bool tcp_up(void)
 {
-	return tcp_beside("tcp-up", 1, MB, 6, 48);
+	return tcp_beside("tcp-up", 1, 300 * MBIT, MB, 6, 48);
 }
 
 static bool tcp_up_long(void)
 {
-	return tcp_beside("tcp-up-long", 1, MB, 48, 6);
+	return tcp_beside("tcp-up-long", 1, 300 * MBIT, MB, 48, 6);
 }
 
 static bool tcp_down(void)
 {
-	return tcp_beside("tcp-down", 2, MB, 6, 48);
+	return tcp_beside("tcp-down", 2, 300 * MBIT, MB, 6, 48);
 }
 
 static bool tcp_shallow(void)
 {
-	return tcp_beside("tcp-shallow", 1, 100000, 6, 12);
+	return tcp_beside("tcp-shallow", 1, 300 * MBIT, 100000, 6, 24);
+}
+
+static bool tcp_shallow_down(void)
+{
+	return tcp_beside("tcp-shallow-down", 2, 300 * MBIT, 100000, 6, 24);
+}
+
+static bool tcp_fast(void)
+{
+	return tcp_beside("tcp-fast", 1, 1000 * MBIT, 250000, 12, 40);
 }
 
 /*
@@ -932,6 +954,8 @@ static const struct {
 	{"tcp-up-long", "as tcp-up, and operations are eight times as long", tcp_up_long},
 	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down},
 	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow},
+	{"tcp-shallow-down", "as tcp-down, with a tenth of the buffer", tcp_shallow_down},
+	{"tcp-fast", "as tcp-up, at 1 Gbit/s with a quarter of the buffer", tcp_fast},
 	{"tcp-ends", "a TCP flow beside two dense jobs ends", tcp_ends},
 	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two},
 	{"join", "a second dense job joins", join},
