@@ -292,12 +292,16 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 	return true;
 }
 
-/* As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance. */
+/*
+ * As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance.
+ * Where more than a fifth of the RESULTs is lost no window helps: that is for the breaker.
+ */
 static void contend(struct pace *pace, uint64_t round_us)
 {
 	uint64_t queued = pace->round_least_us - pace->best_us;
 	uint64_t step = PARTS * pace->weight;
-	bool lost = pace->round_lost + pace->round_missed > 0 && queued > TARGET_US;
+	bool missed = pace->round_missed > 0 && 4 * pace->round_missed <= pace->round_results;
+	bool lost = (pace->round_lost > 0 || missed) && queued > TARGET_US;
 
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
