@@ -628,7 +628,8 @@ static void test_contended_shallow(void **state)
 	assert_true(pace.contending);
 	assert_int_not_equal(longest % 3, 2);
 	assert_int_equal(pace.window, 66);
-	for (int i = 0; i < 3; i++) { /* the second round may have seen what was lost before the first one's end */
+	for (int i = 0; i < 3;
+	     i++) { /* the second round may have seen what was lost before the first one's end */
 		static const uint32_t windows[] = {46, 46, 32};
 
 		pace_missed(&pace);
