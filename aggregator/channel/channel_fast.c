@@ -232,7 +232,10 @@ uint16_t fast_sequence(struct channel *channel, bool next)
 	return (uint16_t)LOAD(fast->sequence);
 }
 
-/* The kernel's RESULTs also carry credit. */
+/*
+ * The kernel's RESULTs also carry credit. It may not have sent any for 2^31 frames, whose numbers then look as if they
+ * were to come: so what is told last is what is least behind.
+ */
 void fast_advertised(struct channel *channel)
 {
 	uint32_t told;
@@ -240,10 +243,10 @@ void fast_advertised(struct channel *channel)
 	if (channel->config.fast == NULL)
 		return;
 	told = LOAD(channel->config.fast->told_base);
-	if (frame_before(channel->told_base, told))
+	if (channel->base - told < channel->base - channel->told_base)
 		channel->told_base = told;
 	told = LOAD(channel->config.fast->told_credit);
-	if (frame_before(channel->advertised, told))
+	if (channel->credit - told < channel->credit - channel->advertised)
 		channel->advertised = told;
 }
 
