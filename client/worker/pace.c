@@ -265,13 +265,12 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 
 	if (pace->contending)
 		return true;
-	if (queued <= target_us(pace) || pace->private_network ||
-	    (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
+	if (pace->private_network || (pace->mark == 0 && queued < LONG_US))
+		return false;
+	if (queued <= target_us(pace) || (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
 		pace->mark = 0;
 		return false;
 	}
-	if (pace->mark == 0 && queued < LONG_US)
-		return false;
 	if (pace->mark == 0)
 		pace->patient_us = now_us + PATIENCE_US;
 	if (pace->mark < pace->parts) {

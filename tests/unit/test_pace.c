@@ -636,6 +636,11 @@ static void test_contended_shallow(void **state)
 		round_of(&pace, 100 + 1300);
 		assert_int_equal(pace.window, windows[i]);
 	}
+	round_of(&pace, 100 + 1300);
+	for (int i = 0; i < 20; i++) /* no window helps against that */
+		pace_missed(&pace);
+	round_of(&pace, 100 + 1300);
+	assert_in_range(pace.window, 33, 40);
 	/* One that is never long may be ours. */
 	grown_to_64(&pace, 200);
 	round_of(&pace, 100 + 1300);
