@@ -63,11 +63,6 @@ struct inbound {
 #define load_now(field) (*(volatile typeof(field) *)&(field))
 #define store_now(field, value) (*(volatile typeof(field) *)&(field) = (value))
 
-static __always_inline int before(__u32 a, __u32 b)
-{
-	return (__s32)(a - b) < 0;
-}
-
 static __always_inline int count(__u32 counter, int verdict)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
@@ -82,11 +77,15 @@ static __always_inline void stat(struct fast_channel *channel, enum fast_stat wh
 	__sync_fetch_and_add(&channel->stats[which], more);
 }
 
-static __always_inline void later_note(__u32 *place, __u32 news)
+/*
+ * What is known may be 2^31 frames old, where none of this worker's PUSHes came here since then, and look as if it were
+ * to come: so what is least behind `most`, which none can pass, is the latest.
+ */
+static __always_inline void later_note(__u32 *place, __u32 news, __u32 most)
 {
 	__u32 known = load_now(*place);
 
-	for (int i = 0; i < 4 && before(known, news); i++) {
+	for (int i = 0; i < 4 && most - news < most - known; i++) {
 		__u32 found = __sync_val_compare_and_swap(place, known, news);
 
 		if (found == known)
@@ -98,11 +97,11 @@ static __always_inline void later_note(__u32 *place, __u32 news)
 /* Remember the packet's ack and window, if they are news, for user space. */
 static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
 {
-	__u32 most = channel->window_mask + 1;
+	__u32 most = channel->window_mask + 1, planned = load_now(channel->planned);
 	__u32 window = in->window - 1u < most ? in->window : most;
 
-	later_note(&channel->ack[in->worker], in->ack);
-	later_note(&channel->room[in->worker], in->ack + window);
+	later_note(&channel->ack[in->worker], in->ack, planned);
+	later_note(&channel->room[in->worker], in->ack + window, planned + most);
 }
 
 /* Now and then a PUSH goes up once it is added: user space then looks at all acks, and for what is lost. */

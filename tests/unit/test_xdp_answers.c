@@ -143,7 +143,7 @@ static void test_away(void **state)
 	assert_int_equal(world->slots[(FIRST_FRAME + 1) & (WINDOW - 1)].came, 1);
 }
 
-/* An ack only ever moves forward, through 2^32 too. */
+/* An ack only ever moves forward, through 2^32 too, and as far as there are plans. */
 static void test_ack_forward(void **state)
 {
 	struct world *world = *state;
@@ -151,7 +151,12 @@ static void test_ack_forward(void **state)
 	struct frame frame;
 
 	slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 3);
-	push_block(&frame, 1, FIRST_FRAME, FIRST_FRAME + 20); /* 4, in fact */
+	channel->planned = 5;
+	push_block(&frame, 1, FIRST_FRAME, 6);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(channel->ack[1], FIRST_FRAME);
+	assert_int_equal(channel->room[1], FIRST_FRAME);
+	frame.at.wire.edge = FIRST_FRAME + 20; /* 4, in fact */
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(channel->ack[1], 4);
 	push_block(&frame, 1, FIRST_FRAME, FIRST_FRAME + 3);
@@ -170,6 +175,12 @@ static void test_ack_forward(void **state)
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(channel->room[1], 5 + WINDOW);
 	assert_int_equal(channel->room[0], FIRST_FRAME);
+	/* What is 2^31 frames old looks like what is to come. */
+	channel->planned += UINT32_C(0x80000000) + 10;
+	frame.at.wire.edge = channel->planned - 2;
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(channel->ack[1], channel->planned - 2);
+	assert_int_equal(channel->room[1], channel->planned - 2 + WINDOW);
 }
 
 /*

@@ -218,7 +218,8 @@ void world_open(struct world *world, uint16_t worker_count)
 	channel->group_port = htons(GROUP_PORT);
 	channel->ttl = 3;
 	channel->tos = TOS;
-	channel->base = channel->planned = FIRST_FRAME;
+	channel->base = FIRST_FRAME;
+	channel->planned = FIRST_FRAME + WINDOW;
 	channel->credit = FIRST_FRAME + WINDOW - 1;
 	channel->call_mask = WINDOW / 4 - 1;
 	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
