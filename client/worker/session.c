@@ -406,7 +406,7 @@ void session_datagram(struct session *session, uint32_t index, const struct arri
 	uint32_t stream;
 
 	if (packet_parse(in->data, in->bytes, true, &packet) != WIRE_DROP_NONE) {
-		session->strays++;
+		session->malformed++;
 		return;
 	}
 	packet.came_us = in->came_us;
@@ -568,11 +568,34 @@ const char *session_late(const struct session *session)
 	return "";
 }
 
+/* What came and was not taken, for a line that says what is missing: it may be the same. "": nothing. */
+static const char *drops_text(const struct session *s, char *text, size_t room)
+{
+	uint64_t seals = 0, senseless = s->malformed;
+
+	for (uint32_t i = 0; i < s->first_stream[s->link_count]; i++) {
+		const uint64_t *drops = stream_stats(engine_stream(s->engine, i))->drops;
+
+		seals += drops[WIRE_DROP_SEAL];
+		senseless += drops[WIRE_DROP_KIND] + drops[WIRE_DROP_WORKER] +
+		             drops[WIRE_DROP_LENGTH] + drops[WIRE_DROP_OPERATION];
+	}
+	*text = '\0';
+	if (seals + senseless > 0)
+		snprintf(text, room,
+		         "; %llu datagrams came and were not taken: %llu had a wrong seal or "
+		         "token, %llu made no sense",
+		         (unsigned long long)(seals + senseless), (unsigned long long)seals,
+		         (unsigned long long)senseless);
+	return text;
+}
+
 /* On a network that is shared, persistent heavy loss ends the job: see breaker.h. */
 static void breakers_look(struct session *s, uint64_t now_us)
 {
 	struct breaker_verdict found;
 	struct control_seen seen;
+	char drops[160];
 
 	if (s->private_network || s->state != SESSION_RUNNING || now_us < s->breakers_due_us)
 		return;
@@ -586,16 +609,19 @@ static void breakers_look(struct session *s, uint64_t now_us)
 			s, s->link_count, WINNOW_ERR_ABORTED,
 			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
 			"(%llu of %llu): too much for a network that others use; if it is yours "
-			"alone: WINNOW_NETWORK=private",
+			"alone: WINNOW_NETWORK=private%s",
 			100 * (double)found.lost / (double)found.packets, look(s, i)->config.rank,
 			found.in ? "from" : "to", s->names[i], (double)found.for_us / 1e6,
-			(unsigned long long)found.lost, (unsigned long long)found.packets);
+			(unsigned long long)found.lost, (unsigned long long)found.packets,
+			drops_text(s, drops, sizeof(drops)));
 		return;
 	}
 }
 
 void session_tick(struct session *session, uint64_t now_us)
 {
+	char drops[160];
+
 	breakers_look(session, now_us);
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		if (session->state == SESSION_RUNNING)
@@ -614,8 +640,9 @@ void session_tick(struct session *session, uint64_t now_us)
 	else
 		session_end_with(
 			session, session->link_count, WINNOW_ERR_TIMEOUT,
-			"no operation has come forward for %.1f s, and no aggregator says why",
-			(double)(session->stall_us + session->silence_us) / 1e6);
+			"no operation has come forward for %.1f s, and no aggregator says why%s",
+			(double)(session->stall_us + session->silence_us) / 1e6,
+			drops_text(session, drops, sizeof(drops)));
 }
 
 bool session_busy(const struct session *session)
@@ -909,7 +936,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	struct session_shape shape;
 
-	*out = (struct winnow_stats){.dropped = session->strays};
+	*out = (struct winnow_stats){.dropped = session->strays + session->malformed};
 	for (uint32_t i = 0; i < session->link_count; i++)
 		out->multicast += look(session, i)->start.multicast;
 	if (session->engine == NULL)

@@ -26,6 +26,7 @@ struct session {
 	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
+	uint64_t malformed;                           /* that are none of ours */
 	uint32_t stays_at; /* the link that was told that we want to continue, */
 	uint64_t without;  /* and without which; UINT32_MAX: none was */
 	uint64_t agreed;   /* what it was told first */

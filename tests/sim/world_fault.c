@@ -336,7 +336,7 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	         (double)(job->stall_us / 1000 + job->silence_us / 1000) / 1e3);
 	told = strstr(error, want);
 	if (w->world->spec->aggregators[0].overlooks_stalls || (told != NULL && is_heavy(w->world)))
-		return told != NULL && told[strlen(want)] == '\0';
+		return told != NULL && (told[strlen(want)] == '\0' || told[strlen(want)] == ';');
 	snprintf(want, sizeof(want), "rank %u (host%u) has not called operation %#llx for ", who,
 	         job->workers[who].node, tag);
 	told = strstr(error, want);

@@ -157,9 +157,41 @@ static void test_stall(void **state)
 		session_tick(session, now_us);
 	}
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
-	assert_non_null(strstr(session_error(session), "for 64.0 s"));
+	assert_non_null(strstr(session_error(session), "for 64.0 s, and no aggregator says why"));
+	assert_null(strstr(session_error(session), "not taken"));
 	assert_int_equal(done, 1);
 	assert_int_equal(task.status, WINNOW_ERR_TIMEOUT);
+	session_close(session);
+}
+
+/* Then the line says what has come instead. */
+static void test_stall_with_garbage(void **state)
+{
+	struct session *session = running();
+	struct allreduce task;
+	uint8_t data[WIRE_PAYLOAD_MAX] = {0};
+	struct wire_header head = {.kind = WIRE_RESULT, .channel = 5, .seal = GROUP_TOKEN + 1};
+	struct packet_out out = {.scratch = scratch};
+	struct winnow_stats stats;
+
+	(void)state;
+	submit(session, &task);
+	packet_begin(&out, &head);
+	packet_flatten(&out, data);
+	session_datagram(session, 0, &(struct arrival){.data = data, .bytes = 1000}, now_us);
+	data[0] ^= 1;
+	for (uint32_t i = 0; i < 2; i++)
+		session_datagram(session, i, &(struct arrival){.data = data, .bytes = 1000},
+		                 now_us);
+	session_stats(session, &stats);
+	assert_int_equal(stats.dropped, 3);
+	now_us += STALL_US + SILENCE_US;
+	for (uint32_t i = 0; i < LINKS; i++)
+		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
+	session_tick(session, now_us);
+	assert_non_null(strstr(session_error(session),
+	                       "; 3 datagrams came and were not taken: 1 had a wrong seal or "
+	                       "token, 2 made no sense"));
 	session_close(session);
 }
 
@@ -191,7 +223,8 @@ int main(void)
 		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
 		cmocka_unit_test(test_paused),        cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_stall_with_garbage),
+		cmocka_unit_test(test_left),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
