@@ -41,7 +41,7 @@ static const char *const kind_wants[] = {
 	[FIELD_ADDRESS] = "an IP address and port, or empty",
 	[FIELD_BYTES32] = "64 lower-case hex digits",
 	[FIELD_HEX64] = "16 lower-case hex digits",
-	[FIELD_CHANNELS] = "1 to 64 numbers below 65536",
+	[FIELD_CHANNELS] = "1 to 64 different numbers below 65536",
 	[FIELD_FEATURES] = "a list of texts",
 };
 
@@ -327,6 +327,9 @@ static bool read_channels(const json_t *value, const struct field *field,
 
 		if (!read_number(json_array_get(value, i), field, &channel))
 			return false;
+		for (size_t before = 0; before < i; before++)
+			if (out->channels[before] == channel)
+				return false;
 		out->channels[i] = (uint16_t)channel;
 	}
 	out->channel_count = (uint32_t)count;

@@ -216,6 +216,20 @@ static bool over(struct winnow_comm *comm)
 	return failed;
 }
 
+static uint64_t all_places(const struct winnow_comm *comm)
+{
+	return UINT64_MAX >> (64 - comm->peers_known);
+}
+
+static bool next_makes_sense(const struct winnow_comm *comm, const struct control_message *next)
+{
+	size_t base = message_name_base(comm->job);
+
+	return next->next_world > 0 && next->next_world <= WIRE_WORKERS_MAX &&
+	       next->next_rank < next->next_world && (all_places(comm) & ~next->without) != 0 &&
+	       message_name_base(next->next) == base && memcmp(next->next, comm->job, base) == 0;
+}
+
 /* The membership in which this worker may continue is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
@@ -238,6 +252,12 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
 		                 next->text[0] != '\0' ? next->text : comm->error.text);
 	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_OK && !next_makes_sense(comm, next))
+		return why_set(why, WINNOW_ERR_PROTOCOL,
+		               "an aggregator says how the job continues, which makes no sense: "
+		               "'%.64s', rank %u of %u, without aggregators %llx",
+		               next->next, next->next_rank, next->next_world,
+		               (unsigned long long)next->without);
 	if (result == WINNOW_OK && next->next_world < how->world)
 		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
 		                 next->next_world, how->world);
@@ -319,7 +339,7 @@ static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 
 int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 {
-	uint64_t out, left_out = comm_left_out(comm), all = UINT64_MAX >> (64 - comm->peers_known);
+	uint64_t out, left_out = comm_left_out(comm);
 	struct winnow_membership how = {.world = 0};
 	bool waiting;
 	int result = confer(comm, &waiting, &out);
@@ -330,7 +350,9 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 		return result;
 	comm->came = 0;
 	comm->most = most;
-	comm->agreed = out != all ? out : left_out; /* none is left: wait until they are back */
+	comm->agreed = out != all_places(comm)
+	                       ? out
+	                       : left_out; /* none is left: wait until they are back */
 	result = go_on(comm, &how);
 	*came = comm->came;
 	return result;

@@ -22,7 +22,8 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
-	bool closed; /* the connection, or nothing has come by it for too long */
+	uint64_t next_due_us; /* asked for, and the job has ended: NEXT must be here by then */
+	bool closed;          /* the connection, or what had to come by it has not */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -74,7 +75,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->silence_us = config->silence_us;
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
-	link->verdict_due_us = NEVER;
+	link->verdict_due_us = link->next_due_us = NEVER;
 	link->view.left_rank = config->world;
 	*out = link;
 	return 0;
@@ -130,6 +131,24 @@ bool link_lost(const struct link *link)
 	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
 	       (message_code_continues(code) &&
 	        (link->failed.rank != link->view.config.rank || *link->abort_code != '\0'));
+}
+
+/* It has been asked how the job continues, and nothing holds its answer back but other workers. */
+static bool link_owes_next(const struct link *link)
+{
+	return link->stay.kind != 0 && !link->send_stay && link->next.kind == 0 && !link->closed &&
+	       (link_told(link) || *link->abort_code != '\0');
+}
+
+/* It waits for them the stall time from the end on. */
+static void next_await(struct link *link, uint64_t now_us)
+{
+	uint64_t stall_us = link->view.welcome.kind != 0
+	                            ? (uint64_t)link->view.welcome.stall_ms * 1000
+	                            : link->view.config.stall_us;
+
+	if (link_owes_next(link))
+		link->next_due_us = now_us + stall_us + 2 * link->silence_us;
 }
 
 void link_stay(struct link *link, const struct control_message *stay)
@@ -218,6 +237,20 @@ static void keys_make(struct link *link)
 	link->sealed = true;
 }
 
+static bool shape_makes_sense(struct link *link, const char *kind,
+                              const struct control_message *message, uint32_t payload_max)
+{
+	if (message->payload < WIRE_PAYLOAD_MIN || message->payload > payload_max)
+		link_fail(link, "protocol", "it sent a %s with payload %u: want %u to %u", kind,
+		          message->payload, WIRE_PAYLOAD_MIN, payload_max);
+	else if ((message->window & (message->window - 1)) != 0)
+		link_fail(link, "protocol", "it sent a %s with window %u: want a power of two",
+		          kind, message->window);
+	else
+		return true;
+	return false;
+}
+
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
 	uint8_t want[PROOF_BYTES];
@@ -228,11 +261,8 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		          link->job);
 		return;
 	}
-	if (message->payload > link->view.config.payload || message->payload < WIRE_PAYLOAD_MIN ||
-	    (message->window & (message->window - 1)) != 0) {
-		link_fail(link, "protocol", "it sent a WELCOME that makes no sense");
+	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload))
 		return;
-	}
 	link->view.welcome = *message;
 	link->view.accepted = true;
 	if (link->view.config.key != NULL) {
@@ -249,11 +279,8 @@ static void welcome_take(struct link *link, const struct control_message *messag
 
 static void start_take(struct link *link, const struct control_message *message)
 {
-	if (message->payload > link->ready || message->payload < WIRE_PAYLOAD_MIN ||
-	    (message->window & (message->window - 1)) != 0) {
-		link_fail(link, "protocol", "it sent a START that makes no sense");
+	if (!shape_makes_sense(link, "START", message, link->ready))
 		return;
-	}
 	link->view.start = *message;
 	link->view.state = LINK_RUNNING;
 	path_init(&link->path, link->view.welcome.channel_count, message->payload,
@@ -274,7 +301,11 @@ static void failed_take(struct link *link, const struct control_message *message
 	enum link_state was = link->view.state;
 
 	link->failed = *message;
-	link_fail(link, message->code, "%s", message->text);
+	if (message->text[0] != '\0')
+		link_fail(link, message->code, "%s", message->text);
+	else
+		link_fail(link, message->code, "it ended the job, and said only '%s'",
+		          message->code);
 	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
 		link->view.state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
@@ -343,9 +374,10 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->next = message;
 	else if (link->view.state == LINK_FAILED)
 		return;
-	else if (message.kind == CONTROL_FAILED)
+	else if (message.kind == CONTROL_FAILED) {
 		failed_take(link, &message);
-	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
+		next_await(link, now_us);
+	} else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
 		transcript_begin(&link->transcript);
 		transcript_add(&link->transcript, line);
 		hello_take(link, &message);
@@ -453,6 +485,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_LEAVE;
 	} else if (stays_now(link) && flag_take(&link->send_stay)) {
 		message = link->stay;
+		next_await(link, now_us);
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;
@@ -652,6 +685,8 @@ uint64_t link_deadline_lines(const struct link *link)
 		sooner(&due_us, link->heard_us + link->silence_us);
 		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
 	}
+	if (link_owes_next(link))
+		sooner(&due_us, link->next_due_us);
 	if (link->view.state == LINK_FAILED)
 		return due_us;
 	if (link->view.state < LINK_RUNNING)
@@ -700,12 +735,27 @@ static const char *link_awaits(const struct link *link)
 	return link->heard_us == NEVER ? "it has not answered" : texts[link->view.state];
 }
 
+/* What we did not look at while we stood still may have come. */
+static void times_look(struct link *link, uint64_t now_us)
+{
+	uint64_t heard_us = link->heard_us;
+
+	if (heard_us != NEVER) {
+		link->heard_us =
+			control_heard_us(heard_us, link->silence_us, link->ticked_us, now_us);
+		if (link->next_due_us != NEVER)
+			link->next_due_us += link->heard_us - heard_us;
+	}
+	link->ticked_us = now_us;
+}
+
 void link_tick(struct link *link, uint64_t now_us)
 {
-	if (link->heard_us != NEVER)
-		link->heard_us =
-			control_heard_us(link->heard_us, link->silence_us, link->ticked_us, now_us);
-	link->ticked_us = now_us;
+	times_look(link, now_us);
+	if (link_owes_next(link) && now_us >= link->next_due_us) {
+		link_fail(link, "gone", "it does not say how those who are left continue");
+		link->closed = true;
+	}
 	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
 		link->closed = true;
 	if (link->view.state == LINK_FAILED)

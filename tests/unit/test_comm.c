@@ -93,7 +93,8 @@ struct aggregator {
 	int listener;
 	uint32_t refusals;     /* connections that are closed at once */
 	const char *says;      /* to the others; NULL: nothing */
-	volatile int *give_up; /* set when it has said that */
+	volatile int *give_up; /* set when it has been answered */
+	bool admits;           /* it says so to a newcomer */
 	char heard[8192];      /* the last connection's lines, until it ended */
 	pthread_t thread;
 };
@@ -104,6 +105,10 @@ static bool readable(int fd)
 
 	return poll(&one, 1, LIMIT_MS) == 1;
 }
+
+static const char hello[] =
+	"{\"type\":\"hello\",\"version\":2,\"key\":false,\"software\":\"\",\"features\":[],"
+	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
 
 static void *play(void *context)
 {
@@ -122,7 +127,7 @@ static void *play(void *context)
 	fd = accept(a->listener, NULL, NULL);
 	if (a->says != NULL)
 		(void)!send(fd, a->says, strlen(a->says), MSG_NOSIGNAL);
-	if (a->give_up != NULL)
+	if (a->give_up != NULL && readable(fd))
 		__atomic_store_n(a->give_up, 1, __ATOMIC_RELAXED);
 	while (readable(fd) &&
 	       (count = recv(fd, a->heard + used, sizeof(a->heard) - 1 - used, 0)) > 0)
@@ -153,7 +158,8 @@ static uint64_t fails(struct aggregator *a, int result, const char *text)
 	config.insecure_no_key = 1;
 	config.world = 2;
 	config.give_up = a->give_up;
-	assert_int_equal(winnow_comm_create(&config, &comm), result);
+	assert_int_equal((a->admits ? winnow_comm_enter : winnow_comm_create)(&config, &comm),
+	                 result);
 	assert_null(comm);
 	if (strstr(winnow_last_error(), text) == NULL)
 		fail_msg("'%s' does not say '%s'", winnow_last_error(), text);
@@ -183,17 +189,40 @@ static void test_other_protocol(void **state)
 	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 0 of the protocol, we speak 2");
 }
 
+/* No membership that could be: it is not tried. */
+static void test_next(void **state)
+{
+	static const struct {
+		const char *job;
+		unsigned rank, world, without;
+	} nexts[] = {{"default", 0, 2, ~0u}, {"default", 0, 2, 1},     {"default", 2, 2, 0},
+	             {"default", 0, 0, 0},   {"default", 0, 70000, 0}, {"defaults", 0, 2, 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(nexts) / sizeof(nexts[0]); i++) {
+		char lines[1024];
+		struct aggregator admits = {.says = lines, .admits = true};
+
+		snprintf(lines, sizeof(lines),
+		         "%s{\"type\":\"next\",\"came\":1,\"majority\":false,\"text\":\"\","
+		         "\"next\":\"%s/next.1\",\"next_rank\":%u,\"next_world\":%u,"
+		         "\"without\":\"%016x\"}\n",
+		         hello, nexts[i].job, nexts[i].rank, nexts[i].world, nexts[i].without);
+		fails(&admits, WINNOW_ERR_PROTOCOL, "how the job continues, which makes no sense");
+	}
+}
+
 /* The caller goes away: at once, and the aggregator is told, so that its place is free. */
 static void test_given_up(void **state)
 {
 	volatile int give_up = 0;
-	struct aggregator silent = {.give_up = &give_up};
+	struct aggregator waits = {.says = hello, .give_up = &give_up};
 
 	(void)state;
-	assert_true(fails(&silent, WINNOW_ERR_ABORTED, "given up before all workers had joined") <
+	assert_true(fails(&waits, WINNOW_ERR_ABORTED, "given up before all workers had joined") <
 	            LIMIT_MS / 2);
-	assert_non_null(strstr(silent.heard, "\"type\":\"abort\""));
-	assert_non_null(strstr(silent.heard, "it gave up"));
+	assert_non_null(strstr(waits.heard, "\"type\":\"abort\""));
+	assert_non_null(strstr(waits.heard, "it gave up"));
 }
 
 static void *mask_tell(void *mask)
@@ -226,6 +255,7 @@ int main(void)
 		cmocka_unit_test(test_buffers),  cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_closed),   cmocka_unit_test(test_other_protocol),
 		cmocka_unit_test(test_given_up), cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,7 +165,6 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 	return count;
 }
 
-/* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
 /* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
 static void test_who_is_lost(void **state)
 {
@@ -196,6 +195,84 @@ static void test_who_is_lost(void **state)
 	}
 }
 
+/* It pings until then; has it been lost by then? */
+static bool lost_at(struct link *link, uint64_t until_us)
+{
+	while (now_us < until_us) {
+		uint64_t step_us = until_us - now_us < 100000 ? until_us - now_us : 100000;
+
+		now_us += step_us;
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+		link_tick(link, now_us);
+		free(link_take_line(link, now_us));
+	}
+	return link_lost(link);
+}
+
+/*
+ * An aggregator that is asked how the job continues, and only pings, is lost in the end: the stall time and twice
+ * the silence time after it was asked, or after the end, whichever was later.
+ */
+static void test_owes_next(void **state)
+{
+	struct link_config config = basic();
+	uint64_t patience_us;
+	const struct control_message failed = {
+		.kind = CONTROL_FAILED, .rank = 2, .code = "lost", .text = "is lost"};
+	enum { NOT_ENDED, ENDED, ABORTED, ENDED_LATER, ANSWERED, CASES };
+
+	(void)state;
+	config.stall_us = 60012000; /* no ping is due then */
+	patience_us = config.stall_us + 2 * SILENCE_US;
+	for (int which = 0; which < CASES; which++) {
+		struct link *link = running(&config);
+		uint64_t asked_us;
+
+		if (which == ABORTED)
+			link_abort(link, "lost", "aggregator b: rank 1 is lost");
+		if (which == ABORTED)
+			heard(link, CONTROL_ABORT);
+		if (which == ENDED || which == ANSWERED)
+			say(link, &failed);
+		assert_false(lost_at(link, now_us + 2 * patience_us)); /* nobody has asked */
+		link_stay(link, &(struct control_message){.first = true});
+		heard(link, CONTROL_STAY);
+		asked_us = now_us;
+		if (which == ENDED_LATER) {
+			assert_false(lost_at(link, asked_us + 2 * patience_us));
+			say(link, &failed);
+			asked_us = now_us;
+		}
+		assert_false(lost_at(link, asked_us + patience_us - 1));
+		if (which == ANSWERED)
+			say(link, &(struct control_message){.kind = CONTROL_NEXT});
+		else if (which != NOT_ENDED)
+			assert_true(link_deadline_lines(link) == now_us + 1);
+		assert_int_equal(lost_at(link, now_us + 1),
+		                 which != NOT_ENDED && which != ANSWERED);
+		link_close(link);
+	}
+}
+
+/* We stood still, and have not read what has come meanwhile. */
+static void test_owes_next_stood_still(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+
+	(void)state;
+	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
+	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
+	link_stay(link, &(struct control_message){.first = true});
+	heard(link, CONTROL_STAY);
+	now_us += 3600000000;
+	link_tick(link, now_us);
+	assert_false(link_lost(link));
+	assert_true(link_waits_for_us(link));
+	link_close(link);
+}
+
+/* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
 static void test_path_dead(void **state)
 {
 	const struct link_config config = basic();
@@ -482,14 +559,23 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_least),        cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_stood_still),  cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays), cmocka_unit_test(test_who_is_lost),
-		cmocka_unit_test(test_path_dead),    cmocka_unit_test(test_path_dead_and_told),
-		cmocka_unit_test(test_path_time),    cmocka_unit_test(test_move),
-		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_again),        cmocka_unit_test(test_early),
+		cmocka_unit_test(test_least),
+		cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_stood_still),
+		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays),
+		cmocka_unit_test(test_who_is_lost),
+		cmocka_unit_test(test_path_dead),
+		cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_path_time),
+		cmocka_unit_test(test_move),
+		cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_early),
 		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_owes_next),
+		cmocka_unit_test(test_owes_next_stood_still),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -230,11 +230,12 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(0, "[]", "{}"), "'features'");
 	assert_refused(changed(2, "[0,65535]", "[0,65536]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[\"0\"]"), "'channels'");
+	assert_refused(changed(2, "[0,65535]", "[7,8,7]"), "'channels'");
 	for (int i = 1; i < CONTROL_CHANNELS_MAX; i++)
-		strcat(channels, ",1");
+		sprintf(channels + strlen(channels), ",%d", i);
 	strcat(channels, "]");
 	assert_int_equal(parsed(changed(2, "[0,65535]", channels)).channel_count, 64);
-	memcpy(strchr(channels, ']'), ",1]", 4);
+	memcpy(strchr(channels, ']'), ",64]", 5);
 	assert_refused(changed(2, "[0,65535]", channels), "'channels'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcde"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdef0"), "'token'");
