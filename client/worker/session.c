@@ -11,7 +11,7 @@
 #include "client/worker/explain.h"
 
 #define NEVER UINT64_MAX
-#define OWN_QUEUE_MIN (2u << 16) /* two of the largest packets that a kernel cuts (GSO) */
+#define OWN_QUEUE_MIN (4u << 16) /* a socket is filled again when half of it has left */
 #define OWN_QUEUE_MAX (1u << 30)
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)

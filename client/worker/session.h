@@ -153,7 +153,7 @@ bool session_multicast(const struct session *session, uint32_t index);
 
 /*
  * session_own_queue - how many bytes may wait in this host before they leave it, as far as windows would let them:
- * a millisecond's, or two super-packets. UINT32_MAX: nobody else uses the network.
+ * a millisecond's, or four super-packets. UINT32_MAX: nobody else uses the network.
  */
 uint32_t session_own_queue(const struct session *session);
 

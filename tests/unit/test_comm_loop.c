@@ -131,13 +131,13 @@ static void test_limit(void **state)
 		await(!atomic_load(&comm->woken));
 	}
 	assert_int_equal(told(w.limit_count), 1);
-	say(w.own_queue = 131072);
+	say(w.own_queue = 262144);
 	do
 		world_wake(comm);
 	while (told(w.limit_count) == 1);
 	assert_int_equal(told(w.limit_count), 2);
 	assert_int_equal(w.limits[0], 1000000);
-	assert_int_equal(w.limits[1], 131072);
+	assert_int_equal(w.limits[1], 262144);
 }
 
 static void test_groups_open(void **state)

@@ -13,7 +13,7 @@ static void test_smallest_size(void **state)
 	assert_int_equal(stats.payload, 1472);
 	assert_int_equal(stats.channels, LINKS);
 	assert_int_equal(session_own_queue(session),
-	                 131072); /* its windows are small: two super-packets */
+	                 262144); /* its windows are small: four super-packets */
 	session_close(session);
 }
 
