@@ -45,7 +45,7 @@ def describe(data, name):
     if hasattr(data, "__cuda_array_interface__"):
         return _of_interface(data, data.__cuda_array_interface__, name)
     raise TypeError(
-        f"{name} is a {type(data).__name__}: want a numpy array or a torch tensor, "
+        f"{name} is of type {type(data).__name__}: want a numpy array or a torch tensor, "
         f"for example numpy.asarray({name}, dtype=numpy.float32)"
     )
 
