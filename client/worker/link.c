@@ -22,8 +22,9 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
-	uint64_t next_due_us; /* asked for, and the job has ended: NEXT must be here by then */
-	bool closed;          /* the connection, or what had to come by it has not */
+	uint64_t others_by_us,
+		next_due_us; /* all have asked for NEXT, and it must be here, by then */
+	bool closed;         /* the connection, or what had to come by it has not */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -137,23 +138,25 @@ bool link_lost(const struct link *link)
 static bool link_owes_next(const struct link *link)
 {
 	return link->stay.kind != 0 && !link->send_stay && link->next.kind == 0 && !link->closed &&
-	       (link_told(link) || *link->abort_code != '\0');
+	       (link_told(link) || link->view.state == LINK_RUNNING || *link->abort_code != '\0');
 }
 
-/* It waits for them the stall time from the end on. */
+/* It waits for them the stall time from the end on; without an end they ask when this one does. */
 static void next_await(struct link *link, uint64_t now_us)
 {
+	uint64_t from_us = link->others_by_us > now_us ? link->others_by_us : now_us;
 	uint64_t stall_us = link->view.welcome.kind != 0
 	                            ? (uint64_t)link->view.welcome.stall_ms * 1000
 	                            : link->view.config.stall_us;
 
 	if (link_owes_next(link))
-		link->next_due_us = now_us + stall_us + 2 * link->silence_us;
+		link->next_due_us = from_us + stall_us + 2 * link->silence_us;
 }
 
-void link_stay(struct link *link, const struct control_message *stay)
+void link_stay(struct link *link, const struct control_message *stay, uint64_t by_us)
 {
 	link->stay = *stay;
+	link->others_by_us = by_us;
 	link->stay.kind = CONTROL_STAY;
 	link->send_stay = true;
 }

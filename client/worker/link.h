@@ -78,8 +78,11 @@ const struct link_view *link_look(const struct link *link);
 bool link_waits_for_us(const struct link *link);
 bool link_lost(const struct link *link);
 
-/* We want to, and say STAY; as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
-void link_stay(struct link *link, const struct control_message *stay);
+/*
+ * We want to, and say STAY; as the aggregator then says: NEXT; NULL: it has not. See struct control_message. `by_us`:
+ * until then the others may have something to finish. Who does not answer for too long after that is lost.
+ */
+void link_stay(struct link *link, const struct control_message *stay, uint64_t by_us);
 const struct control_message *link_next(const struct link *link);
 
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */

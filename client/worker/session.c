@@ -785,7 +785,7 @@ enum session_next session_stay(struct session *session, const struct session_wis
 		session->stays_at = i;
 		session->without = stay.without;
 		stay.agreed = session->agreed;
-		link_stay(link, &stay);
+		link_stay(link, &stay, wish->by_us);
 		return SESSION_WAIT;
 	}
 	come_again(session, wish->without);

@@ -222,7 +222,7 @@ static void test_proven_lines(void **state)
 	say(link, &(struct control_message){.kind = CONTROL_PING});
 	say(link, &first);
 	assert_false(link_look(link)->accepted);
-	link_stay(link, &(struct control_message){.of = 4});
+	link_stay(link, &(struct control_message){.of = 4}, 0);
 	line = link_take_line(link, now_us);
 	assert_non_null(line);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);

@@ -211,22 +211,25 @@ static bool lost_at(struct link *link, uint64_t until_us)
 
 /*
  * An aggregator that is asked how the job continues, and only pings, is lost in the end: the stall time and twice
- * the silence time after it was asked, or after the end, whichever was later.
+ * the silence time after it was asked, or after the end, or after the others had to ask, whichever was the latest.
  */
 static void test_owes_next(void **state)
 {
-	struct link_config config = basic();
-	uint64_t patience_us;
 	const struct control_message failed = {
 		.kind = CONTROL_FAILED, .rank = 2, .code = "lost", .text = "is lost"};
-	enum { NOT_ENDED, ENDED, ABORTED, ENDED_LATER, ANSWERED, CASES };
+	enum { NOT_BEGUN, NOT_ENDED, ENDED, ABORTED, ENDED_LATER, ANSWERED, CASES };
+	struct link_config config = basic();
+	uint64_t patience_us;
 
 	(void)state;
 	config.stall_us = 60012000; /* no ping is due then */
 	patience_us = config.stall_us + 2 * SILENCE_US;
+	config.join_us = 10 * patience_us;
 	for (int which = 0; which < CASES; which++) {
-		struct link *link = running(&config);
-		uint64_t asked_us;
+		const bool begun = which != NOT_BEGUN && which != ABORTED;
+		struct link *link = begun ? running(&config) : probing(&config);
+		const bool waits = which == NOT_BEGUN || which == ANSWERED;
+		uint64_t from_us;
 
 		if (which == ABORTED)
 			link_abort(link, "lost", "aggregator b: rank 1 is lost");
@@ -235,21 +238,20 @@ static void test_owes_next(void **state)
 		if (which == ENDED || which == ANSWERED)
 			say(link, &failed);
 		assert_false(lost_at(link, now_us + 2 * patience_us)); /* nobody has asked */
-		link_stay(link, &(struct control_message){.first = true});
+		from_us = which == NOT_ENDED ? now_us + 2000000 : now_us;
+		link_stay(link, &(struct control_message){.first = true}, from_us);
 		heard(link, CONTROL_STAY);
-		asked_us = now_us;
 		if (which == ENDED_LATER) {
-			assert_false(lost_at(link, asked_us + 2 * patience_us));
+			assert_false(lost_at(link, from_us + patience_us / 2));
 			say(link, &failed);
-			asked_us = now_us;
+			from_us = now_us;
 		}
-		assert_false(lost_at(link, asked_us + patience_us - 1));
+		assert_false(lost_at(link, from_us + patience_us - 1));
 		if (which == ANSWERED)
 			say(link, &(struct control_message){.kind = CONTROL_NEXT});
-		else if (which != NOT_ENDED)
+		else if (!waits)
 			assert_true(link_deadline_lines(link) == now_us + 1);
-		assert_int_equal(lost_at(link, now_us + 1),
-		                 which != NOT_ENDED && which != ANSWERED);
+		assert_int_equal(lost_at(link, now_us + 1), !waits);
 		link_close(link);
 	}
 }
@@ -263,7 +265,7 @@ static void test_owes_next_stood_still(void **state)
 	(void)state;
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
 	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
-	link_stay(link, &(struct control_message){.first = true});
+	link_stay(link, &(struct control_message){.first = true}, 0);
 	heard(link, CONTROL_STAY);
 	now_us += 3600000000;
 	link_tick(link, now_us);
