@@ -24,13 +24,14 @@ static inline void plain_scan(const struct gpu_scan *scan)
 
 	memset(scan->found, 0, gpu_scan_room(blocks, scan->range_blocks) * sizeof(uint32_t));
 	for (uint64_t i = 0; i < tensor->count; i++) {
-		const uint64_t block = i / tensor->block_elems;
-		uint64_t value = 0;
+		uint64_t value = 0, block;
 
 		memcpy(&value, (const uint8_t *)tensor->data + i * bytes, bytes);
 		value &= care;
-		if (value != 0)
-			scan->found[block / 32] |= 1u << block % 32;
+		if (value == 0)
+			continue;
+		block = i / tensor->block_elems;
+		scan->found[block / 32] |= 1u << block % 32;
 		if (scan->range_blocks > 0 && value > top[block / scan->range_blocks])
 			top[block / scan->range_blocks] = (uint32_t)value;
 	}
