@@ -22,11 +22,15 @@ enum { STREAM_SCAN, STREAM_OUT, STREAM_IN, STREAMS };
 struct work {
 	uint64_t due_us;
 	uint32_t stream;
-	enum { WORK_SCAN, WORK_COPY } kind;
-	struct gpu_scan scan;
-	struct gpu_copy copy;
+	struct gpu_scan scan; /* of STREAM_SCAN; */
+	struct gpu_copy copy; /* of the others */
 	struct gpu_run runs[GPU_RUNS_MAX];
 	struct work *next;
+};
+
+/* What is in a caller's stream takes as long as a scan. */
+struct gpu_mark {
+	uint64_t due_us;
 };
 
 struct gpu {
@@ -38,8 +42,6 @@ struct gpu {
 };
 
 static struct world *current; /* the table's calls have no place for it */
-static struct sim_worker *opening;
-static const struct job_spec *marking;
 
 /* ---- what the GPU does ---- */
 
@@ -50,7 +52,7 @@ static void tell(const struct gpu_word *word)
 
 static void perform(const struct work *work)
 {
-	if (work->kind == WORK_SCAN) {
+	if (work->stream == STREAM_SCAN) {
 		if (work->scan.clear != NULL)
 			memset(work->scan.clear, 0, work->scan.clear_bytes);
 		plain_scan(&work->scan);
@@ -70,61 +72,38 @@ static uint64_t now_us(void)
 	return simnet_now(current->net);
 }
 
-static bool dead(const struct gpu *gpu, struct why *why)
+static int check(struct gpu *gpu, struct why *why)
 {
 	struct sim_worker *w = gpu->worker;
 
 	if (!w->gpu_dead)
-		return false;
+		return 0;
 	if (w->gpu_refused_us == 0)
 		w->gpu_refused_us = now_us();
-	why_set(why, -EIO, "its GPU has failed");
-	return true;
+	return why_set(why, -EIO, "its GPU has failed");
 }
 
-static int put(struct gpu *gpu, struct work *work, uint32_t stream)
+/* Work that the stream does last, to be filled in; NULL: its GPU has failed. */
+static struct work *ask(struct gpu *gpu, uint32_t stream, uint64_t most_us, struct why *why)
 {
-	const struct job_spec *job = job_of(gpu->worker);
-	uint64_t most = stream == STREAM_OUT  ? job->gpu_out_us
-	                : stream == STREAM_IN ? job->gpu_in_us
-	                                      : job->gpu_scan_us;
 	uint64_t *free_us = &gpu->free_us[stream];
-	struct work **at = &gpu->first;
+	struct work **at = &gpu->first, *work;
 
-	*free_us =
-		(*free_us > now_us() ? *free_us : now_us()) + simnet_between(current->net, 1, most);
-	work->due_us = *free_us;
-	work->stream = stream;
-	while (*at != NULL && (*at)->due_us <= work->due_us)
+	if (check(gpu, why) != 0)
+		return NULL;
+	*free_us = (*free_us > now_us() ? *free_us : now_us()) +
+	           simnet_between(current->net, 1, most_us);
+	while (*at != NULL && (*at)->due_us <= *free_us)
 		at = &(*at)->next;
-	work->next = *at;
+	work = calloc(1, sizeof(*work));
+	*work = (struct work){.due_us = *free_us, .stream = stream, .next = *at};
 	*at = work;
-	return 0;
-}
-
-static int locate(const void *memory, int *device, struct why *why)
-{
-	(void)memory, (void)why;
-	*device = 0;
-	return 0;
-}
-
-/* What is in a caller's stream takes as long as a scan. */
-struct gpu_mark {
-	uint64_t due_us;
-};
-
-static int mark(int device, void *stream, struct gpu_mark **out, struct why *why)
-{
-	(void)device, (void)stream, (void)why;
-	*out = calloc(1, sizeof(**out));
-	(*out)->due_us = now_us() + simnet_between(current->net, 0, marking->gpu_scan_us);
-	return 0;
+	return work;
 }
 
 static int is_past(struct gpu *gpu, struct gpu_mark *at, struct why *why)
 {
-	if (dead(gpu, why))
+	if (check(gpu, why) != 0)
 		return -EIO;
 	if (at->due_us <= now_us())
 		return 0;
@@ -141,9 +120,9 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
 
-	(void)device, (void)why;
-	gpu->worker = opening;
-	opening->gpu = gpu;
+	(void)why;
+	gpu->worker = &current->workers[device];
+	gpu->worker->gpu = gpu;
 	memory->pinned = aligned_alloc(256, memory->pinned_bytes);
 	memory->device = aligned_alloc(256, (memory->device_bytes + 255) / 256 * 256);
 	memset(memory->pinned, 0, memory->pinned_bytes);
@@ -168,25 +147,23 @@ static void gpu_close(struct gpu *gpu)
 static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
 {
 	uint64_t blocks = bitmap_block_count(scan->tensor.count, scan->tensor.block_elems);
-	struct work *work;
+	struct work *work = ask(gpu, STREAM_SCAN, job_of(gpu->worker)->gpu_scan_us, why);
 
-	if (dead(gpu, why))
+	if (work == NULL)
 		return -EIO;
-	work = calloc(1, sizeof(*work));
-	work->kind = WORK_SCAN;
 	work->scan = *scan;
 	memset(scan->found, GARBAGE, gpu_scan_room(blocks, scan->range_blocks) * 4);
-	return put(gpu, work, STREAM_SCAN);
+	return 0;
 }
 
 static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *why)
 {
-	struct work *work;
+	const struct job_spec *job = job_of(gpu->worker);
+	struct work *work = ask(gpu, copy->out ? STREAM_OUT : STREAM_IN,
+	                        copy->out ? job->gpu_out_us : job->gpu_in_us, why);
 
-	if (dead(gpu, why))
+	if (work == NULL)
 		return -EIO;
-	work = calloc(1, sizeof(*work));
-	work->kind = WORK_COPY;
 	work->copy = *copy;
 	memcpy(work->runs, copy->runs, copy->run_count * sizeof(work->runs[0]));
 	for (uint32_t i = 0; copy->out && i < copy->run_count; i++) {
@@ -197,30 +174,16 @@ static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *wh
 			memset(plain_place(plan, true, copy->runs[i].frame + f), GARBAGE,
 			       plan->frame_stride);
 	}
-	return put(gpu, work, copy->out ? STREAM_OUT : STREAM_IN);
-}
-
-static int follow(struct gpu *gpu, void *stream, struct why *why)
-{
-	(void)stream;
-	return dead(gpu, why) ? -EIO : 0;
-}
-
-static int check(struct gpu *gpu, struct why *why)
-{
-	return dead(gpu, why) ? -EIO : 0;
+	return 0;
 }
 
 static const struct gpu_calls calls = {
-	.locate = locate,
-	.mark = mark,
 	.is_past = is_past,
 	.unmark = unmark,
 	.open = gpu_open,
 	.close = gpu_close,
 	.scan = gpu_scan,
 	.copy = gpu_copy,
-	.follow = follow,
 	.check = check,
 };
 
@@ -237,9 +200,7 @@ static void passed(void *context, bool there)
 	/* It is the caller's again. */
 	if (op->send != op->recv)
 		memset(op->send, GARBAGE, spec->count * data_elem_bytes(spec->dtype));
-	op->dones++;
-	w->finished++;
-	w->world->last_us = now_us();
+	op_over(op);
 }
 
 static void open_gpu(struct sim_worker *w)
@@ -247,6 +208,7 @@ static void open_gpu(struct sim_worker *w)
 	const struct session_shape shape = session_shape(w->session);
 	struct staging_config config = {
 		.calls = &calls,
+		.device = (int)(w - w->world->workers),
 		.world = job_of(w)->world,
 		.shard_count = shape.channels,
 		.payload = shape.payload,
@@ -258,24 +220,22 @@ static void open_gpu(struct sim_worker *w)
 	};
 	struct why why;
 
-	opening = w;
 	if (staging_open(&config, &w->staging, &why) != 0)
 		abort();
 }
 
 void gpu_post(struct sim_worker *w, struct sim_op *op)
 {
-	struct why why;
-
 	current = w->world;
-	marking = job_of(w);
 	op->staged = (struct staged){0};
 	if (session_state(w->session) != SESSION_RUNNING)
 		return; /* as winnow_comm_check() would say; submitting it does, too */
 	if (w->staging == NULL)
 		open_gpu(w);
 	op->staged = (struct staged){.staging = w->staging, .context = op};
-	(void)mark(0, NULL, &op->staged.mark, &why);
+	op->staged.mark = calloc(1, sizeof(*op->staged.mark));
+	op->staged.mark->due_us =
+		now_us() + simnet_between(w->world->net, 0, job_of(w)->gpu_scan_us);
 	op->task.access = &staging_access;
 	op->task.access_state = &op->staged;
 }

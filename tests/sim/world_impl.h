@@ -312,6 +312,8 @@ static inline const struct job_spec *job_of(const struct sim_worker *w)
 	return w->world->jobs[w->job].spec;
 }
 
+void op_over(struct sim_op *op); /* it is done, and its tensors are the caller's again */
+
 /* How often each of its operations is done. */
 static inline uint32_t rounds_of(const struct job_spec *job)
 {

@@ -96,21 +96,27 @@ static void submit_later(struct sim_worker *w)
 	simnet_timer(net, w->node, TIMER_SUBMIT, simnet_now(net) + pause_us);
 }
 
-static void task_done(struct allreduce *task)
+void op_over(struct sim_op *op)
 {
-	struct sim_op *op = task->context;
 	struct sim_worker *w = op->worker;
 
-	if (staging_finish(&op->staged, task->status != WINNOW_OK))
-		return;
-	if (op->rows != NULL && op->rows->gather && task->status == 0)
-		rows_scatter(op, worker_op(w, (uint32_t)(op - w->ops)));
 	op->dones++;
 	w->finished++;
 	w->world->last_us = simnet_now(w->world->net);
 	measure_time(w, w->world->last_us - op->submitted_us);
 	if (job_of(w)->again > 0)
 		submit_later(w);
+}
+
+static void task_done(struct allreduce *task)
+{
+	struct sim_op *op = task->context;
+
+	if (staging_finish(&op->staged, task->status != WINNOW_OK))
+		return;
+	if (op->rows != NULL && op->rows->gather && task->status == 0)
+		rows_scatter(op, worker_op(op->worker, (uint32_t)(op - op->worker->ops)));
+	op_over(op);
 }
 
 static void shuffle(struct sim_worker *w, uint32_t count)
