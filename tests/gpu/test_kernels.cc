@@ -21,7 +21,7 @@
 
 #include "kernels/cuda_kernels.h"
 #include "tests/gpu/plain_gpu.h"
-#include "tests/unit/test_random.h"
+#include "tests/unit/test_elements.h"
 
 #ifdef __SANITIZE_THREAD__
 #define ROUNDS 60
@@ -129,28 +129,6 @@ struct sample {
 	struct arena device;
 };
 
-/* Often an edge value: zeros of either sign, subnormals, the largest, infinity, NaN, one bit. */
-static uint64_t random_value(enum dtype dtype)
-{
-	const unsigned mantissa = dtype == DTYPE_F32    ? 23
-	                          : dtype == DTYPE_F16  ? 10
-	                          : dtype == DTYPE_BF16 ? 7
-	                          : dtype == DTYPE_F64  ? 52
-	                                                : dtype_bytes(dtype) * 8 - 2;
-	const unsigned bits = dtype_bytes(dtype) * 8;
-	const uint64_t sign = UINT64_C(1) << (bits - 1), one = UINT64_C(1) << mantissa;
-	const uint64_t infinity = (sign - 1) / one * one;
-	const uint64_t edges[] = {0,       1, one - 1, one, infinity - 1, infinity, infinity + 1,
-	                          sign - 1};
-	uint64_t value = edges[random_below(8)];
-
-	if (random_below(3) == 0)
-		value = random_bits() & (sign - 1);
-	if (random_below(4) == 0)
-		value = UINT64_C(1) << random_below(bits - 1);
-	return value | (random_below(2) == 0 ? sign : 0);
-}
-
 /* Any; half of them powers of two, or beside one. */
 static uint64_t random_block_elems()
 {
@@ -206,7 +184,7 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max, uint64_
 	s.host.resize(s.tensor.count * s.elem_bytes);
 	for (uint64_t i = dense ? s.tensor.count : random_below(20); i > 0 && !s.host.empty();
 	     i--) {
-		const uint64_t value = random_value(s.tensor.dtype);
+		const enum dtype dtype = s.tensor.dtype;
 		uint64_t place = dense ? i - 1 : random_below(s.tensor.count);
 
 		/* Near either end of a block if chance wills, where mistakes live. */
@@ -214,7 +192,8 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max, uint64_
 			place -= place % block_elems;
 		if (!dense && random_below(8) == 0)
 			place = s.tensor.count - 1;
-		memcpy(&s.host[place * s.elem_bytes], &value, s.elem_bytes);
+		store_element(&s.host[place * s.elem_bytes], dtype,
+		              random_below(8) == 0 ? random_zero(dtype) : random_element(dtype));
 	}
 	sample_place(&s, s.elem_bytes);
 	return s;

@@ -52,14 +52,6 @@ static uint64_t random_count(void)
 	return random_below(limits[random_below(5)] + 1);
 }
 
-/* Either zero, in a float. */
-static uint64_t random_zero(enum dtype dtype)
-{
-	if (!dtype_is_float(dtype) || random_below(2) == 0)
-		return 0;
-	return UINT64_C(1) << (dtype_bytes(dtype) * 8 - 1);
-}
-
 /* Near either end of a block if chance wills, where mistakes live. */
 static uint64_t random_index(const struct bitmap_tensor *tensor)
 {

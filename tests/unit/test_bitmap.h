@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "bitmap/bitmap.h"
-#include "tests/unit/test_random.h"
+#include "tests/unit/test_elements.h"
 
 #define PAGE_BYTES 4096
 #define POISON 0xa5
@@ -100,43 +100,6 @@ static inline void arena_check(const struct arena *arena, const void *data, size
 	for (size_t i = 0; i < poison_behind(arena, start + bytes); i++)
 		if (start[bytes + i] != POISON)
 			fail_msg("%s wrote %zu bytes behind its output", what, i);
-}
-
-/* Bits of the format: 1 sign, then exponent, then mantissa. */
-static inline unsigned mantissa_bits(enum dtype dtype)
-{
-	return dtype == DTYPE_F64 ? 52 : dtype == DTYPE_F32 ? 23 : dtype == DTYPE_F16 ? 10 : 7;
-}
-
-/* An element that is not zero: rarely ordinary, mostly at some edge of the type. */
-static inline uint64_t random_element(enum dtype dtype)
-{
-	const unsigned bits = dtype_bytes(dtype) * 8;
-	const uint64_t top = UINT64_C(1) << (bits - 1);
-	const uint64_t infinity =
-		dtype_is_float(dtype) ? (top - 1) >> mantissa_bits(dtype) << mantissa_bits(dtype)
-				      : top - 1;
-	const uint64_t sign = random_below(2) ? top : 0;
-	const uint64_t edges[] = {
-		1,                                         /* smallest subnormal */
-		(UINT64_C(1) << mantissa_bits(dtype)) - 1, /* largest subnormal */
-		UINT64_C(1) << mantissa_bits(dtype),       /* smallest normal */
-		infinity - 1,                              /* largest */
-		infinity,
-		infinity + 1, /* signalling NaN; INT_MIN */
-		top - 1,      /* NaN with all bits; INT_MAX */
-		UINT64_C(1) << random_below(bits - 1),
-	};
-	uint64_t element = random_bits() & (top - 1);
-
-	if (random_below(4) != 0)
-		element = edges[random_below(sizeof(edges) / sizeof(edges[0]))];
-	return element == 0 ? 1 : (element | sign) & (top | (top - 1));
-}
-
-static inline void store_element(void *at, enum dtype dtype, uint64_t element)
-{
-	memcpy(at, &element, dtype_bytes(dtype)); /* little-endian */
 }
 
 static inline uint64_t fetch_element(const void *at, enum dtype dtype)
