@@ -4,24 +4,11 @@
 # release: long, and it computes
 # aside: it computes
 . "$(dirname "$0")/lib.sh"
-export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so
-# Shared memory of emulated kernels is thread-local. In an object that is opened late, a thread gets it when it first
-# asks, in the middle of a kernel: to the sanitizer, one fiber's memory that another one uses.
-early=()
-[[ ${SAN:-} != *thread* ]] || early=(env "LD_PRELOAD=$WINNOW_CUDA_PLUGIN")
-round() { # seed operations aggregators [arg..]: three workers
-	local rank
-	for rank in 0 1 2; do
-		EMULATED_CUDA_SEED=$rank start "r$rank" "${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_worker" \
-			"aggregators=$3" rank=$rank world=3 "seed=$1" "ops=$2" "${@:4}"
-	done
-	for rank in 0 1 2; do expect "r$rank" 400 0; done
-	tail -n 1 "$tmp/r0.out"
-}
+. tests/e2e/gpu.sh
 winnowd --insecure-no-key --threads 2
 server=$PORT
 winnowd --insecure-no-key
-round 2 "$(scaled 60)" "$HOST:$server,$HOST:$PORT" most=1000000 # three shards
+well all 3 0 seed=2 "ops=$(scaled 60)" most=1000000 "aggregators=$HOST:$server,$HOST:$PORT" # three shards
 
 # Loss: frames are sent again from pinned memory, or asked for again.
 PORT=$(free_port)
@@ -29,7 +16,7 @@ PORT=$(free_port)
 CHAOS=$!
 pids+=("$CHAOS")
 wait_port 127.0.0.1 "$PORT" || fail "chaos does not listen"
-round 4 "$(scaled 60)" "127.0.0.1:$PORT"
+well all 3 0 seed=4 "ops=$(scaled 60)" "aggregators=127.0.0.1:$PORT"
 kill -TERM $CHAOS
 wait $CHAOS
 grep -E 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos: $(cat "$tmp/chaos.out")"

@@ -2,48 +2,7 @@
 # Nodes with several GPUs, emulated ones and an emulated NCCL: results, deaths, faults.
 # release: long, and it computes
 . "$(dirname "$0")/lib.sh"
-export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libemulated-cuda.so
-names=() rounds=0 faulty="" fault=""
-
-# A node's only process has all its GPUs: n0, n1 ..; or there is one process a GPU, which is its GPU 0: n0-0, n0-1 ..
-nodes() { # all|each nodes gpus arg..: starts these processes, $names; one, named $faulty, with $fault, NAME=VALUE, in its environment
-	local count=$2 gpus=$3 node part parts=all devices=$3 name own
-	names=() rounds=$((rounds + 1))
-	[ "$1" = all ] || parts=$(seq 0 $((gpus - 1))) devices=1
-	for ((node = 0; node < count; node++)); do
-		for part in $parts; do
-			name=n$node own=SEED=
-			[ "$part" = all ] || name+=-$part
-			[ "$name" != "$faulty" ] || own=$fault
-			names+=("$name")
-			EMULATED_CUDA_SEED=${#names[@]} EMULATED_CUDA_DEVICES=$devices \
-				start "$name" env "$own" "$BUILD/tests/gpu/device_worker" "aggregators=$HOST:$PORT" rank=$node "world=$count" \
-				"gpus=$gpus" "local=$part" "id=$tmp/id$rounds.$node" "job=job$rounds" "${@:4}"
-		done
-	done
-}
-well() { # as nodes()
-	local name
-	nodes "$@"
-	for name in "${names[@]}"; do expect "$name" 120 0; done
-}
-end() { # seconds pattern [name]: all but that one, with one line
-	local name
-	for name in "${names[@]}"; do [ "$name" = "${3:-}" ] || expect "$name" "$1" 1 "$2"; done
-}
-busy() { # all|each: those of two nodes of two GPUs, that go on and on
-	local name i
-	nodes "$1" 2 2 ops=0
-	for name in "${names[@]}"; do
-		for i in $(seq 400); do
-			grep -q ready "$tmp/$name.out" 2>/dev/null && break
-			sleep 0.05
-		done
-		grep -q ready "$tmp/$name.out" || fail "$name does not get ready"
-	done
-	sleep 0.3
-}
-
+. tests/e2e/gpu.sh
 winnowd --insecure-no-key --threads 2
 well all 2 3 seed=1 "ops=$(scaled 40)"
 well each 2 2 seed=2 "ops=$(scaled 40)"
@@ -53,15 +12,15 @@ well each 2 2 seed=10 count=5000000 density=0.02 block=256 lanes=2 ops=3 # of se
 
 # Whatever ends one process ends all others, with one line, and nobody hangs.
 lost='rank [0-9]+ .*(lost|gone|closed|disconnected)'
-busy each
+busy each 2 2
 kill -KILL "$(pid_of n0-1)"
 end 20 "$lost" n0-1
-busy all
+busy all 2 2
 kill -KILL "$(pid_of n0)"
 end 20 "$lost" n0
 
 # Neither a signal nor the end of a connection tells of a process that stands still.
-WINNOW_SILENCE_MS=1500 busy each
+WINNOW_SILENCE_MS=1500 busy each 2 2
 stopped=$(pid_of n1-0)
 kill -STOP "$stopped"
 end 20 'rank [0-9]+ .*(silent|lost|gone|heard)' n1-0
@@ -89,6 +48,6 @@ WINNOW_JOIN_TIMEOUT_MS=1000 start alone "$BUILD/tests/gpu/device_worker" "aggreg
 expect alone 10 1 'could not join within 1.0 s'
 
 # The aggregator dies.
-busy each
+busy each 2 2
 kill -KILL "$DAEMON"
 end 20 'aggregator|unreachable|lost'

@@ -53,7 +53,7 @@ def run(build, aggregator, seed, folder):
             "WINNOW_JOIN_TIMEOUT_MS": "15000",
             "WINNOW_STAGING_MB": draw.choice(["0", "1", "64"]),
         }
-        if "thread" in build:  # see tests/e2e/test_gpu.sh
+        if "thread" in build:  # see tests/e2e/gpu.sh
             environment["LD_PRELOAD"] = os.environ["WINNOW_CUDA_PLUGIN"]
         arguments = [f"aggregators={aggregator}", f"job=chaos.{seed}", f"seed={seed}", f"ops={operations}"]
         arguments += [f"rank={node}", f"world={nodes}", f"gpus={gpus}", f"local={part}"]

@@ -574,8 +574,6 @@ int main(int argc, char **argv)
 	}
 	join();
 	open_lanes();
-	printf("ready\n");
-	fflush(stdout);
 	operate();
 	if (node != NULL)
 		winnow_node_stats(node, &stats);
