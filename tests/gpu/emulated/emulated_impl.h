@@ -31,10 +31,10 @@ struct CUevent_st {
 enum { EMULATED_TOUCH_NONE = -2, EMULATED_TOUCH_ALL = -1 }; /* or a device */
 
 struct emulated_op {
-	std::function<cudaError_t()> run;  /* may be empty */
-	std::function<void()> finish;      /* with the lock held, whether it ran or not */
-	std::function<bool()> ready;       /* with the lock held; empty: at once */
-	int touches = EMULATED_TOUCH_NONE; /* whose memory run() needs */
+	int touches;                      /* whose memory run() needs */
+	std::function<cudaError_t()> run; /* may be empty */
+	std::function<void()> finish{};   /* with the lock held, whether it ran or not */
+	std::function<bool()> ready{};    /* with the lock held; empty: at once */
 };
 
 struct CUstream_st {
@@ -148,7 +148,7 @@ cudaError_t emulated_unsafe(); /* Lock held. */
 CUstream_st *emulated_stream(cudaStream_t handle);
 
 /* Append to a stream. Lock held. While a capture is on, nothing happens. */
-void emulated_push(CUstream_st *stream, emulated_op op);
+cudaError_t emulated_push(CUstream_st *stream, emulated_op op);
 
 /* Wait until all that is in the stream now is over; in all streams of a device, or of all (-1). */
 void emulated_drain(std::unique_lock<std::mutex> &held, CUstream_st *stream);

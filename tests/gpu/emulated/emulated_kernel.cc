@@ -13,19 +13,18 @@
 
 #include "tests/gpu/emulated/emulated_impl.h"
 
+/* What the sanitizers are told, if this is built for them. */
 #if defined(__SANITIZE_ADDRESS__)
-#include <pthread.h>
 #include <sanitizer/asan_interface.h>
+#define ASAN(call) call
+#else
+#define ASAN(call) static_cast<void>(0)
 #endif
-
-/* One fiber's writes before a release are seen by those who acquire; elsewhere nothing. */
 #if defined(EMULATED_TSAN)
 #include <sanitizer/tsan_interface.h>
-#define tsan_acquire __tsan_acquire
-#define tsan_release __tsan_release
+#define TSAN(call) call
 #else
-#define tsan_acquire(address) static_cast<void>(address)
-#define tsan_release(address) static_cast<void>(address)
+#define TSAN(call) static_cast<void>(0)
 #endif
 
 /* ---- fibers ---- */
@@ -69,22 +68,6 @@ asm(".text\n"
     "	popq %rbp\n"
     "	ret\n");
 
-/* This thread as it is: where the first switch comes from. */
-static void fiber_home(fiber *fiber)
-{
-	*fiber = {};
-#if defined(EMULATED_TSAN)
-	fiber->tsan = __tsan_get_current_fiber();
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-	/* Its bounds: the sanitizer tells them at the first switch away, to whoever arrives. */
-	pthread_attr_t attributes;
-	pthread_getattr_np(pthread_self(), &attributes);
-	pthread_attr_getstack(&attributes, &fiber->stack, &fiber->stack_bytes);
-	pthread_attr_destroy(&attributes);
-#endif
-}
-
 /* function() begins at the first switch, says that it has arrived, and never returns. */
 static void fiber_make(fiber *fiber, void (*function)())
 {
@@ -101,41 +84,31 @@ static void fiber_make(fiber *fiber, void (*function)())
 	/* Six registers, where it begins, and nothing to return to. */
 	fiber->stack_pointer = static_cast<char *>(fiber->stack) + stack_bytes - 8 * sizeof(void *);
 	static_cast<void **>(fiber->stack_pointer)[6] = reinterpret_cast<void *>(function);
-#if defined(EMULATED_TSAN)
-	fiber->tsan = __tsan_create_fiber(0);
-#endif
+	TSAN(fiber->tsan = __tsan_create_fiber(0));
 }
 
-static void fiber_arrived(fiber *at)
+/* The first one comes from the thread's own stack, whose bounds it is told. */
+static void fiber_arrived(fiber *at, fiber *from)
 {
-#if defined(__SANITIZE_ADDRESS__)
-	__sanitizer_finish_switch_fiber(at->shadow, nullptr, nullptr);
-#endif
-	(void)at;
+	ASAN(__sanitizer_finish_switch_fiber(at->shadow, const_cast<const void **>(&from->stack),
+	                                     &from->stack_bytes));
+	static_cast<void>(at), static_cast<void>(from);
 }
 
 static void fiber_switch(fiber *from, fiber *to)
 {
-#if defined(__SANITIZE_ADDRESS__)
-	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
-#endif
-#if defined(EMULATED_TSAN)
-	__tsan_switch_to_fiber(to->tsan, fibers_ordered ? 0 : __tsan_switch_to_fiber_no_sync);
-#endif
+	ASAN(__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes));
+	TSAN(__tsan_switch_to_fiber(to->tsan, fibers_ordered ? 0 : __tsan_switch_to_fiber_no_sync));
 	emulated_switch(&from->stack_pointer, to->stack_pointer);
-	fiber_arrived(from);
+	fiber_arrived(from, to);
 }
 
 static void fiber_end(fiber *fiber)
 {
 	char *stack = static_cast<char *>(fiber->stack);
 
-#if defined(EMULATED_TSAN)
-	__tsan_destroy_fiber(fiber->tsan);
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-	__asan_unpoison_memory_region(stack, stack_bytes);
-#endif
+	TSAN(__tsan_destroy_fiber(fiber->tsan));
+	ASAN(__asan_unpoison_memory_region(stack, stack_bytes));
 	munmap(stack - guard_bytes, stack_bytes + guard_bytes);
 }
 
@@ -147,10 +120,6 @@ static const unsigned warp_lanes = 32, most_threads = 1024;
 static const unsigned warps_most = most_threads / warp_lanes;
 
 enum state { READY, WAITS, ENDED };
-
-static const char *const names[] = {"__syncthreads",   "__syncwarp", "__shfl_sync",
-                                    "__ballot_sync",   "__any_sync", "__reduce_max_sync",
-                                    "__reduce_or_sync"};
 
 static void enter();
 
@@ -198,11 +167,7 @@ static lane *self()
 
 static std::string place(const lane *lane)
 {
-	char text[256];
-
-	std::snprintf(text, sizeof(text), "thread %u waits at %s:%d (%s)", lane->index, lane->file,
-	              lane->line, names[lane->what]);
-	return text;
+	return lane->file + (":" + std::to_string(lane->line));
 }
 
 static void make_ready(lane *lane)
@@ -216,7 +181,7 @@ static void make_ready(lane *lane)
  */
 static void give_way()
 {
-	tsan_release(&here->end);
+	TSAN(__tsan_release(&here->end));
 	fiber_switch(&self()->fiber, &here->home);
 }
 
@@ -268,7 +233,7 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 	lane *me = self();
 	const bool barrier = what == EMULATED_BARRIER, orders = barrier || what == EMULATED_SYNC;
 	const unsigned first = barrier ? 0 : me->index / warp_lanes * warp_lanes;
-	char *order = &here->order[barrier ? warps_most : me->index / warp_lanes];
+	[[maybe_unused]] char *order = &here->order[barrier ? warps_most : me->index / warp_lanes];
 
 	me->state = WAITS;
 	me->file = file;
@@ -277,13 +242,13 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 	me->source = source;
 	me->value = value;
 	if (orders)
-		tsan_release(order);
+		TSAN(__tsan_release(order));
 	if (mask != 0xffffffffu)
-		here->wrong = place(me) + " with a part of its warp, which is not emulated";
+		here->wrong = place(me) + ": a part of a warp, which is not emulated";
 	check(first, barrier ? here->threads : warp_lanes, barrier);
 	give_way();
 	if (orders)
-		tsan_acquire(order);
+		TSAN(__tsan_acquire(order));
 	return me->result;
 }
 
@@ -292,9 +257,9 @@ static void enter()
 {
 	lane *me = self();
 
-	fiber_arrived(&me->fiber);
+	fiber_arrived(&me->fiber, &here->home);
 	for (;;) {
-		tsan_acquire(&here->start);
+		TSAN(__tsan_acquire(&here->start));
 		(*here->body)();
 		me->state = ENDED;
 		here->ended++;
@@ -316,29 +281,22 @@ static void prepare(uint3 block, dim3 grid)
 		each->grid_size = grid;
 		make_ready(each);
 	}
-	tsan_release(&here->start);
+	TSAN(__tsan_release(&here->start));
 }
 
-/* Who waits in vain, for whom. */
+/* Where somebody waits in vain, and who is the first there. */
 static std::string stuck()
 {
-	std::string text;
-	unsigned named = 0;
+	std::map<std::string, unsigned> waiting;
+	std::string text = std::to_string(here->ended) + " of " + std::to_string(here->threads) +
+	                   " threads have ended";
 
-	for (unsigned i = 0; i < here->threads; i++) {
-		const lane *each = here->lanes[i].get();
-		bool same = false;
-
-		if (each->state == ENDED)
-			continue;
-		for (unsigned j = 0; j < i && !same; j++)
-			same = here->lanes[j]->state == WAITS &&
-			       same_place(here->lanes[j].get(), each);
-		if (!same && named++ < 4)
-			text += (text.empty() ? "" : ", ") + place(each);
-	}
-	return text + ", and " + std::to_string(here->ended) + " of " +
-	       std::to_string(here->threads) + " threads have ended";
+	for (unsigned i = 0; i < here->threads; i++)
+		if (here->lanes[i]->state == WAITS)
+			waiting.emplace(place(here->lanes[i].get()), i);
+	for (const auto &at : waiting)
+		text += ", thread " + std::to_string(at.second) + " waits at " + at.first;
+	return text;
 }
 
 static bool run_cta(uint3 block, dim3 grid)
@@ -354,7 +312,7 @@ static bool run_cta(uint3 block, dim3 grid)
 		fiber_switch(&here->home, &next->fiber);
 	}
 	emulated_self = nullptr;
-	tsan_acquire(&here->end);
+	TSAN(__tsan_acquire(&here->end));
 	if (here->wrong.empty() && here->ended < here->threads)
 		here->wrong = stuck();
 	return here->wrong.empty();
@@ -367,7 +325,7 @@ static void fibers(unsigned threads)
 
 	if (!here) {
 		own.reset(here = new cta{});
-		fiber_home(&here->home);
+		TSAN(here->home.tsan = __tsan_get_current_fiber());
 	}
 	while (here->lanes.size() < threads)
 		here->lanes.push_back(
@@ -414,8 +372,6 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
                             std::function<void()> body)
 {
 	EMULATED_STREAM("cudaLaunchKernel", handle, stream);
-	emulated_op op;
-
 	/* As CUDA: a stream takes kernels while its device is current. */
 	if (stream->device != emulated_current)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
@@ -424,8 +380,8 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
 	EMULATED_CAN_FAIL("kernel");
 	cudaError_t due = emulated_fault_due(can_fail);
 	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
-	op.touches = stream->device;
-	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
-	emulated_push(stream, op);
-	return cudaSuccess;
+	auto run = [=] {
+		return due != cudaSuccess ? due : run_kernel(grid, threads, body, random);
+	};
+	return emulated_push(stream, {stream->device, run});
 }

@@ -87,17 +87,14 @@ static void check_slack(uintptr_t given, const emulated_memory &memory)
 	const char *data = reinterpret_cast<const char *>(given);
 
 	mprotect(memory.map, memory.mapped, PROT_READ | PROT_WRITE);
-	for (const char *at = memory.map; at < memory.map + memory.mapped; at++) {
-		if (at == data)
-			at += memory.bytes;
-		if (at < memory.map + memory.mapped && *at != static_cast<char>(0xa5)) {
+	for (const char *at = memory.map; at < memory.map + memory.mapped; at++)
+		if ((at < data || at >= data + memory.bytes) && *at != static_cast<char>(0xa5)) {
 			std::fprintf(stderr,
 			             "emulated CUDA: somebody wrote %td bytes from the start of an "
 			             "allocation of %zu\n",
 			             at - data, memory.bytes);
 			std::abort();
 		}
-	}
 }
 
 /* As in CUDA it waits for the device. The pages stay out of bounds, so that nobody gets them. */
@@ -184,7 +181,6 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t h
 {
 	std::unique_lock<std::mutex> held(emulated().lock);
 	CUstream_st *stream = emulated_stream(handle);
-	emulated_op op;
 
 	if (!stream)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
@@ -202,13 +198,11 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t h
 		staged = std::make_shared<std::vector<char>>(from, from + bytes);
 	}
 	wait |= !find(dst, 1) || (!on_device(dst) && !on_device(src));
-	op.touches = EMULATED_TOUCH_ALL;
-	op.run = [=] {
-		std::memmove(dst, staged ? staged->data() : src, bytes);
-		return cudaSuccess;
-	};
 	int device = stream->device;
-	emulated_push(stream, op);
+	emulated_push(stream, {EMULATED_TOUCH_ALL, [=] {
+				       std::memmove(dst, staged ? staged->data() : src, bytes);
+				       return cudaSuccess;
+			       }});
 	if (wait && !stream->capturing)
 		emulated_drain(held, stream);
 	return emulated_sticky(device);
@@ -230,17 +224,12 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t handle)
 {
 	EMULATED_STREAM("cudaMemsetAsync", handle, stream);
-	emulated_op op;
-
 	if (bytes && !find(memory, bytes))
 		return emulated_fail(cudaErrorInvalidValue);
-	op.touches = EMULATED_TOUCH_ALL;
-	op.run = [=] {
-		std::memset(memory, value, bytes);
-		return cudaSuccess;
-	};
-	emulated_push(stream, op);
-	return cudaSuccess;
+	return emulated_push(stream, {EMULATED_TOUCH_ALL, [=] {
+					      std::memset(memory, value, bytes);
+					      return cudaSuccess;
+				      }});
 }
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)

@@ -233,20 +233,18 @@ static ncclResult_t let_go(const comm_t &comm)
 	for (; !comm->waiting.empty(); comm->waiting.pop_front()) {
 		const operation what = comm->waiting.front();
 		CUstream_st *stream = emulated_stream(what.stream);
-		emulated_op op;
 
 		if (!stream || emulated_device_of(comm->device).sticky != cudaSuccess) {
 			comm->waiting.clear();
 			return ncclUnhandledCudaError;
 		}
-		op.touches = EMULATED_TOUCH_ALL;
-		op.run = [=] {
-			perform(*comm, what);
-			return cudaSuccess;
-		};
-		op.finish = [=] { comm->under_way--; };
 		comm->under_way++;
-		emulated_push(stream, op);
+		emulated_push(stream, {EMULATED_TOUCH_ALL,
+		                       [=] {
+					       perform(*comm, what);
+					       return cudaSuccess;
+				       },
+		                       [=] { comm->under_way--; }});
 	}
 	return ncclSuccess;
 }

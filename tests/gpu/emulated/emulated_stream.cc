@@ -89,13 +89,14 @@ CUstream_st *emulated_stream(cudaStream_t handle)
 	return known ? handle : nullptr;
 }
 
-void emulated_push(CUstream_st *stream, emulated_op op)
+cudaError_t emulated_push(CUstream_st *stream, emulated_op op)
 {
 	if (stream->capturing)
-		return;
+		return cudaSuccess;
 	stream->queue.push_back(std::move(op));
 	stream->submitted++;
 	emulated().changed.notify_all();
+	return cudaSuccess;
 }
 
 void emulated_drain(std::unique_lock<std::mutex> &held, CUstream_st *stream)
@@ -164,14 +165,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument)
 {
 	EMULATED_STREAM("cudaLaunchHostFunc", handle, stream);
-	emulated_op op;
-
-	op.run = [=] {
-		function(argument);
-		return cudaSuccess;
-	};
-	emulated_push(stream, op);
-	return cudaSuccess;
+	return emulated_push(stream, {EMULATED_TOUCH_NONE, [=] {
+					      function(argument);
+					      return cudaSuccess;
+				      }});
 }
 
 /* ---- captures ---- */
@@ -268,16 +265,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 	EMULATED_EVENT("cudaEventRecord", event);
 	CUstream_st *stream = emulated_stream(handle);
 	auto over = std::make_shared<bool>(false);
-	emulated_op op;
 
 	if (!stream || stream->device != event->device)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
 	if (stream->capturing)
 		return cudaSuccess;
-	op.finish = [=] { *over = true; };
 	event->over = over;
-	emulated_push(stream, op);
-	return cudaSuccess;
+	return emulated_push(stream, {EMULATED_TOUCH_NONE, {}, [=] { *over = true; }});
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -313,7 +307,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 	EMULATED_EVENT("cudaStreamWaitEvent", event);
 	CUstream_st *stream = emulated_stream(handle);
 	std::shared_ptr<bool> over = event->over;
-	emulated_op op;
 
 	if (!stream)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
@@ -321,7 +314,5 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 		stream->spoilt = true;
 		return emulated_fail(cudaErrorStreamCaptureIsolation);
 	}
-	op.ready = [=] { return !over || *over; };
-	emulated_push(stream, op);
-	return cudaSuccess;
+	return emulated_push(stream, {EMULATED_TOUCH_NONE, {}, {}, [=] { return !over || *over; }});
 }
