@@ -23,6 +23,14 @@ TO_DEVICE, TO_HOST = 1, 2
 LOCAL = 2  # GPUs of a node, in tests of nodes
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
+class Runtime(ctypes.CDLL):
+    """All integers that its functions take may be handles or addresses, which ctypes would cut."""
+
+    def __getitem__(self, name):
+        function = super().__getitem__(name)
+        return lambda *given: function(*(ctypes.c_size_t(one) if isinstance(one, int) else one for one in given))
+
+
 cuda = None
 
 
@@ -35,19 +43,7 @@ def load():
     if hasattr(ctypes.CDLL(None), "cudaMalloc"):
         raise unittest.SkipTest("CUDA's own runtime is in this process: run this file by itself")
     os.environ.update(WINNOW_CUDA_PLUGIN=str(PLUGIN), WINNOW_NCCL=str(RUNTIME))
-    cuda = ctypes.CDLL(str(RUNTIME))
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    cuda.cudaMalloc.argtypes = [ctypes.POINTER(pointer), size]
-    cuda.cudaFree.argtypes = [pointer]
-    cuda.cudaMemcpy.argtypes = [pointer, pointer, size, ctypes.c_int]
-    cuda.cudaMemcpyAsync.argtypes = [pointer, pointer, size, ctypes.c_int, pointer]
-    cuda.cudaStreamCreateWithFlags.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint]
-    cuda.cudaStreamDestroy.argtypes = cuda.cudaStreamSynchronize.argtypes = [pointer]
-    cuda.cudaLaunchHostFunc.argtypes = [pointer, HostFunction, pointer]
-    cuda.cudaStreamBeginCapture.argtypes = [pointer, ctypes.c_int]
-    cuda.cudaStreamEndCapture.argtypes = [pointer, ctypes.POINTER(pointer)]
-    cuda.cudaThreadExchangeStreamCaptureMode.argtypes = [ctypes.POINTER(ctypes.c_int)]
-    cuda.emulated_cuda_fail.argtypes = [ctypes.c_char_p]
+    cuda = Runtime(str(RUNTIME))
 
 
 def unload():
@@ -138,6 +134,40 @@ def values_of(rank, dtype, count=20_000, seed=0):
     values = draw.integers(-8, 9, count).astype(dtype)
     values[numpy.repeat(draw.random(-(-count // 256)) < 0.9, 256)[:count]] = 0
     return values
+
+
+COUNT = 20_000
+CASES = (
+    ("float32", "sum", COUNT), ("float16", "max", 1), ("float64", "prod", 0), ("int32", "min", 511),
+    ("int64", "sum", 4097), ("float32", "avg", COUNT), ("float16", "sum", COUNT),
+)  # fmt: skip
+UFUNCS = {"max": numpy.maximum, "min": numpy.minimum, "prod": numpy.multiply}
+
+
+def many_under_way(member, rank, world):
+    """Of all kinds and shapes, in place and apart; written late, by the caller's word or the array's, and taken in another
+    order. `member` is a Comm or a Node; the first operation's statistics."""
+    streams = [Stream().hold(0.05) for _ in range(4)]
+    started = []
+    for number, (dtype, op, count) in enumerate(2 * CASES):
+        shape = (-1, 4) if count % 4 == 0 else count
+        given = [values_of(other, dtype, count, number).reshape(shape) for other in range(world)]
+        want = UFUNCS.get(op, numpy.add).reduce(given) / (world if op == "avg" else 1)
+        late = streams[number % 4]
+        interface = {"data": (0, False)} if count == 0 else {"stream": None} if number % 3 else {}
+        data = Array(given[rank], late, **interface)
+        out = Array(numpy.full_like(given[rank], 7)) if number % 2 and count else data
+        options = {"tag": number % 3 and number, "priority": number, "op": op, "block": (0, 32)[number % 2]}
+        if number % 3:
+            options["stream"] = late.handle
+        started.append((member.allreduce_async(data, out=out, **options), data, out, want))
+    for number, (request, data, out, want) in reversed(list(enumerate(started))):
+        assert request.wait(30) is out
+        if want.size:
+            assert (out.read() == want).all(), number
+            assert out is data or (data.read() == data.values).all(), number
+    assert all(request.test() for request, *_ in started)
+    return started[0][0].stats
 
 
 # ---- tensors that pass for ones on a GPU ----

@@ -24,51 +24,20 @@ setUpModule, tearDownModule = emulated_gpu.load, emulated_gpu.unload
 class Arrays(harness.CommCase):
     world = WORLD
 
-    def check(self, make, call, reduce=numpy.add, dtype="float32"):
-        """What call(comm, array) leaves in the array of each rank, or returns instead."""
+    def test_many_under_way(self):
+        harness.on_threads(WORLD, lambda rank: emulated_gpu.many_under_way(self.comms[rank], rank, WORLD))
 
+    def test_segments(self):
         def one(rank):
-            array = make(rank, values_of(rank, dtype))
-            return (call(self.comms[rank], array) or array).read()
-
-        want = reduce(*(values_of(rank, dtype) for rank in range(WORLD)))
-        for found in harness.on_threads(WORLD, one):
-            self.assertTrue((found.reshape(-1) == want).all())
-
-    def test_types(self):
-        for dtype in ("float32", "float16", "float64", "int32", "int64"):
-            for stream in (None, Stream()):
-                with self.subTest(dtype=dtype, late=stream is not None):
-                    self.check(lambda rank, values: Array(values, stream), winnow.Comm.allreduce, dtype=dtype)
-
-    def test_out_of_place_and_shapes(self):
-        def call(comm, array):
-            out = Array(numpy.full((100, 200), 7, numpy.float32))
-            self.assertIs(comm.allreduce(array, out=out, op="max", block=32), out)
-            self.assertTrue((array.read() == array.values).all())
-            return out
-
-        self.check(lambda rank, values: Array(values.reshape(100, 200), Stream()), call, numpy.maximum)
-
-    def test_stream_by_argument(self):
-        """The array does not say that it is still being written; the caller does."""
-        streams = [Stream() for _ in range(WORLD)]
-        self.check(
-            lambda rank, values: Array(values, streams[rank], stream=None),
-            lambda comm, array: comm.allreduce(array, stream=streams[comm.rank].handle),
-        )
-
-    def test_segments_and_requests(self):
-        def call(comm, array):
-            request = comm.allreduce_async(array, segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
+            array = Array(values_of(rank, "float32"), Stream())
+            request = self.comms[rank].allreduce_async(array, segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
             self.assertIs(request.wait(20), array)
             self.assertGreater(request.stats.blocks, request.stats.blocks_union)
+            return array.read()
 
-        self.check(lambda rank, values: Array(values, Stream()), call)
-
-    def test_empty(self):
-        nothing = Array(numpy.empty(0, numpy.float32), data=(0, False))
-        harness.on_threads(WORLD, lambda rank: self.comms[rank].allreduce(nothing))
+        want = sum(values_of(rank, "float32") for rank in range(WORLD))
+        for found in harness.on_threads(WORLD, one):
+            self.assertTrue((found == want).all())
 
 
 class Traces(unittest.TestCase):
@@ -138,12 +107,8 @@ class Traces(unittest.TestCase):
 
 class Refusals(harness.Refuses, unittest.TestCase):
     def test_tiles(self):
-        comms = harness.join(1)
-        matrix = numpy.zeros((40, 40), numpy.float32)
-        array = Array(matrix)
         with self.assertRaisesRegex(winnow.WinnowError, "has no tiles"):
-            comms[0].allreduce(array, segments=[(0, 1600, 40, 8, 8)])
-        comms[0].close()
+            self.comm.allreduce(Array(numpy.zeros((40, 40), numpy.float32)), segments=[(0, 1600, 40, 8, 8)])
 
     def test_arrays(self):
         ones = numpy.ones((4, 4), numpy.float32)

@@ -19,7 +19,6 @@ from emulated_gpu import LOCAL, Array, Stream, values_of
 import winnow
 
 WORLD = 2 * LOCAL
-COUNT = 20_000
 
 
 setUpModule, tearDownModule = emulated_gpu.load, emulated_gpu.unload
@@ -59,35 +58,10 @@ def refused(text, data, **options):
         _node.allreduce(data, **options)
 
 
-CASES = (
-    ("float32", "sum", COUNT), ("float16", "max", 1), ("float64", "prod", 0), ("int32", "min", 511),
-    ("int64", "sum", 4097), ("float32", "avg", COUNT), ("float16", "sum", COUNT),
-)  # fmt: skip
-UFUNCS = {"max": numpy.maximum, "min": numpy.minimum, "prod": numpy.multiply}
-
-
 def many_under_way(rank, world):
-    """Of all kinds, in place and apart; written late, by the caller's word or the array's, and taken in another order."""
-    streams = [Stream().hold(0.05) for _ in range(4)]
-    started = []
-    for number, (dtype, op, count) in enumerate(2 * CASES):
-        given = [values_of(other, dtype, count, number) for other in range(world)]
-        want = UFUNCS.get(op, numpy.add).reduce(given) / (world if op == "avg" else 1)
-        late = streams[number % 4]
-        interface = {"data": (0, False)} if count == 0 else {"stream": None} if number % 3 else {}
-        data = Array(given[rank], late, **interface)
-        out = Array(numpy.full_like(given[rank], 7)) if number % 2 and count else data
-        options = {"tag": number % 3 and number, "priority": number, "op": op, "block": (0, 32)[number % 2]}
-        started.append((_node.allreduce_async(data, out=out, stream=late.handle, **options), data, out, want))
-    for number, (request, data, out, want) in reversed(list(enumerate(started))):
-        assert request.wait(30) is out
-        if want.size:
-            assert (out.read() == want).all(), number
-            assert out is data or (data.read() == data.values).all(), number
-    assert all(request.test() for request, *_ in started)
+    stats = emulated_gpu.many_under_way(_node, rank, world)
     _node.check()
     # Of a tensor of 79 blocks, this GPU's half; and of that what either of the node's GPUs has.
-    stats = started[0][0].stats
     assert stats.blocks in (39, 40) and stats.time_us > 0, stats
     assert 0 < stats.density < 0.7 and stats.blocks_union >= stats.blocks_nonzero, stats
     assert _node.stats().sent_bytes > 2 * stats.blocks_nonzero * 1024 / 2
