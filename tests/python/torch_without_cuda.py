@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch_without_cuda.py SITE-PACKAGES - makes PyPI's torch importable without the gigabytes of CUDA libraries.
 
-They are loaded with torch, and used with a GPU only. In their place come small ones with the same names and symbols, of
-which each function says cudaErrorNoDevice.
+They are loaded with torch, and used with a GPU only. In their place come empty ones with the same names, and one with all
+their symbols, of which each function says cudaErrorNoDevice. It has no versions of symbols: the loader takes a symbol
+without one for one of any version, but not from the library that ought to have it.
 """
 
-import collections
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 _NO_DEVICE = 100
 _CUDA = re.compile(r"lib(cu|nv|nccl)\w*\.so\.\d+")
+_SYSTEM = re.compile(r"@(GLIBC|GLIBCXX|CXXABI|GCC|GOMP|OMP|GFORTRAN)_")
+_STUB = "libno_cuda.so.0"
 
 
 def main(folder):
     own = [str(path) for path in folder.glob("*.so")]
-    versions, symbols = _versions_needed(own), collections.defaultdict(set)
-    for symbol in _symbols("--undefined-only", own) - _symbols("--defined-only", own):
-        name, _, version = symbol.partition("@")
-        symbols[version].add(name)
-    libraries = [name for name in _loaded(folder / "libtorch_python.so") if _CUDA.fullmatch(name)]
-    for library in libraries:
-        # Symbols that no version ties to a library may be in any.
-        loose = symbols[""] if library == libraries[0] else set()
-        _write(folder / library, {version: symbols[version] for version in versions[library]}, loose)
+    undefined = _symbols("--undefined-only", own) - _symbols("--defined-only", own)
+    system = {symbol for symbol in undefined if _SYSTEM.search(symbol)}
+    names = _names(undefined - system) - _names(system)  # some are asked for with a version and without
+    _library(folder, _STUB, "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in sorted(names)))
+    for line in _lines("ldd", folder / "libtorch_python.so"):
+        if _CUDA.fullmatch(line.split()[0]):
+            _library(folder, line.split()[0], "", "-Wl,--no-as-needed,-rpath,$ORIGIN", folder / _STUB)
 
 
 def _lines(*command):
@@ -39,35 +38,13 @@ def _symbols(which, libraries):
     return {word[-1] for word in words if len(word) >= 2 and word[-2] not in "vw"}
 
 
-def _versions_needed(libraries):
-    """Which versions of symbols each library must have."""
-    needed = collections.defaultdict(set)
-    for line in _lines("objdump", "-p", *libraries):
-        begins = re.match(r"\s+required from (\S+):", line)
-        version = re.match(r"\s+0x\w+ 0x\w+ \d+ (\S+)$", line)
-        if begins:
-            library = begins.group(1)
-        elif version:
-            needed[library].add(version.group(1))
-    return needed
+def _names(symbols):
+    return {symbol.partition("@")[0] for symbol in symbols}
 
 
-def _loaded(library):
-    """The names of all libraries that are loaded with this one."""
-    return sorted(line.split()[0] for line in _lines("ldd", library))
-
-
-def _write(path, versioned, loose):
-    names = loose.union(*versioned.values())
-    code = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in sorted(names))
-    command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", f"-Wl,-soname,{path.name}", "-o", str(path)]
-    with tempfile.NamedTemporaryFile("w") as script:
-        for version, group in versioned.items():
-            script.write(f"{version} {{ {' '.join(f'{name};' for name in group)} }};\n")
-        script.flush()
-        if versioned:
-            command.append(f"-Wl,--version-script={script.name}")
-        subprocess.run(command, check=True, input=code, text=True)
+def _library(folder, name, code, *more):
+    command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-x", "none", *more, f"-Wl,-soname,{name}", "-o", folder / name]
+    subprocess.run(command, check=True, input=code, text=True)
 
 
 main(pathlib.Path(sys.argv[1]) / "torch" / "lib")
