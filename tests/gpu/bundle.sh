@@ -20,7 +20,7 @@ if needed | awk -v folder="$(realpath "$folder")/" 'index($2, folder) != 1 { pri
 	exit 1
 fi
 rm -rf "$folder/tests" "$folder/client"
-for file in tests/report.sh tests/gpu/*.sh tests/gpu/*.py tests/python/harness.py tests/python/ports.py client/python/winnow/*.py; do
+for file in tests/report.sh tests/gpu/*.sh tests/gpu/*.py tests/python/{harness,ports,test_failures}.py client/python/winnow/*.py; do
 	mkdir -p "$folder/$(dirname "$file")"
 	cp "$file" "$folder/$file"
 done

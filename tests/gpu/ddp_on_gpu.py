@@ -13,12 +13,11 @@ import importlib.util
 import os
 import pathlib
 import sys
-import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import harness  # noqa: E402
+import test_failures  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
@@ -85,17 +84,15 @@ class Net(nn.Module):
         return self.tail((self.first(index) + self.second(index.flip(1))).sum(1))
 
 
-def train(rank, kind, group, over, load=0, steps=STEPS, begun=None, **options):
-    """The losses of so many steps. Nothing but the losses, at the end, has the host wait. begun(): some are done."""
+def train(rank, kind, group, over, load=0, steps=STEPS, **options):
+    """The losses of so many steps. Nothing but the losses, at the end, has the host wait."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(kind).to(DEVICE), process_group=group, bucket_cap_mb=1, **options)
     state = over(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
     draw = torch.Generator().manual_seed(100 + rank)
     losses = []
-    for step in range(steps):
-        if begun and step == 5:
-            begun()
+    for _ in range(steps):
         index = torch.randint(0, ROWS, (16, 4), generator=draw).to(DEVICE)
         target = torch.randn(16, 1, generator=draw).to(DEVICE)
         optimizer.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
@@ -255,21 +252,14 @@ def captured(rank, world, comm):
     assert "captur" in text and float(tensor.sum()) == 1000 * world, text
 
 
-def until_it_fails(rank, world, job, folder, breaks):
-    """Trains until an error comes; says what it was. breaks: rank 1's own kernel does, and with it all its process has there."""
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+def break_the_gpu(_):
+    """A kernel of the program's own fails, and with it all its process has there."""
+    torch.ones(1, device=DEVICE)[torch.tensor([7], device=DEVICE)]
 
-    def begun():
-        (folder / str(rank)).touch()
-        if breaks and rank == 1:
-            torch.ones(1, device=DEVICE)[torch.tensor([7], device=DEVICE)]
 
-    try:
-        train(rank, "mixed", dist.group.WORLD, lambda ddp: winnow.torch.attach(ddp, comm), steps=1_000_000, begun=begun)
-    except RuntimeError as error:
-        return str(error)
-    finally:
-        comm.close()
+@joined
+def until_it_fails(rank, world, comm, action):
+    return test_failures.train_over(comm, rank, (1, action, None), True, test_failures.Sparse, DEVICE)
 
 
 @joined
@@ -330,28 +320,21 @@ class OnGpu(harness.TeamCase):
 
 
 class Deaths(unittest.TestCase):
-    def end(self, breaks):
-        """What each of three says at its end, of which the second dies or breaks."""
-        with tempfile.TemporaryDirectory() as name, harness.Team(3) as team:
-            folder = pathlib.Path(name)
-            team.start(until_it_fails, harness.fresh_job(), folder, breaks)
-            until = time.monotonic() + 60
-            while len(list(folder.iterdir())) < 3:
-                self.assertLess(time.monotonic(), until, "no steps are under way")
-                time.sleep(0.1)
-            if not breaks:
-                team.kill(1)
+    def end(self, action):
+        """What each of three says at its end, of which the second does this."""
+        with harness.Team(3) as team:
+            team.start(until_it_fails, harness.fresh_job(), action)
             results = team.collect(60)
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")
         return results[1]
 
     def test_a_worker_is_killed(self):
-        self.assertEqual(self.end(False), "died -9")
+        self.assertEqual(self.end(test_failures.die), "died -9")
 
     @unittest.skipUnless(ON_GPU, "a GPU's")
     def test_a_kernel_of_the_program_fails(self):
-        self.assertRegex(str(self.end(True)), "CUDA|cuda|GPU")
+        self.assertRegex(str(self.end(break_the_gpu)), "CUDA|cuda|GPU")
 
 
 if __name__ == "__main__":

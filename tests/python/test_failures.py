@@ -74,14 +74,14 @@ class Sparse(nn.Module):
         return torch.arange(32).view(4, 8) * 7 + step
 
 
-def train_over(comm, rank, at_step, inside_backward, model=Dense, **options):
+def train_over(comm, rank, at_step, inside_backward, model=Dense, device="cpu", **options):
     torch.manual_seed(1)
-    model = model()
+    model = model().to(device)
     ddp = DistributedDataParallel(model, **options)
     state = winnow.torch.attach(ddp, comm)
     victim, action, argument = at_step
     for step in range(1000):
-        loss = ddp(model.batch(step)).sum()
+        loss = ddp(model.batch(step).to(device)).sum()
         begun = time.monotonic()
         if rank == victim and step == SAFE_STEPS:
             if inside_backward:
