@@ -120,12 +120,15 @@ def train_twice(rank, kind, group, attach, over=contextlib.nullcontext, **option
     assert furthest(want, got) < BOUND, furthest(want, got)
     assert abs(float(want[0] - want[-1])) > 10 * BOUND, "losses have not moved"
     assert buckets >= STEPS, buckets
+    return state
 
 
 @joined
-def against_reference(rank, world, comm, kind, wire=None, **options):
-    attach = functools.partial(winnow.torch.attach, comm=comm, wire=wire)
-    train_twice(rank, kind, reference_group(), attach, **options)
+def against_reference(rank, world, comm, kind, wire=None, way=None, **options):
+    attach = functools.partial(winnow.torch.attach, comm=comm, wire=wire, way=way)
+    state = train_twice(rank, kind, reference_group(), attach, **options)
+    if way:  # averages are looked at, and dense buckets try the reference's ring
+        assert min(state.ring.seconds) > 0 and state._seen.looks > 4, (state.ring.seconds, state._seen.looks)
 
 
 @joined
@@ -162,35 +165,10 @@ def many_under_way(rank, world, comm):
 
 @joined
 def chosen(rank, world, comm):
-    """How far averages and memory are from those of tensors in the host's memory. All numbers are integers, so sums are exact."""
-    model = nn.Linear(100, 50).to(DEVICE)
     state = winnow.torch.HookState(comm, compress=winnow.torch.TopK(0.02, block=2))
-    state.name(model)
-    draw, memories, worst = torch.Generator().manual_seed(1), [torch.zeros(5000) for _ in range(world)], 0.0
-    for _ in range(ROUNDS // 6):
-        gradients = [torch.randint(-999, 1000, (5050,), generator=draw).float() for _ in range(world)]
+    for _ in harness.chosen(state, rank, world, ROUNDS // 6, 2, device=DEVICE):
         busy(1)
-        future = state.reduce(gradients[rank].to(DEVICE, copy=True), None, 0, list(model.parameters()))
-        for gradient, memory in zip(gradients, memories):
-            winnow.topk(gradient[:5000], memory, 41, block=2)
-        worst = max(worst, furthest(future.wait().cpu(), sum(gradients) / world))
-    worst = max(worst, furthest(state.compress.state_dict()["memory"]["weight"].cpu(), memories[rank]))
     state.close()
-    assert worst == 0.0, worst
-
-
-@joined
-def by_way(rank, world, comm):
-    """Averages are looked at, and dense buckets try the reference's ring."""
-    state = None
-
-    def attach(ddp):
-        nonlocal state
-        state = winnow.torch.attach(ddp, comm, way="auto")
-        return state
-
-    train_twice(rank, "dense", reference_group(), attach, steps=max(STEPS, 20))
-    assert min(state.ring.seconds) > 0 and state._seen.looks > 4, (state.ring.seconds, state._seen.looks)
 
 
 def as_a_gpu():
@@ -284,6 +262,7 @@ class OnGpu(harness.TeamCase):
             ("mixed", {"gradient_as_bucket_view": True}),
             ("mixed", {"static_graph": True}),
             ("mixed", {"wire": "fixed32"}),
+            ("dense", {"way": "auto", "steps": max(STEPS, 20)}),
         ):
             with self.subTest(kind=kind, **options):
                 self.team.run(against_reference, harness.fresh_job(), kind, **options)
@@ -303,9 +282,6 @@ class OnGpu(harness.TeamCase):
 
     def test_chosen(self):
         self.team.run(chosen, harness.fresh_job())
-
-    def test_way(self):
-        self.team.run(by_way, harness.fresh_job())
 
     def test_through_a_group(self):
         self.team.run(through_a_group, harness.fresh_job())

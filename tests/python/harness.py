@@ -193,6 +193,27 @@ class Team:
         self.close()
 
 
+def chosen(state, rank, world, steps, block, warm_up=0, device="cpu"):
+    """Reduces gradients of which state.compress chooses a fiftieth; each step's number when its average is that of plain
+    ones, and at the end the memory is. All numbers are integers, so sums are exact."""
+    import torch
+
+    model = torch.nn.Linear(100, 50).to(device)
+    state.name(model)
+    parameters, draw = list(model.parameters()), torch.Generator().manual_seed(1)
+    memories = [torch.zeros(5000) for _ in range(world)]
+    for step in range(steps):
+        gradients = [torch.randint(-999, 1000, (5050,), generator=draw).float() for _ in range(world)]
+        mine = gradients[rank].to(device, copy=True)
+        future = state.reduce(mine, state.segments(parameters, mine), 0, parameters)
+        for gradient, memory in zip(gradients, memories):
+            if step >= warm_up:
+                winnow.topk(gradient[:5000], memory, -(-4096 // block // 50), chunk=4096, block=block)
+        assert torch.equal(future.wait().cpu(), sum(gradients) / world), step
+        yield step
+    assert torch.equal(state.compress.state_dict()["memory"]["weight"].cpu(), memories[rank])
+
+
 class TeamCase(unittest.TestCase):
     """One Team of `world` for all tests of the class."""
 

@@ -143,25 +143,16 @@ def compare(rank, world, job, sparse):
 
 
 def chosen(rank, world, job, block):
-    """Of each GPU's gradient, before the node adds up: averages and memory. All numbers are integers, so sums are exact."""
-    (_, gpu), model, steps = torchrun(rank, world, job), nn.Linear(100, 50), 5
-    draw, memories = torch.Generator().manual_seed(1), [torch.zeros(5000) for _ in range(world)]
+    """Of each GPU's gradient, before the node adds up."""
+    _, gpu = torchrun(rank, world, job)
     with passing_for(gpu), winnow.torch.make_node() as node:
         state = winnow.torch.HookState(node, compress=winnow.torch.TopK(0.02, block=block, warm_up=1))
-        state.name(model)
-        for step in range(steps):
-            gradients = [torch.randint(-999, 1000, (5050,), generator=draw).float() for _ in range(world)]
-            before = state.stats()
-            mine = gradients[rank].clone()
-            future = state.reduce(mine, state.segments(list(model.parameters()), mine), 0, list(model.parameters()))
-            result, now = future.wait(), state.stats()
-            for gradient, memory in zip(gradients, memories):
-                if step > 0:
-                    winnow.topk(gradient[:5000], memory, -(-4096 // block // 50), chunk=4096, block=block)
-            assert torch.equal(result, sum(gradients) / world), step
+        before = state.stats()
+        for step in harness.chosen(state, rank, world, 5, block, warm_up=1):
+            now = state.stats()
             sent = (now.blocks_union - before.blocks_union) / (now.blocks - before.blocks)
             assert sent == 1 if step == 0 else sent < 0.15, (step, sent)
-        assert torch.equal(state.compress.state_dict()["memory"]["weight"], memories[rank])
+            before = now
         state.close()
 
 
