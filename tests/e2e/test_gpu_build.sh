@@ -3,44 +3,32 @@
 # release: nvcc, again and again
 # no-sanitizers: it compiles only
 # aside: it compiles
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-build=${BUILD:-build}
+. "$(dirname "$0")/lib.sh"
 
-rows=$(EMULATED_CUDA_PAUSE_US=0 "$build/emulated/bench_gpu" 65536 | grep -c '^| .* | .* | [0-9]') || true
-[ "$rows" -gt 100 ] || {
-	echo "bench_gpu made $rows rows on the emulated CUDA"
-	exit 1
-}
+rows=$(EMULATED_CUDA_PAUSE_US=0 "$BUILD/emulated/bench_gpu" 65536 | grep -c '^| .* | .* | [0-9]')
+[ "$rows" -gt 100 ] || fail "bench_gpu made $rows rows on the emulated CUDA"
 echo "bench_gpu: $rows rows on the emulated CUDA"
 
 # Toolkits of several ages: which architectures are asked for, which compiler; too old is as none, and said.
-toolkit=$(mktemp -d)
-trap 'rm -rf "$toolkit"' EXIT
-mkdir "$toolkit/bin" "$toolkit/include"
-touch "$toolkit/include/cuda_runtime.h"
+mkdir "$tmp/bin" "$tmp/include"
+touch "$tmp/include/cuda_runtime.h"
 pretend() { # release codes..: what make would run
 	local release=$1
 	shift
 	# shellcheck disable=SC2016 # the pretended nvcc's own
 	printf '#!/bin/sh\n[ "$1" = --list-gpu-code ] && printf "%%s\\n" %s\n[ "$1" != --version ] || echo "Cuda compilation tools, release %s, V%s.1"\n' \
-		"$*" "$release" "$release" >"$toolkit/bin/nvcc"
-	chmod +x "$toolkit/bin/nvcc"
-	make --no-print-directory -n MAKELEVEL=0 CUDA_HOME="$toolkit" BUILD="$toolkit/build" all
+		"$*" "$release" "$release" >"$tmp/bin/nvcc"
+	chmod +x "$tmp/bin/nvcc"
+	make --no-print-directory -n MAKELEVEL=0 CUDA_HOME="$tmp" BUILD="$tmp/build" all >"$tmp/make.log" || fail "make, with CUDA $release"
 }
-expect() { # what pattern: 'gone' says that there is no such line
-	if grep -qE -- "$2" "$toolkit/out"; then [ "${3:-}" != gone ]; else [ "${3:-}" = gone ]; fi || {
-		echo "CUDA $1: make's commands: $2 ${3:-missing}"
-		exit 1
-	}
-}
-pretend 11.8 sm_35 sm_80 sm_86 sm_90 >"$toolkit/out"
-expect 11.8 'bin/nvcc +-O3 .*code=compute_80 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -MD'
-pretend 12.9 sm_80 sm_90 sm_100 sm_103 sm_120 >"$toolkit/out"
-expect 12.9 'bin/nvcc -ccbin g[+][+] -O3 .*code=sm_100 -gencode arch=compute_120,code=sm_120 -MD'
-pretend 11.4 sm_80 >"$toolkit/out"
-expect 11.4 'is older than CUDA 11.8: built without winnow-cuda.so'
-expect 11.4 'bin/nvcc -' gone
+runs() { seen -E -- "$1" <"$tmp/make.log"; } # pattern
+pretend 11.8 sm_35 sm_80 sm_86 sm_90
+runs 'bin/nvcc +-O3 .*code=compute_80 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -MD' || fail "CUDA 11.8"
+pretend 12.9 sm_80 sm_90 sm_100 sm_103 sm_120
+runs 'bin/nvcc -ccbin g[+][+] -O3 .*code=sm_100 -gencode arch=compute_120,code=sm_120 -MD' || fail "CUDA 12.9"
+pretend 11.4 sm_80
+runs 'is older than CUDA 11.8: built without winnow-cuda.so' || fail "CUDA 11.4 is not too old"
+runs 'bin/nvcc -' && fail "CUDA 11.4 is used"
 
 nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 [ -x "$nvcc" ] || nvcc=/usr/bin/nvcc
@@ -48,11 +36,8 @@ nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 	echo "no nvcc"
 	exit 77
 }
-make --no-print-directory "$build/winnow-cuda.so" "$build/gpu/test_kernels" "$build/gpu/bench_gpu" "$build/gpu/bench_staging"
-if readelf -d "$build/winnow-cuda.so" | grep -E 'NEEDED.*(cuda|nccl)'; then
-	echo "winnow-cuda.so: CUDA and NCCL are opened at run time, not needed"
-	exit 1
-fi
+make --no-print-directory "$BUILD/winnow-cuda.so" "$BUILD/gpu/test_kernels" "$BUILD/gpu/bench_gpu" "$BUILD/gpu/bench_staging" || fail "make"
+readelf -d "$BUILD/winnow-cuda.so" | seen -E 'NEEDED.*(cuda|nccl)' && fail "winnow-cuda.so: CUDA and NCCL are opened at run time, not needed"
 
 # "Compiling entry function 'NAME' for 'sm_90'", then stack and spills, then registers.
 awk '
@@ -71,4 +56,4 @@ awk '
 		for (arch in count) { kinds++; printf "%s: %d kernels\n", arch, count[arch]; if (count[arch] != count["sm_90"]) bad = 1 }
 		if (kinds < 2 || count["sm_80"] < 4) { print "the resource report is not whole"; bad = 1 }
 		exit bad
-	}' "$build/kernels.txt"
+	}' "$BUILD/kernels.txt"
