@@ -92,6 +92,11 @@ static inline emulated_device &emulated_device_of(int device)
 	return emulated().devices[static_cast<size_t>(device)];
 }
 
+/* Of EMULATED_ERRORS() and EMULATED_RESULTS(). */
+#define EMULATED_TEXT(name, number, text)                                                          \
+	case name:                                                                                 \
+		return text;
+
 extern thread_local int emulated_current; /* the thread's device */
 
 uint64_t emulated_random(uint64_t *state);

@@ -189,8 +189,6 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t h
 	/* It begins in an allocation and does not end there. */
 	if ((find(dst, 1) && !find(dst, bytes)) || (find(src, 1) && !find(src, bytes)))
 		return emulated_fail(cudaErrorInvalidValue);
-	if (stream->capturing && wait)
-		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	/* As CUDA: what is not pinned is read at once, and written before the call returns. */
 	std::shared_ptr<std::vector<char>> staged;
 	if (!find(src, 1)) {

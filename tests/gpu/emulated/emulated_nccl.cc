@@ -327,18 +327,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
-	static const char *const texts[] = {
-		"no error",
-		"unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
-		"unhandled system error (run with NCCL_DEBUG=INFO for details)",
-		"internal error - please report this issue to the NCCL developers",
-		"invalid argument (run with NCCL_DEBUG=WARN for details)",
-		"invalid usage (run with NCCL_DEBUG=WARN for details)",
-		"remote process exited or there was a network error",
-		"NCCL operation in progress",
-	};
-
-	return result <= ncclInProgress ? texts[result] : "unknown result code";
+	switch (result) {
+		EMULATED_RESULTS(EMULATED_TEXT)
+	}
+	return "unknown result code";
 }
 
 /* The first question after a call is too early. */

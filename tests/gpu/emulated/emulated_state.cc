@@ -170,9 +170,6 @@ cudaError_t emulated_enter(const char *name)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-#define EMULATED_TEXT(name, number, text)                                                          \
-	case name:                                                                                 \
-		return text;
 	switch (error) {
 		EMULATED_ERRORS(EMULATED_TEXT)
 	}

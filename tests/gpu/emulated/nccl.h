@@ -20,16 +20,18 @@ typedef struct {
 	char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
 
-typedef enum {
-	ncclSuccess = 0,
-	ncclUnhandledCudaError = 1,
-	ncclSystemError = 2,
-	ncclInternalError = 3,
-	ncclInvalidArgument = 4,
-	ncclInvalidUsage = 5,
-	ncclRemoteError = 6,
-	ncclInProgress = 7,
-} ncclResult_t;
+/* clang-format off */
+#define EMULATED_RESULTS(x) \
+	x(ncclSuccess, 0, "no error") \
+	x(ncclUnhandledCudaError, 1, "unhandled cuda error (run with NCCL_DEBUG=INFO for details)") \
+	x(ncclSystemError, 2, "unhandled system error (run with NCCL_DEBUG=INFO for details)") \
+	x(ncclInternalError, 3, "internal error - please report this issue to the NCCL developers") \
+	x(ncclInvalidArgument, 4, "invalid argument (run with NCCL_DEBUG=WARN for details)") \
+	x(ncclInvalidUsage, 5, "invalid usage (run with NCCL_DEBUG=WARN for details)") \
+	x(ncclRemoteError, 6, "remote process exited or there was a network error") \
+	x(ncclInProgress, 7, "NCCL operation in progress")
+/* clang-format on */
+typedef enum { EMULATED_RESULTS(EMULATED_ERROR) } ncclResult_t;
 
 /* The real one is longer; its size is its first field, so that libraries read no more. */
 typedef struct {
