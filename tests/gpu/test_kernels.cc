@@ -27,7 +27,7 @@
 #define ROUNDS 60
 #define LARGE_BYTES 100000
 #elif defined(WINNOW_EMULATED_CUDA)
-#define ROUNDS 300
+#define ROUNDS 400
 #define LARGE_BYTES 1000000
 #else
 #define ROUNDS 10000
@@ -185,15 +185,17 @@ static struct sample sample_make(uint64_t block_elems, size_t bytes_max, uint64_
 	for (uint64_t i = dense ? s.tensor.count : random_below(20); i > 0 && !s.host.empty();
 	     i--) {
 		const enum dtype dtype = s.tensor.dtype;
-		uint64_t place = dense ? i - 1 : random_below(s.tensor.count);
+		uint64_t place = dense ? i - 1 : random_below(s.tensor.count), value;
 
 		/* Near either end of a block if chance wills, where mistakes live. */
 		if (!dense && random_below(2) == 0)
 			place -= place % block_elems;
 		if (!dense && random_below(8) == 0)
 			place = s.tensor.count - 1;
+		value = random_below(4) == 0 ? UINT64_C(1) << random_below(8 * s.elem_bytes - 1)
+		                             : random_element(dtype);
 		store_element(&s.host[place * s.elem_bytes], dtype,
-		              random_below(8) == 0 ? random_zero(dtype) : random_element(dtype));
+		              random_below(8) == 0 ? random_zero(dtype) : value);
 	}
 	sample_place(&s, s.elem_bytes);
 	return s;
