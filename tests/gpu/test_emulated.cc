@@ -117,9 +117,12 @@ static cudaError_t launch_diverging(int how)
 static void test_divergence(void **)
 {
 	const cudaError_t want[] = {cudaErrorLaunchFailure, cudaSuccess, cudaErrorLaunchFailure,
-	                            cudaErrorLaunchFailure, cudaSuccess};
+	                            cudaErrorLaunchFailure, cudaSuccess, cudaErrorIllegalAddress};
 
-	for (int how = 0; how < 5; how++) {
+	for (int how = 0; how < 6; how++) {
+		emulated_cuda_fail(how == 5 ? "cudaEventQuery:1,kernel:2=700" : nullptr);
+		ok(launch_diverging(4));
+		ok(cudaDeviceSynchronize());
 		ok(launch_diverging(how));
 		assert_int_equal(cudaDeviceSynchronize(), want[how]);
 		/* It sticks, to this device alone. */
@@ -194,6 +197,8 @@ static void test_wrong_use(void **)
 	cudaEvent_t event;
 	cudaGraph_t graph;
 
+	emulated_cuda_fail("cudaMalloc:1=2");
+	assert_int_equal(cudaMalloc(&memory, 100), cudaErrorMemoryAllocation);
 	ok(cudaMalloc(&memory, 100));
 	assert_int_equal(cudaMemcpy(memory, host, 101, cudaMemcpyHostToDevice),
 	                 cudaErrorInvalidValue);
@@ -216,35 +221,12 @@ static void test_wrong_use(void **)
 	assert_int_equal(cudaStreamQuery(stream), cudaErrorInvalidResourceHandle);
 }
 
-/* A stream whose device has failed waits for nobody any more. */
-static void test_faults(void **)
-{
-	cudaStream_t stream;
-	char *memory;
-
-	emulated_cuda_fail("cudaMalloc:1=2,cudaStreamCreateWithPriority:2");
-	assert_int_equal(cudaMalloc(&memory, 10), cudaErrorMemoryAllocation);
-	ok(cudaMalloc(&memory, 10));
-	ok(cudaStreamCreateWithFlags(&stream, 0));
-	assert_int_equal(cudaStreamCreateWithFlags(&stream, 0), cudaErrorLaunchFailure);
-	emulated_cuda_fail("kernel:2=700");
-	ok(launch_diverging(4));
-	ok(cudaDeviceSynchronize());
-	ok(launch_diverging(4));
-	assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-	assert_int_equal(cudaFree(memory), cudaErrorIllegalAddress);
-	emulated_cuda_reset();
-	ok(cudaFree(memory));
-	ok(cudaStreamDestroy(stream));
-}
-
 int main()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_guards), /* first: forks before there are threads */
 		cmocka_unit_test(test_missing_edge), cmocka_unit_test(test_missing_barrier),
 		cmocka_unit_test(test_divergence),   cmocka_unit_test(test_wrong_use),
-		cmocka_unit_test(test_faults),
 	};
 
 	return cmocka_run_group_tests(tests, nullptr, nullptr);
