@@ -25,6 +25,7 @@ struct work {
 	struct gpu_scan scan; /* of STREAM_SCAN; */
 	struct gpu_copy copy; /* of the others */
 	struct gpu_run runs[GPU_RUNS_MAX];
+	struct gpu_word done;
 	struct work *next;
 };
 
@@ -45,24 +46,16 @@ static struct world *current; /* the table's calls have no place for it */
 
 /* ---- what the GPU does ---- */
 
-static void tell(const struct gpu_word *word)
-{
-	__atomic_store_n(word->at, word->value, __ATOMIC_RELEASE);
-}
-
 static void perform(const struct work *work)
 {
-	if (work->stream == STREAM_SCAN) {
-		if (work->scan.clear != NULL)
-			memset(work->scan.clear, 0, work->scan.clear_bytes);
+	if (work->stream == STREAM_SCAN && work->scan.clear != NULL)
+		memset(work->scan.clear, 0, work->scan.clear_bytes);
+	if (work->stream == STREAM_SCAN)
 		plain_scan(&work->scan);
-		tell(&work->scan.done);
-		return;
-	}
 	for (uint32_t i = 0; i < work->copy.run_count; i++)
 		for (uint32_t f = 0; f < work->runs[i].count; f++)
 			plain_frame(&work->runs[i], work->copy.out, work->runs[i].frame + f);
-	tell(&work->copy.done);
+	__atomic_store_n(work->done.at, work->done.value, __ATOMIC_RELEASE);
 }
 
 /* ---- the table ---- */
@@ -152,6 +145,7 @@ static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, struct why *wh
 	if (work == NULL)
 		return -EIO;
 	work->scan = *scan;
+	work->done = scan->done;
 	memset(scan->found, GARBAGE, gpu_scan_room(blocks, scan->range_blocks) * 4);
 	return 0;
 }
@@ -165,6 +159,7 @@ static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *wh
 	if (work == NULL)
 		return -EIO;
 	work->copy = *copy;
+	work->done = copy->done;
 	memcpy(work->runs, copy->runs, copy->run_count * sizeof(work->runs[0]));
 	for (uint32_t i = 0; copy->out && i < copy->run_count; i++) {
 		const struct gpu_plan *plan = copy->runs[i].plan;
