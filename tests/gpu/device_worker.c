@@ -41,8 +41,8 @@
 #define LOAD_ROUNDS 8
 
 static struct {
-	const char *aggregators, *job, *id, *local;
-	uint64_t seed, ops, lanes, most, load, count, block, describe, rank, world, gpus;
+	const char *aggregators, *job, *id;
+	uint64_t local, seed, ops, lanes, most, load, count, block, describe, rank, world, gpus;
 	double density; /* < 0: operations are drawn */
 } args;
 
@@ -270,9 +270,7 @@ static size_t region_bytes(const struct spec *spec)
 
 static uint64_t gpu_of(uint32_t index)
 {
-	if (args.gpus == 0)
-		return args.rank;
-	return args.rank * args.gpus + (mine > 1 ? index : strtoull(args.local, NULL, 10));
+	return args.gpus == 0 ? args.rank : args.rank * args.gpus + args.local + index;
 }
 
 static void use(uint32_t index)
@@ -461,10 +459,12 @@ static uint64_t number(char **argv, const char *name, const char *otherwise)
 
 static void parse(char **argv)
 {
+	const char *local = text(argv, "local", "all");
+
+	args.local = strtoull(local, NULL, 10); /* 0 of all */
 	args.aggregators = text(argv, "aggregators", NULL);
 	args.job = text(argv, "job", NULL);
 	args.id = text(argv, "id", NULL);
-	args.local = text(argv, "local", "all");
 	args.rank = number(argv, "rank", "0");
 	args.world = number(argv, "world", "1");
 	args.gpus = number(argv, "gpus", "0");
@@ -483,7 +483,7 @@ static void parse(char **argv)
 			exit(2);
 		}
 	args.lanes = args.lanes < LANES_MAX ? args.lanes : LANES_MAX;
-	mine = args.gpus > 0 && strcmp(args.local, "all") == 0 ? (uint32_t)args.gpus : 1;
+	mine = args.gpus > 0 && strcmp(local, "all") == 0 ? (uint32_t)args.gpus : 1;
 }
 
 static void open_lanes(void)
@@ -511,7 +511,7 @@ static void open_lanes(void)
 /* Made by one process, read by the others of the node. */
 static void exchange_id(struct winnow_node_id *id)
 {
-	bool makes = mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0;
+	bool makes = args.local == 0 || args.id == NULL;
 	size_t done = args.id == NULL;
 
 	if (makes)
@@ -534,6 +534,7 @@ static void join(void)
 	int gpus[GPUS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 	struct winnow_config config;
 	struct winnow_node_config node_config = {.config = &config,
+	                                         .local_rank = (uint32_t)args.local,
 	                                         .local_world = (uint32_t)args.gpus,
 	                                         .gpu_count = mine,
 	                                         .gpus = gpus};
@@ -550,7 +551,6 @@ static void join(void)
 		check(winnow_comm_create(&config, &comm), "join");
 		return;
 	}
-	node_config.local_rank = mine > 1 ? 0 : (uint32_t)strtoul(args.local, NULL, 10);
 	exchange_id(&node_config.id);
 	check(winnow_node_create(&node_config, &node), "join");
 }
