@@ -245,29 +245,26 @@ class Settings(unittest.TestCase):
 class Ends(unittest.TestCase):
     """Each test ends its team's node."""
 
+    def ended(self, world, function, *arguments, **settings):
+        """What each process comes to; "hangs" if it is not told."""
+        with harness.Team(world) as team:
+            team.run(enter, harness.fresh_job(), **settings)
+            team.start(function, *arguments)
+            return team.collect(30)
+
     def test_work_is_abandoned(self):
-        with harness.Team(LOCAL) as team:
-            team.run(enter, harness.fresh_job())
-            team.start(abandon)
-            (code, later, text), gone = team.collect(30)  # "hangs" if it is not told
+        (code, later, text), gone = self.ended(LOCAL, abandon)
         self.assertEqual((code, later, gone), (winnow.WinnowError.ABORTED, winnow.WinnowError.ABORTED, "died 0"), text)
         self.assertIn("a node was destroyed while it had work", text)
 
     def test_one_leaves(self):
-        with harness.Team(LOCAL) as team:
-            team.run(enter, harness.fresh_job(), silence_ms=1000)
-            team.start(leave_early)
-            (code, text, took), _ = team.collect(30)
+        (code, text, took), _ = self.ended(LOCAL, leave_early, silence_ms=1000)
         self.assertEqual(code, winnow.WinnowError.MEMBERS, text)
         self.assertRegex(text, "rank 1 .* has left the job while an operation needed it")
         self.assertLess(took, 5)
 
     def test_an_exception(self):
-        with harness.Team(WORLD) as team:
-            team.run(enter, harness.fresh_job())
-            team.start(fail_inside, 1)
-            results = team.collect(60)
-        for rank, result in enumerate(results):
+        for rank, result in enumerate(self.ended(WORLD, fail_inside, 1)):
             self.assertIsInstance(result, harness.Failure)
             self.assertIn("a bug of mine", result.text)
             self.assertEqual(result.kind, "RuntimeError" if rank == 1 else "WinnowError")
