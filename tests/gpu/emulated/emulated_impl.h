@@ -141,13 +141,13 @@ cudaError_t emulated_enter(const char *name);
 	if (!stream)                                                                               \
 	return emulated_fail(cudaErrorInvalidResourceHandle)
 
-/* A call that is invalid during a capture: another thread's if that is global, unless relaxed. */
-#define EMULATED_UNSAFE()                                                                          \
+/* A call that is invalid during a capture: this stream's; another thread's if that is global, unless relaxed. */
+#define EMULATED_UNSAFE(...)                                                                       \
 	do {                                                                                       \
-		if (emulated_unsafe() != cudaSuccess)                                              \
+		if (emulated_unsafe(__VA_ARGS__))                                                  \
 			return emulated_fail(cudaErrorStreamCaptureUnsupported);                   \
 	} while (0)
-cudaError_t emulated_unsafe(); /* Lock held. */
+bool emulated_unsafe(const CUstream_st *asked = nullptr); /* Lock held. */
 
 /* The stream behind a handle, or null. Lock held. */
 CUstream_st *emulated_stream(cudaStream_t handle);

@@ -51,31 +51,27 @@ void emulated_touch(int device, bool open)
 /* Lock held. */
 static cudaError_t allocate(void **memory, size_t bytes, bool on_device)
 {
-	emulated_memory made = {};
+	const size_t mapped = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+	const size_t rounded = (bytes + align_bytes - 1) / align_bytes * align_bytes;
 
+	EMULATED_UNSAFE();
 	*memory = nullptr;
 	if (!bytes)
 		return cudaSuccess;
-	made.device = on_device ? emulated_current : -1;
-	made.owner = emulated_current;
-	made.bytes = bytes;
-	made.mapped = (bytes + page_bytes - 1) / page_bytes * page_bytes;
 	/* More than the device says it has, or nonsense. */
 	if (bytes > device_bytes)
 		return emulated_fail(cudaErrorMemoryAllocation);
-	void *map = mmap(nullptr, made.mapped + 2 * page_bytes, PROT_NONE,
-	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (map == MAP_FAILED)
+	void *guarded = mmap(nullptr, mapped + 2 * page_bytes, PROT_NONE,
+	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (guarded == MAP_FAILED)
 		return emulated_fail(cudaErrorMemoryAllocation);
-	made.map = static_cast<char *>(map) + page_bytes;
-	mprotect(made.map, made.mapped, PROT_READ | PROT_WRITE);
-	std::memset(made.map, 0xa5, made.mapped);
-
-	size_t rounded = (bytes + align_bytes - 1) / align_bytes * align_bytes;
-	char *given = made.map + made.mapped - rounded;
+	char *map = static_cast<char *>(guarded) + page_bytes, *given = map + mapped - rounded;
+	mprotect(map, mapped, PROT_READ | PROT_WRITE);
+	std::memset(map, 0xa5, mapped);
 	if (on_device && !emulated_device_of(emulated_current).touching)
-		mprotect(made.map, made.mapped, PROT_NONE);
-	emulated().memory[reinterpret_cast<uintptr_t>(given)] = made;
+		mprotect(map, mapped, PROT_NONE);
+	emulated().memory[reinterpret_cast<uintptr_t>(given)] = {
+		on_device ? emulated_current : -1, bytes, mapped, map, emulated_current};
 	emulated().allocations++;
 	*memory = given;
 	return cudaSuccess;
@@ -103,6 +99,7 @@ static cudaError_t release(std::unique_lock<std::mutex> &held, void *memory, boo
 	auto &all = emulated().memory;
 	auto found = all.find(reinterpret_cast<uintptr_t>(memory));
 
+	EMULATED_UNSAFE();
 	if (!memory)
 		return cudaSuccess;
 	if (found == all.end() || (found->second.device >= 0) != on_device)
@@ -121,28 +118,24 @@ static cudaError_t release(std::unique_lock<std::mutex> &held, void *memory, boo
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
 	EMULATED_LOCKED("cudaMalloc");
-	EMULATED_UNSAFE();
 	return allocate(memory, bytes, true);
 }
 
 cudaError_t cudaFree(void *memory)
 {
 	EMULATED_LOCKED("cudaFree");
-	EMULATED_UNSAFE();
 	return release(held, memory, true);
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
 	EMULATED_LOCKED("cudaHostAlloc");
-	EMULATED_UNSAFE();
 	return allocate(memory, bytes, false);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
 	EMULATED_LOCKED("cudaFreeHost");
-	EMULATED_UNSAFE();
 	return release(held, memory, false);
 }
 

@@ -146,9 +146,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 	EMULATED_STREAM("cudaStreamSynchronize", handle, stream);
 	int device = stream->device;
 
-	if (stream->capturing)
-		return emulated_fail(cudaErrorStreamCaptureUnsupported);
-	EMULATED_UNSAFE();
+	EMULATED_UNSAFE(stream);
 	emulated_drain(held, stream);
 	return emulated_sticky(device);
 }
@@ -156,9 +154,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
 	EMULATED_STREAM("cudaStreamQuery", handle, stream);
-	if (stream->capturing)
-		return emulated_fail(cudaErrorStreamCaptureUnsupported);
-	EMULATED_UNSAFE();
+	EMULATED_UNSAFE(stream);
 	return stream->queue.empty() ? emulated_sticky(stream->device) : cudaErrorNotReady;
 }
 
@@ -173,13 +169,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 
 /* ---- captures ---- */
 
-cudaError_t emulated_unsafe()
+bool emulated_unsafe(const CUstream_st *asked)
 {
 	const std::thread::id self = std::this_thread::get_id();
 	bool forbidden = false;
 
-	if (mode_of_thread == cudaStreamCaptureModeRelaxed)
-		return cudaSuccess;
+	if ((asked && asked->capturing) || mode_of_thread == cudaStreamCaptureModeRelaxed)
+		return asked && asked->capturing;
 	for (CUstream_st *stream : emulated().streams) {
 		if (!stream->capturing || stream->mode == cudaStreamCaptureModeRelaxed)
 			continue;
@@ -188,7 +184,7 @@ cudaError_t emulated_unsafe()
 			continue;
 		stream->spoilt = forbidden = true;
 	}
-	return forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+	return forbidden;
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
