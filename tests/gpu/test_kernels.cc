@@ -337,16 +337,14 @@ static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room,
 /* A shift that keeps what the tensor has below 2^30. */
 static int choose_shift(const bytes_t &host)
 {
-	float most = 0;
+	float most = 0, value;
 	int exponent;
 
 	for (size_t i = 0; i + 4 <= host.size(); i += 4) {
-		float value;
-
 		memcpy(&value, &host[i], 4);
-		if (!(value - value == 0))
-			return 300; /* infinite, or no number */
-		most = std::max(most, value < 0 ? -value : value);
+		if (!std::isfinite(value))
+			return 300;
+		most = std::max(most, std::fabs(value));
 	}
 	std::frexp(most, &exponent);
 	return most > 0 ? 30 - exponent : 190;

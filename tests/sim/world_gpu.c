@@ -126,12 +126,8 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 
 static void gpu_close(struct gpu *gpu)
 {
-	struct work *next;
-
-	for (struct work *work = gpu->first; work != NULL; work = next) {
-		next = work->next;
-		free(work);
-	}
+	for (struct work *work; (work = gpu->first) != NULL; free(work))
+		gpu->first = work->next;
 	free(gpu->memory.pinned);
 	free(gpu->memory.device);
 	free(gpu);
