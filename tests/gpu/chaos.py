@@ -56,8 +56,7 @@ def run(build, aggregator, seed, folder):
         if "thread" in build:  # see tests/e2e/gpu.sh
             environment["LD_PRELOAD"] = os.environ["WINNOW_CUDA_PLUGIN"]
         arguments = [f"aggregators={aggregator}", f"job=chaos.{seed}", f"seed={seed}", f"ops={operations}"]
-        arguments += [f"rank={node}", f"world={nodes}", f"gpus={gpus}", f"local={part}"]
-        arguments += [] if part == "all" else [f"id={folder}/id.{seed}.{node}"]
+        arguments += [f"rank={node}", f"world={nodes}", f"gpus={gpus}", f"local={part}", f"id={folder}/id.{seed}.{node}"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         command = [f"{build}/tests/gpu/device_worker", *arguments]
         team.append(subprocess.Popen(command, env={**os.environ, **environment}, **pipes))

@@ -133,17 +133,11 @@ struct sample {
 static uint64_t random_block_elems()
 {
 	const uint64_t power = UINT64_C(1) << random_below(17);
+	const uint64_t choices[] = {
+		1 + random_below(random_below(2) == 0 ? 4 : 70), 1 + random_below(3000), power,
+		std::min(UINT64_C(65536), power + random_below(3) - (power > 1))};
 
-	switch (random_below(4)) {
-	case 0:
-		return 1 + random_below(random_below(2) == 0 ? 4 : 70);
-	case 1:
-		return 1 + random_below(3000);
-	case 2:
-		return power;
-	default:
-		return std::min(UINT64_C(65536), power + random_below(3) - (power > 1));
-	}
+	return choices[random_below(4)];
 }
 
 /* Up to about `bytes_max`: none, one, some blocks, odd ends or whole ones. */

@@ -107,15 +107,13 @@ EMULATED_COLLECTIVE(int, __any_sync, EMULATED_ANY, bool of)
 EMULATED_COLLECTIVE(unsigned, __reduce_max_sync, EMULATED_MAX, unsigned of)
 EMULATED_COLLECTIVE(unsigned, __reduce_or_sync, EMULATED_OR, unsigned of)
 
-static inline void __syncthreads(EMULATED_SITE)
-{
-	emulated_collect(EMULATED_BARRIER, 0xffffffffu, 0, -1, file, line);
-}
-
-static inline void __syncwarp(EMULATED_SITE)
-{
-	emulated_collect(EMULATED_SYNC, 0xffffffffu, 0, -1, file, line);
-}
+#define EMULATED_WAIT(name, what)                                                                  \
+	static inline void name(EMULATED_SITE)                                                     \
+	{                                                                                          \
+		emulated_collect(what, 0xffffffffu, 0, -1, file, line);                            \
+	}
+EMULATED_WAIT(__syncthreads, EMULATED_BARRIER)
+EMULATED_WAIT(__syncwarp, EMULATED_SYNC)
 
 static inline unsigned __shfl_sync(unsigned mask, unsigned value, int source, EMULATED_SITE)
 {

@@ -159,7 +159,7 @@ cudaError_t emulated_push(CUstream_st *stream, emulated_op op);
 void emulated_drain(std::unique_lock<std::mutex> &held, CUstream_st *stream);
 void emulated_drain_device(std::unique_lock<std::mutex> &held, int device);
 
-/* Open, and close again, a device's memory (-1: of all) to this process. Lock held. */
+/* Open, and close again, a device's memory, all's or nobody's, to this process. Lock held. */
 void emulated_touch(int device, bool open);
 
 #endif

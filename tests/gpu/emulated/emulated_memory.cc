@@ -37,7 +37,7 @@ void emulated_touch(int device, bool open)
 	for (int each = 0; each < static_cast<int>(state.devices.size()); each++) {
 		emulated_device &owner = emulated_device_of(each);
 
-		if (device >= 0 && each != device)
+		if (device != EMULATED_TOUCH_ALL && each != device)
 			continue;
 		if (open ? owner.touching++ : --owner.touching)
 			continue;

@@ -28,14 +28,12 @@ static void perform(std::unique_lock<std::mutex> &held, CUstream_st *stream)
 	while (device.sticky == cudaSuccess && op.ready && !op.ready())
 		state.changed.wait(held);
 	if (device.sticky == cudaSuccess && op.run) {
-		if (op.touches != EMULATED_TOUCH_NONE)
-			emulated_touch(op.touches, true);
+		emulated_touch(op.touches, true);
 		held.unlock();
 		pause(stream);
 		cudaError_t err = op.run();
 		held.lock();
-		if (op.touches != EMULATED_TOUCH_NONE)
-			emulated_touch(op.touches, false);
+		emulated_touch(op.touches, false);
 		if (device.sticky == cudaSuccess)
 			device.sticky = err;
 	}
