@@ -142,7 +142,6 @@ static double element(const struct spec *spec, uint64_t gpu, uint64_t i)
 static double expected(const struct spec *spec, uint64_t i)
 {
 	uint64_t gpus = args.world * (args.gpus > 0 ? args.gpus : 1);
-	bool whole = spec->dtype == WINNOW_I32 || spec->dtype == WINNOW_I64;
 	double x = element(spec, 0, i);
 
 	for (uint64_t gpu = 1; gpu < gpus; gpu++) {
@@ -159,7 +158,7 @@ static double expected(const struct spec *spec, uint64_t i)
 	}
 	if (spec->op != WINNOW_AVG)
 		return x;
-	return whole ? trunc(x / (double)gpus) : x / (double)gpus;
+	return spec->dtype >= WINNOW_I32 ? trunc(x / (double)gpus) : x / (double)gpus;
 }
 
 static uint32_t elem_bytes(enum winnow_dtype dtype)

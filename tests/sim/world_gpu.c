@@ -234,7 +234,6 @@ void gpu_post(struct sim_worker *w, struct sim_op *op)
 bool gpu_turn(struct sim_worker *w)
 {
 	struct work *work;
-	bool any;
 
 	current = w->world;
 	if (w->staging == NULL)
@@ -247,10 +246,10 @@ bool gpu_turn(struct sim_worker *w)
 	w->gpu->marks_due_us = UINT64_MAX;
 	if (staging_error(w->staging)[0] != '\0')
 		session_fail(w->session, WINNOW_ERR_GPU, staging_error(w->staging));
-	any = staging_turn(w->staging, now_us() >= w->gpu_check_us);
-	if (now_us() >= w->gpu_check_us)
-		w->gpu_check_us = now_us() + CHECK_US;
-	return any;
+	if (now_us() < w->gpu_check_us)
+		return staging_turn(w->staging, false);
+	w->gpu_check_us = now_us() + CHECK_US;
+	return staging_turn(w->staging, true);
 }
 
 uint64_t gpu_due_us(struct sim_worker *w)

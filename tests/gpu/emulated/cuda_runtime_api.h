@@ -25,7 +25,6 @@
 	x(cudaErrorNoDevice, 100, "no CUDA-capable device is detected") \
 	x(cudaErrorInvalidDevice, 101, "invalid device ordinal") \
 	x(cudaErrorInvalidResourceHandle, 400, "invalid resource handle") \
-	x(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state") \
 	x(cudaErrorNotReady, 600, "device not ready") \
 	x(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered") \
 	x(cudaErrorLaunchFailure, 719, "unspecified launch failure") \

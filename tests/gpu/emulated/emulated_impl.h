@@ -7,6 +7,7 @@
 #ifndef WINNOW_EMULATED_IMPL_H
 #define WINNOW_EMULATED_IMPL_H
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -79,7 +80,7 @@ struct emulated_state {
 	std::set<CUstream_st *> streams;
 	std::set<CUevent_st *> events;
 	std::vector<emulated_fault> faults;
-	unsigned allocations = 0, faults_met = 0;
+	std::atomic<unsigned> allocations{0}, faults_met{0};
 	uint64_t seed, kernels = 0, stream_ids = 0;
 	unsigned pause_us;
 };

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
@@ -264,9 +265,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 	NCCL_ENTER("ncclGetUniqueId");
 	*id = {};
 	std::snprintf(id->internal, sizeof(id->internal), "/winnow-emulated-nccl-%d-%u-%lld",
-	              getpid(), count++,
-	              static_cast<long long>(
-			      std::chrono::steady_clock::now().time_since_epoch().count()));
+	              getpid(), count++, static_cast<long long>(std::time(nullptr)));
 	return ncclSuccess;
 }
 

@@ -219,7 +219,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 {
 	EMULATED_STREAM("cudaStreamEndCapture", handle, stream);
 	if (!stream->capturing)
-		return emulated_fail(cudaErrorIllegalState);
+		return emulated_fail(cudaErrorInvalidResourceHandle);
 	stream->capturing = false;
 	*graph = nullptr;
 	return stream->spoilt ? emulated_fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
