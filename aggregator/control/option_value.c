@@ -115,10 +115,10 @@ int option_dscp(const char *text, uint64_t *out)
 		*out = names[i].value;
 		return 0;
 	}
-	if (strncasecmp(text, "cs", 2) == 0 && strspn(text + 2, "01234567") == 1 && text[3] == '\0')
+	if (strncasecmp(text, "cs", 2) == 0 && text[2] >= '0' && text[2] <= '7' && text[3] == '\0')
 		*out = 8u * (unsigned)(text[2] - '0');
-	else if (strncasecmp(text, "af", 2) == 0 && strspn(text + 2, "1234") >= 1 &&
-	         strspn(text + 3, "123") == 1 && text[4] == '\0')
+	else if (strncasecmp(text, "af", 2) == 0 && text[2] >= '1' && text[2] <= '4' &&
+	         text[3] >= '1' && text[3] <= '3' && text[4] == '\0')
 		*out = 8u * (unsigned)(text[2] - '0') + 2u * (unsigned)(text[3] - '0');
 	else
 		return option_count(text, out);
