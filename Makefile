@@ -138,14 +138,16 @@ $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
 		$(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
+# On all CPUs, unless the caller has said -j himself.
+all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two; DEMO_STEPS=10 for less)
 	$(Q)docker/install-packages.sh build demo
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
 
 demo-elastic: ## one worker and one winnowd are killed, another worker joins, and training continues: build/elastic.png
 	$(Q)docker/install-packages.sh build demo
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)/usr/bin/python3 client/python/demo/elastic.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
 
 format: ## let clang-format rewrite all sources
@@ -173,7 +175,7 @@ install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 
 deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
 	$(Q)docker/install-packages.sh build deb
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
 
 deps: ## install from Debian what building needs and this machine lacks

@@ -62,8 +62,6 @@ $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
 fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
-# It is built on all CPUs, unless the caller has said -j himself.
-all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check: run := check
 check-release: run := release
 check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
@@ -84,7 +82,7 @@ check-debian: ## demo and check in a fresh Debian of another release (root, long
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
-	$(Q)$(MAKE) --no-print-directory all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
 		$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
