@@ -140,7 +140,8 @@ static void our_message(struct script *s)
 	message.stall_ms = within(script_u32(s), 100, 864000000);
 	message.channel_count = within(script_u8(s), 1, CONTROL_CHANNELS_MAX);
 	for (uint32_t i = 0; i < message.channel_count; i++)
-		message.channels[i] = script_u16(s);
+		message.channels[i] =
+			(uint16_t)(script_u16(s) / CONTROL_CHANNELS_MAX * CONTROL_CHANNELS_MAX + i);
 	message.token = script_u64(s);
 	message.window = within(script_u16(s), 4, 8192);
 	message.window_start = within(script_u16(s), 1, 8192);
