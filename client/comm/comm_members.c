@@ -350,9 +350,8 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 		return result;
 	comm->came = 0;
 	comm->most = most;
-	comm->agreed = out != all_places(comm)
-	                       ? out
-	                       : left_out; /* none is left: wait until they are back */
+	/* Where none is left: wait until they are back. */
+	comm->agreed = out != all_places(comm) ? out : left_out;
 	result = go_on(comm, &how);
 	*came = comm->came;
 	return result;

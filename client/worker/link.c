@@ -22,9 +22,9 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
-	uint64_t others_by_us,
-		next_due_us; /* all have asked for NEXT, and it must be here, by then */
-	bool closed;         /* the connection, or what had to come by it has not */
+	uint64_t others_by_us; /* until then other workers may not have asked for NEXT; */
+	uint64_t next_due_us;  /* then it must be here */
+	bool closed;           /* the connection, or what had to come by it has not */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;

@@ -173,4 +173,19 @@ static inline struct link *probing(const struct link_config *config)
 	return link;
 }
 
+static inline struct link *link_running(const struct link_config *config)
+{
+	struct link *link = probing(config);
+
+	answer(link, WIRE_PROBE, 0, 8972);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	link_ready(link, 1472);
+	heard(link, CONTROL_READY);
+	say(link, &(struct control_message){
+			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
+	assert_int_equal(link_look(link)->state, LINK_RUNNING);
+	return link;
+}
+
 #endif /* TESTS_UNIT_TEST_LINK_H */

@@ -103,26 +103,11 @@ static void test_failed_stays(void **state)
 	link_close(link);
 }
 
-static struct link *running(const struct link_config *config)
-{
-	struct link *link = probing(config);
-
-	answer(link, WIRE_PROBE, 0, 8972);
-	answer(link, WIRE_KNOCKED, 5, 8972);
-	answer(link, WIRE_KNOCKED, 9, 8972);
-	link_ready(link, 1472);
-	heard(link, CONTROL_READY);
-	say(link, &(struct control_message){
-			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
-	assert_int_equal(link_look(link)->state, LINK_RUNNING);
-	return link;
-}
-
 /* A virtual machine that was paused, say: what has come is read first, and the others have the time that they always have. */
 static void test_stood_still(void **state)
 {
 	const struct link_config config = basic();
-	struct link *link = running(&config);
+	struct link *link = link_running(&config);
 
 	(void)state;
 	pass(link, SILENCE_US / 2);
@@ -165,120 +150,11 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 	return count;
 }
 
-/* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
-static void test_who_is_lost(void **state)
-{
-	static const struct {
-		bool aborts, names_us, lost;
-	} cases[] = {{false, false, true}, {false, true, false}, {true, true, true}};
-	struct link_config config = basic();
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct link *link = running(&config);
-		struct control_message failed = {
-			.kind = CONTROL_FAILED,
-			.rank = config.rank + !cases[i].names_us,
-			.code = "lost",
-			.text = "is lost",
-		};
-
-		if (cases[i].aborts)
-			link_abort(link, "lost", "aggregator b: rank 1 is lost");
-		say(link, &failed);
-		assert_true(link_waits_for_us(link));
-		assert_false(link_lost(link));
-		link_gone(link, "connection reset");
-		assert_false(link_waits_for_us(link));
-		assert_int_equal(link_lost(link), cases[i].lost);
-		link_close(link);
-	}
-}
-
-/* It pings until then; has it been lost by then? */
-static bool lost_at(struct link *link, uint64_t until_us)
-{
-	while (now_us < until_us) {
-		uint64_t step_us = until_us - now_us < 100000 ? until_us - now_us : 100000;
-
-		now_us += step_us;
-		say(link, &(struct control_message){.kind = CONTROL_PING});
-		link_tick(link, now_us);
-		free(link_take_line(link, now_us));
-	}
-	return link_lost(link);
-}
-
-/*
- * An aggregator that is asked how the job continues, and only pings, is lost in the end: the stall time and twice
- * the silence time after it was asked, or after the end, or after the others had to ask, whichever was the latest.
- */
-static void test_owes_next(void **state)
-{
-	const struct control_message failed = {
-		.kind = CONTROL_FAILED, .rank = 2, .code = "lost", .text = "is lost"};
-	enum { NOT_BEGUN, NOT_ENDED, ENDED, ABORTED, ENDED_LATER, ANSWERED, CASES };
-	struct link_config config = basic();
-	uint64_t patience_us;
-
-	(void)state;
-	config.stall_us = 60012000; /* no ping is due then */
-	patience_us = config.stall_us + 2 * SILENCE_US;
-	config.join_us = 10 * patience_us;
-	for (int which = 0; which < CASES; which++) {
-		const bool begun = which != NOT_BEGUN && which != ABORTED;
-		struct link *link = begun ? running(&config) : probing(&config);
-		const bool waits = which == NOT_BEGUN || which == ANSWERED;
-		uint64_t from_us;
-
-		if (which == ABORTED)
-			link_abort(link, "lost", "aggregator b: rank 1 is lost");
-		if (which == ABORTED)
-			heard(link, CONTROL_ABORT);
-		if (which == ENDED || which == ANSWERED)
-			say(link, &failed);
-		assert_false(lost_at(link, now_us + 2 * patience_us)); /* nobody has asked */
-		from_us = which == NOT_ENDED ? now_us + 2000000 : now_us;
-		link_stay(link, &(struct control_message){.first = true}, from_us);
-		heard(link, CONTROL_STAY);
-		if (which == ENDED_LATER) {
-			assert_false(lost_at(link, from_us + patience_us / 2));
-			say(link, &failed);
-			from_us = now_us;
-		}
-		assert_false(lost_at(link, from_us + patience_us - 1));
-		if (which == ANSWERED)
-			say(link, &(struct control_message){.kind = CONTROL_NEXT});
-		else if (!waits)
-			assert_true(link_deadline_lines(link) == now_us + 1);
-		assert_int_equal(lost_at(link, now_us + 1), !waits);
-		link_close(link);
-	}
-}
-
-/* We stood still, and have not read what has come meanwhile. */
-static void test_owes_next_stood_still(void **state)
-{
-	const struct link_config config = basic();
-	struct link *link = running(&config);
-
-	(void)state;
-	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
-	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
-	link_stay(link, &(struct control_message){.first = true}, 0);
-	heard(link, CONTROL_STAY);
-	now_us += 3600000000;
-	link_tick(link, now_us);
-	assert_false(link_lost(link));
-	assert_true(link_waits_for_us(link));
-	link_close(link);
-}
-
 /* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
 static void test_path_dead(void **state)
 {
 	const struct link_config config = basic();
-	struct link *link = running(&config);
+	struct link *link = link_running(&config);
 	uint64_t since_us = now_us;
 	struct control_message message;
 	uint32_t channels;
@@ -306,7 +182,7 @@ static void test_path_dead(void **state)
 static void test_path_dead_and_told(void **state)
 {
 	const struct link_config config = basic();
-	struct link *link = running(&config);
+	struct link *link = link_running(&config);
 	uint64_t since_us = now_us;
 
 	(void)state;
@@ -338,7 +214,7 @@ static void test_path_time(void **state)
 
 	(void)state;
 	config.stall_us = SILENCE_US / 2;
-	link = running(&config);
+	link = link_running(&config);
 	link_waits(link, now_us, now_us);
 	assert_true(link_deadline(link) == now_us + SILENCE_US / 2 / 4 * 3 / 64 * 16);
 	link_close(link);
@@ -351,7 +227,7 @@ static void test_path_time(void **state)
 static void test_move(void **state)
 {
 	const struct link_config config = basic();
-	struct link *link = running(&config);
+	struct link *link = link_running(&config);
 	struct control_message move = {.kind = CONTROL_MOVE, .number = 0x1122334455667788};
 	struct packet_out out = {.scratch = scratch};
 	uint64_t since_us = now_us, mask;
@@ -561,23 +437,13 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_least),
-		cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_stood_still),
-		cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays),
-		cmocka_unit_test(test_who_is_lost),
-		cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_path_dead_and_told),
-		cmocka_unit_test(test_path_time),
-		cmocka_unit_test(test_move),
-		cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_early),
-		cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_owes_next),
-		cmocka_unit_test(test_owes_next_stood_still),
+		cmocka_unit_test(test_least),        cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_stood_still),  cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_path_dead),    cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_path_time),    cmocka_unit_test(test_move),
+		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_again),        cmocka_unit_test(test_early),
+		cmocka_unit_test(test_no_room),      cmocka_unit_test(test_failed_stays),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
