@@ -98,6 +98,15 @@ wait_port() { # host port
 	return 1
 }
 
+until_ready() { # winnowd's log
+	local _
+	for _ in $(seq 200); do
+		grep -qs event=ready "$1" && return 0
+		sleep 0.05
+	done
+	fail "winnowd does not start: $(tail -n 3 "$1")"
+}
+
 winnowd_on() { # port arg..
 	PORT=$1
 	shift
@@ -313,7 +322,7 @@ inside() { # host command..
 }
 
 winnowd_inside() { # aggregator number, arg..
-	local n=$1 i
+	local n=$1
 	shift
 	rm -f "$tmp/winnowd-a$n.log" # the previous one has a line event=ready
 	# shellcheck disable=SC2086 # a list
@@ -321,11 +330,7 @@ winnowd_inside() { # aggregator number, arg..
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
-	for i in $(seq 200); do
-		grep -qs event=ready "$tmp/winnowd-a$n.log" && return 0
-		sleep 0.05
-	done
-	fail "winnowd in a$n does not start"
+	until_ready "$tmp/winnowd-a$n.log"
 }
 
 # Run bench with --check on N workers in namespaces w0..; each must end with status 0.

@@ -17,10 +17,7 @@ try() { # name, what is preloaded, then each address
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
-	for _ in $(seq 200); do
-		grep -qs event=ready "$tmp/winnowd-$name.log" && break
-		sleep 0.05
-	done
+	until_ready "$tmp/winnowd-$name.log"
 	# shellcheck disable=SC2086 # a list
 	inside a0 env $where "$BUILD/winnow" status --alive --quiet || fail "$name: the health check fails"
 	shift 2

@@ -91,10 +91,7 @@ if [ -r /proc/sys/net/core/rmem_max ]; then # not in every namespace
 	[ "$(id -u)" != 0 ] || plain=(setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all)
 	for wanted in "$most:0" $((most * 3 / 2)):1; do
 		INSIDE="${plain[*]}" BUILD=$tmp/bin winnowd --insecure-no-key --buffer-bytes "${wanted%:*}"
-		for _ in $(seq 100); do
-			grep -q event=ready "$tmp/winnowd-$PORT.log" && break
-			sleep 0.05
-		done
+		until_ready "$tmp/winnowd-$PORT.log"
 		winnowd_stop
 		[ "$(grep -cE "level=warn event=small_buffers .*wanted=${wanted%:*} " "$tmp/winnowd-$PORT.log")" = "${wanted#*:}" ] ||
 			fail "asked for ${wanted%:*} bytes where $most are granted, winnowd says: $(cat "$tmp/winnowd-$PORT.log")"

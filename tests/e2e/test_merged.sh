@@ -51,10 +51,7 @@ if has_dpdk; then
 		--datapath dpdk --device eth0 --metrics $metrics 2>"$tmp/winnowd-a0.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
-	for _ in $(seq 100); do
-		grep -qs event=ready "$tmp/winnowd-a0.log" && break
-		sleep 0.05
-	done
+	until_ready "$tmp/winnowd-a0.log"
 	[ "$(grep -cE 'level=warn .*eth0 is a veth, and no XDP program can be put there .*ethtool -K IFACE tx-udp-segmentation off' "$tmp/winnowd-a0.log")" = 1 ] ||
 		fail "it is not said, once, that super-packets will be lost: $(cat "$tmp/winnowd-a0.log")"
 	work lost

@@ -8,6 +8,7 @@ $python -c 'import prometheus_client' 2>/dev/null || {
 }
 metrics=$(free_port)
 winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
+until_ready "$tmp/winnowd-$PORT.log"
 grep -q "event=ready .* metrics=127.0.0.1:$metrics " "$tmp/winnowd-$PORT.log" || fail "winnowd does not say where it serves metrics"
 start going0 bench --silence 2 --insecure-no-key --job going --rank 0 --world 2 --size 1M --iters 1000000
 start going1 bench --silence 2 --insecure-no-key --job going --rank 1 --world 2 --size 1M --iters 1000000 --multicast=no

@@ -22,10 +22,7 @@ ip netns exec "$net-a0" setpriv --reuid=65534 --regid=65534 --clear-groups --inh
 	"$tmp/bin/winnowd" --listen $one --insecure-no-key --datapath xdp --device eth0 2>"$tmp/nobody.log" &
 DAEMON=$!
 pids+=("$DAEMON")
-for _ in $(seq 100); do
-	grep -q event=ready "$tmp/nobody.log" && break
-	sleep 0.05
-done
+until_ready "$tmp/nobody.log"
 grep -q 'datapath=xdp' "$tmp/nobody.log" || fail "winnowd does not start as nobody"
 for file in /proc/"$DAEMON"/task/*/status; do
 	grep -qE '^CapEff:[[:space:]]*0+$' "$file" || fail "a thread keeps capabilities: $(grep Cap "$file")"

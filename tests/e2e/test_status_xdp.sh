@@ -65,11 +65,7 @@ doctor 1 '^FAIL +device nosuch' --device nosuch
 quiet_winnowd() { # port, arg..
 	ip netns exec "$net-w1" "$BUILD/winnowd" --listen "127.0.0.1:$1" --insecure-no-key "${@:2}" 2>"$tmp/winnowd-$1.log" &
 	pids+=($!)
-	for _ in $(seq 100); do
-		grep -q event=ready "$tmp/winnowd-$1.log" && return 0
-		sleep 0.05
-	done
-	fail "winnowd does not start on port $1"
+	until_ready "$tmp/winnowd-$1.log"
 }
 quiet_winnowd 5601 --metrics no
 inside w1 "$w" status >/dev/null && fail "--metrics no is not obeyed"
