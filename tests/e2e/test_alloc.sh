@@ -33,6 +33,7 @@ wait_port 127.0.0.1 "$lossy" || fail "chaos does not listen"
 
 # Joining and leaving take a control message more or less, of 15 allocations each; one an operation would be 196 at least.
 MESSAGES=100
+REQUESTS=2 # a worker makes a second one where its thread still has the first when the next operation begins
 workers() { # iterations, bench's options..: sets `communicators` and `main`, what both workers together allocated
 	local rank data_threads one own other
 	communicators=0 main=0
@@ -55,7 +56,7 @@ for PORT in $direct $lossy; do
 		# shellcheck disable=SC2086 # a list of options
 		workers 2 $options
 		((communicators > 0 && main > 0)) || fail "nothing was counted"
-		few="$communicators and $main" most=$((communicators + MESSAGES)) most_main=$main
+		few="$communicators and $main" most=$((communicators + MESSAGES)) most_main=$((main + REQUESTS))
 		# shellcheck disable=SC2086
 		workers 100 $options
 		((communicators <= most && main <= most_main)) ||
