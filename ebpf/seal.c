@@ -3,7 +3,10 @@
 
 #include "ebpf/seal.h"
 
+#include <assert.h>
 #include <stddef.h>
+
+#define WORDS_MAX (4 + 2 * (65536 / SEAL_CHUNK)) /* of the largest datagram, for SipHash */
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -12,11 +15,12 @@
 /* A seal that is being made. */
 struct run {
 	const struct seal_stretch *stretch;
-	struct sip sip;
-	uint64_t first, second; /* of the chunk so far: one for each pass */
-	uint32_t at;            /* bytes of it */
-	uint32_t words;         /* that SipHash has had */
-	uint8_t rest[8];        /* a pair that is not complete */
+	const struct seal_key *key;
+	uint64_t words[WORDS_MAX]; /* SipHash has them at the end, in registers */
+	uint32_t word_count;
+	uint64_t sums[2]; /* of the chunk so far: one for each pass */
+	uint32_t at;      /* bytes of it */
+	uint8_t rest[8];  /* a pair that is not complete */
 	uint32_t rest_bytes;
 };
 
@@ -49,21 +53,27 @@ __attribute__((target("avx2"))) static uint64_t across(__m256i sum)
 	return (uint64_t)_mm_cvtsi128_si64(half) + (uint64_t)_mm_extract_epi64(half, 1);
 }
 
-/* A multiple of 64 bytes. */
+/* A multiple of 32 bytes. */
 __attribute__((target("avx2"))) static void nh_wide(const __u64 *key, const uint8_t *data,
                                                     uint32_t bytes, uint64_t sums[2])
 {
-	const __u64 *other = key + SEAL_SHIFT / 8;
+	const __u64 *other = key + SEAL_SHIFT / 8, *end = key + bytes / 64 * 8;
+	const __m256i *from = (const __m256i *)(const void *)data;
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
 
-	for (uint32_t i = 0; i < bytes / 8; i += 8) {
-		const __m256i *from = (const __m256i *)(const void *)(data + (size_t)i * 8);
+	for (; key < end; key += 8, other += 8, from += 2) {
 		__m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
 
-		a = nh_four(a, key + i, low);
-		b = nh_four(b, key + i + 4, high);
-		c = nh_four(c, other + i, low);
-		d = nh_four(d, other + i + 4, high);
+		a = nh_four(a, key, low);
+		b = nh_four(b, key + 4, high);
+		c = nh_four(c, other, low);
+		d = nh_four(d, other + 4, high);
+	}
+	if (bytes % 64 != 0) {
+		__m256i low = _mm256_loadu_si256(from);
+
+		a = nh_four(a, key, low);
+		c = nh_four(c, other, low);
 	}
 	sums[0] += across(_mm256_add_epi64(a, b));
 	sums[1] += across(_mm256_add_epi64(c, d));
@@ -113,9 +123,10 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 	if (__builtin_cpu_supports("avx512f")) {
 		wide = bytes / 128 * 128;
 		nh_widest(key, data, wide, sums);
-	} else if (__builtin_cpu_supports("avx2")) {
-		wide = bytes / 64 * 64;
-		nh_wide(key, data, wide, sums);
+	}
+	if (__builtin_cpu_supports("avx2")) {
+		nh_wide(key + wide / 8, data + wide, (bytes - wide) / 32 * 32, sums);
+		wide = bytes / 32 * 32;
 	}
 #endif
 	nh_plain(key + wide / 8, data + wide, bytes - wide, sums);
@@ -123,17 +134,12 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 
 /* ---- one datagram ---- */
 
-static void run_word(struct run *run, uint64_t word)
-{
-	sip_word(&run->sip, word);
-	run->words++;
-}
-
 static void chunk_end(struct run *run)
 {
-	run_word(run, run->first);
-	run_word(run, run->second);
-	run->first = run->second = 0;
+	assert(run->word_count + 2 <= WORDS_MAX);
+	memcpy(run->words + run->word_count, run->sums, sizeof(run->sums));
+	run->word_count += 2;
+	run->sums[0] = run->sums[1] = 0;
 	run->at = 0;
 }
 
@@ -141,11 +147,8 @@ static void run_pairs(struct run *run, const uint8_t *data, uint32_t bytes)
 {
 	while (bytes > 0) {
 		uint32_t now = bytes < SEAL_CHUNK - run->at ? bytes : SEAL_CHUNK - run->at;
-		uint64_t sums[2] = {run->first, run->second};
 
-		nh(run->stretch->pairs + run->at / 8, data, now, sums);
-		run->first = sums[0];
-		run->second = sums[1];
+		nh(run->stretch->pairs + run->at / 8, data, now, run->sums);
 		run->at += now;
 		data += now;
 		bytes -= now;
@@ -179,13 +182,18 @@ static void run_add(struct run *run, const uint8_t *data, uint32_t bytes)
 
 static uint64_t run_end(struct run *run)
 {
+	struct sip sip;
+
 	if (run->rest_bytes > 0) {
 		memset(run->rest + run->rest_bytes, 0, 8 - run->rest_bytes);
 		run_pairs(run, run->rest, 8);
 	}
 	if (run->at > 0)
 		chunk_end(run);
-	return sip_end(&run->sip, run->words * 8);
+	sip_begin(&sip, run->key);
+	for (uint32_t i = 0; i < run->word_count; i++)
+		sip_word(&sip, run->words[i]);
+	return sip_end(&sip, run->word_count * 8);
 }
 
 static bool edge_counts(uint8_t kind)
@@ -206,12 +214,15 @@ static void run_begin(struct run *run, const struct seal_stretch *stretch,
 	memcpy(words, header, sizeof(words));
 	if (edge_counts(wire.kind))
 		high = (uint32_t)(seal_extend(edge, wire.edge) >> 32);
-	*run = (struct run){.stretch = stretch};
-	sip_begin(&run->sip, key);
-	run_word(run, words[0]);
-	run_word(run, words[2]);
-	run_word(run, words[3]);
-	run_word(run, seal_length_word(bytes, high));
+	run->stretch = stretch;
+	run->key = key;
+	run->words[0] = words[0];
+	run->words[1] = words[2];
+	run->words[2] = words[3];
+	run->words[3] = seal_length_word(bytes, high);
+	run->word_count = 4;
+	run->sums[0] = run->sums[1] = 0;
+	run->at = run->rest_bytes = 0;
 }
 
 void seal_write(struct packet_out *packet, const struct seal_stretch *stretch,
