@@ -17,8 +17,8 @@ enum { SCANS, OUT, IN, STREAMS };
 struct gpu {
 	int device, processors;
 	cudaStream_t stream[STREAMS];
-	struct gpu_memory memory;
-	struct why *why; /* of what there() does */
+	struct gpu_memory *memory; /* the caller's */
+	struct why *why;           /* of what there() does */
 	int err;
 };
 
@@ -145,7 +145,7 @@ static void there(struct gpu *gpu, void *(*work)(void *), struct why *why)
 static void *open_all(void *context)
 {
 	struct gpu *gpu = context;
-	struct gpu_memory *memory = &gpu->memory;
+	struct gpu_area *pinned = &gpu->memory->pinned, *device = &gpu->memory->device;
 	struct why *why = gpu->why;
 	int least = 0, greatest = 0, err = cuda_enter(gpu->device, NULL, why);
 
@@ -156,14 +156,14 @@ static void *open_all(void *context)
 	TRY_CUDA(err, gpu->device, cudaDeviceGetAttribute,
 	         (&gpu->processors, cudaDevAttrMultiProcessorCount, gpu->device));
 	TRY_CUDA_AS(err, gpu->device, "cudaFuncGetAttributes", cuda_load());
-	TRY_CUDA(err, gpu->device, cudaHostAlloc,
-	         ((void **)&memory->pinned, memory->pinned_bytes,
-	          cudaHostAllocPortable | cudaHostAllocMapped));
+	TRY_CUDA(
+		err, gpu->device, cudaHostAlloc,
+		((void **)&pinned->at, pinned->bytes, cudaHostAllocPortable | cudaHostAllocMapped));
 	if (err == 0)
-		memset(memory->pinned, 0, memory->pinned_bytes);
-	TRY_CUDA(err, gpu->device, cudaMalloc, ((void **)&memory->device, memory->device_bytes));
+		memset(pinned->at, 0, pinned->bytes);
+	TRY_CUDA(err, gpu->device, cudaMalloc, ((void **)&device->at, device->bytes));
 	TRY_CUDA(err, gpu->device, cudaMemsetAsync,
-	         (memory->device, 0, memory->device_bytes, gpu->stream[IN]));
+	         (device->at, 0, device->bytes, gpu->stream[IN]));
 	TRY_CUDA(err, gpu->device, cudaStreamSynchronize, (gpu->stream[IN]));
 	gpu->err = err;
 	return NULL;
@@ -178,8 +178,8 @@ static void *close_all(void *context)
 	for (int i = 0; i < STREAMS; i++)
 		if (gpu->stream[i] != NULL && cudaStreamSynchronize(gpu->stream[i]) == cudaSuccess)
 			(void)cudaStreamDestroy(gpu->stream[i]);
-	(void)cudaFree(gpu->memory.device);
-	(void)cudaFreeHost(gpu->memory.pinned);
+	(void)cudaFree(gpu->memory->device.at);
+	(void)cudaFreeHost(gpu->memory->pinned.at);
 	(void)cudaGetLastError();
 	return NULL;
 }
@@ -200,14 +200,13 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 	if (gpu == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
-	gpu->memory = *memory;
+	gpu->memory = memory;
 	there(gpu, open_all, why);
 	err = gpu->err;
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
 	}
-	*memory = gpu->memory;
 	*out = gpu;
 	return 0;
 }

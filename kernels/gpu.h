@@ -101,10 +101,14 @@ struct gpu_copy {
 	struct gpu_word done;
 };
 
+struct gpu_area {
+	uint8_t *at;
+	size_t bytes;
+};
+
 /* Memory that exists as long as the GPU is open, zeroed at first. At open, places are NULL. */
 struct gpu_memory {
-	size_t pinned_bytes, device_bytes;
-	uint8_t *pinned, *device;
+	struct gpu_area pinned, device;
 };
 
 struct gpu_mark;
@@ -126,7 +130,10 @@ struct gpu_calls {
 	int (*is_past)(struct gpu *gpu, struct gpu_mark *mark, struct why *why);
 	void (*unmark)(struct gpu_mark *mark); /* NULL is fine */
 
-	/* *memory: sizes are given, places come back. Both may wait for all that the GPU does. */
+	/*
+	 * *memory: sizes are given, places come back, and it stays where it is until close(). Both may
+	 * wait for all that the GPU does.
+	 */
 	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, struct why *why);
 	void (*close)(struct gpu *gpu);
 

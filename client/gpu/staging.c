@@ -17,39 +17,37 @@
 
 /* ---- opening ---- */
 
-/* Memory that is being laid out; `base` is NULL while lay_out() only counts. */
-struct room {
-	uint8_t *base;
-	size_t bytes;
-};
-
-static void *room_place(struct room *room, size_t bytes)
+/* The area's next bytes; NULL while lay_out() only counts. */
+static void *place(struct gpu_area *area, size_t bytes)
 {
-	uint8_t *at = room->base != NULL ? room->base + room->bytes : NULL;
+	uint8_t *at = area->at != NULL ? area->at + area->bytes : NULL;
 
-	room->bytes += (bytes + 255) / 256 * 256;
+	area->bytes += (bytes + 255) / 256 * 256;
 	return at;
 }
 
 /* Set all pointers into the memory; before the GPU is open, count how much is needed. */
-static void lay_out(struct staging *s, struct gpu_memory *memory)
+static void lay_out(struct staging *s)
 {
 	const struct staging_config *c = &s->config;
-	struct room pinned = {.base = memory->pinned}, device = {.base = memory->device};
+	struct gpu_area *pinned = &s->memory.pinned, *device = &s->memory.device;
 	struct staging_cell *cells = s->cells;
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
 
-	s->out.word = room_place(&pinned, sizeof(uint32_t));
-	s->in.word = room_place(&pinned, sizeof(uint32_t));
-	s->out.ticket = room_place(&device, sizeof(uint32_t));
-	s->in.ticket = room_place(&device, sizeof(uint32_t));
-	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
+	pinned->bytes = device->bytes = 0;
+	s->out.word = place(pinned, sizeof(uint32_t));
+	s->in.word = place(pinned, sizeof(uint32_t));
+	s->out.ticket = place(device, sizeof(uint32_t));
+	s->in.ticket = place(device, sizeof(uint32_t));
+	s->plans = place(pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
 	for (uint32_t i = 0; i < c->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
-		op->word = room_place(&pinned, sizeof(uint32_t));
-		op->found = room_place(&pinned, scan_bytes);
-		op->scratch = room_place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+		op->parts = &s->parts[(size_t)i * s->part_count];
+		op->eager = &s->rings[c->shard_count + i];
+		op->word = place(pinned, sizeof(uint32_t));
+		op->found = place(pinned, scan_bytes);
+		op->scratch = place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
 	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
@@ -57,11 +55,9 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 		ring->cells = cells;
 		ring->frame_count = i < c->shard_count ? s->frame_count : WIRE_EAGER_SEGMENTS;
 		cells += ring->frame_count;
-		ring->out = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
-		ring->in = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
+		ring->out = place(pinned, (size_t)ring->frame_count * s->frame_stride);
+		ring->in = place(pinned, (size_t)ring->frame_count * s->frame_stride);
 	}
-	memory->pinned_bytes = pinned.bytes;
-	memory->device_bytes = device.bytes;
 }
 
 /* As many as the job has, unless they are more than there is memory for. An eager operation's have parts of their own. */
@@ -80,15 +76,14 @@ static void choose_sizes(struct staging *s)
 {
 	const struct staging_config *c = &s->config;
 	uint64_t bits = c->pinned_bytes * 8 / BITS_SHARE / c->op_slots;
-	struct gpu_memory none = {0};
 
 	s->bits = bits < BITS_MAX ? (uint32_t)bits / 64 * 64 : BITS_MAX;
 	if (s->bits < c->shard_count * WIRE_SEGMENT_BLOCKS_MAX)
 		s->bits = c->shard_count * WIRE_SEGMENT_BLOCKS_MAX;
 	s->frame_stride = (c->payload + 15) / 16 * 16;
 	s->frame_count = WINDOWS_MAX * c->window;
-	for (lay_out(s, &none); s->frame_count > c->window && none.pinned_bytes > c->pinned_bytes;
-	     lay_out(s, &none))
+	for (lay_out(s); s->frame_count > c->window && s->memory.pinned.bytes > c->pinned_bytes;
+	     lay_out(s))
 		s->frame_count /= 2;
 }
 
@@ -125,21 +120,20 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 		err = why_set(why, -ENOMEM, "out of memory");
 	} else {
 		choose_sizes(s);
-		lay_out(s, &s->memory);
 		err = config->calls->open(config->device, &s->memory, &s->gpu, why);
 	}
 	if (err != 0) {
 		staging_close(s);
 		return err;
 	}
-	lay_out(s, &s->memory);
+	lay_out(s);
 	*out = s;
 	return 0;
 }
 
 uint64_t staging_pinned_bytes(const struct staging *staging)
 {
-	return staging->memory.pinned_bytes;
+	return staging->memory.pinned.bytes;
 }
 
 int staging_follow(struct staging *staging, void *stream, struct why *why)
@@ -242,12 +236,6 @@ static void view_segment(struct staging_op *op, uint32_t number)
 
 /* ---- what the engine asks for ---- */
 
-static void unmark(struct staged *staged)
-{
-	staged->staging->config.calls->unmark(staged->mark);
-	staged->mark = NULL;
-}
-
 static int staged_begin(struct allreduce *task)
 {
 	const struct staged *staged = task->access_state;
@@ -256,44 +244,27 @@ static int staged_begin(struct allreduce *task)
 	return 0;
 }
 
-/* An operation with the memory that is free, all else as new; NULL: none is free. */
-static struct staging_op *op_take(struct staging *s)
-{
-	uint32_t at = 0;
-	struct staging_op *op;
-
-	while (at < s->config.op_slots && s->ops[at].staged != NULL)
-		at++;
-	if (at == s->config.op_slots)
-		return NULL;
-	op = &s->ops[at];
-	*op = (struct staging_op){.scratch = op->scratch,
-	                          .found = op->found,
-	                          .word = op->word,
-	                          .scans = op->scans,
-	                          .parts = &s->parts[(size_t)at * s->part_count],
-	                          .eager = &s->rings[s->config.shard_count + at]};
-	op->eager->edge = 0;
-	memset(op->parts, 0, s->part_count * sizeof(*op->parts));
-	return op;
-}
-
-/* Take memory for an operation, once the GPU has come to its mark. */
+/* Take memory for an operation, once the GPU has come to its mark. False: not yet, or all is taken. */
 static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;
 	struct staging *s = staged->staging;
-	struct staging_op *op = s->asked < ASKED_MAX ? op_take(s) : NULL;
+	struct staging_op *op = s->ops, *end = op + s->config.op_slots;
 
-	if (op == NULL)
+	while (op < end && op->staged != NULL)
+		op++;
+	if (op == end || s->asked == ASKED_MAX)
 		return false;
 	s->asked++;
 	if (s->config.calls->is_past(s->gpu, staged->mark, &s->error) != 0)
 		return false;
-	unmark(staged);
 	s->moved = true;
-	op->staged = staged;
+	memset(op->parts, 0, s->part_count * sizeof(*op->parts));
+	op->eager->edge = 0;
+	op->piece = op->piece_segments = 0;
+	op->finishing = op->failed = false;
 	op->task = task;
+	op->staged = staged;
 	staged->op = op;
 	return true;
 }
@@ -347,7 +318,8 @@ bool staging_finish(struct staged *staged, bool failed)
 	struct staging_op *op = staged->op;
 
 	if (staged->mark != NULL)
-		unmark(staged);
+		staged->staging->config.calls->unmark(staged->mark);
+	staged->mark = NULL;
 	if (op == NULL)
 		return false;
 	op->finishing = true;

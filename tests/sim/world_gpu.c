@@ -116,9 +116,9 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 	(void)why;
 	gpu->worker = &current->workers[device];
 	gpu->worker->gpu = gpu;
-	memory->pinned = aligned_alloc(256, memory->pinned_bytes);
-	memory->device = aligned_alloc(256, (memory->device_bytes + 255) / 256 * 256);
-	memset(memory->pinned, 0, memory->pinned_bytes);
+	memory->pinned.at = aligned_alloc(256, memory->pinned.bytes);
+	memory->device.at = aligned_alloc(256, (memory->device.bytes + 255) / 256 * 256);
+	memset(memory->pinned.at, 0, memory->pinned.bytes);
 	gpu->memory = *memory;
 	*out = gpu;
 	return 0;
@@ -128,8 +128,8 @@ static void gpu_close(struct gpu *gpu)
 {
 	for (struct work *work; (work = gpu->first) != NULL; free(work))
 		gpu->first = work->next;
-	free(gpu->memory.pinned);
-	free(gpu->memory.device);
+	free(gpu->memory.pinned.at);
+	free(gpu->memory.device.at);
 	free(gpu);
 }
 
