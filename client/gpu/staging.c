@@ -324,8 +324,6 @@ bool staging_finish(struct staged *staged, bool failed)
 		return false;
 	op->finishing = true;
 	op->failed = failed;
-	for (uint32_t i = 0; failed && i < staged->staging->part_count; i++)
-		staged->staging->waiting -= op->parts[i].stored - op->parts[i].unpacked;
 	return true;
 }
 
@@ -343,7 +341,7 @@ static bool is_over(const struct staging_op *op)
 	return staging_reached(op->word, op->scans);
 }
 
-/* A window's worth of further sums may arrive while frames wait or are being copied. */
+/* A window's worth of further sums may arrive while frames wait for a copy or are in one. */
 unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
@@ -359,7 +357,7 @@ unsigned staging_state(const struct staging *staging)
 		state = STAGING_BUSY;
 		waits = waits || !staging_reached(op->word, op->scans);
 	}
-	if (!failed && s->waiting + s->in.frames > s->frame_count - s->config.window)
+	if (!failed && s->waiting > s->frame_count - s->config.window)
 		state |= STAGING_FULL;
 	return state | (waits ? STAGING_WAITS : 0);
 }
@@ -379,6 +377,8 @@ bool staging_turn(struct staging *staging, bool check)
 		if (staged == NULL || !is_over(op))
 			continue;
 		any = true;
+		for (uint32_t part = 0; part < staging->part_count; part++)
+			staging->waiting -= op->parts[part].stored - op->parts[part].unpacked;
 		free(op->view);
 		op->view = NULL;
 		op->staged = NULL;

@@ -42,7 +42,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	part->announced = false;
 	part->words = words;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
-	part->packed = part->pushable = part->stored = part->unpacked = first;
+	part->packed = part->stored = part->unpacked = first;
 	*gpu = (struct gpu_plan){
 		.send = (const uint8_t *)task->send + before,
 		.recv = (uint8_t *)task->recv + before,
@@ -86,7 +86,7 @@ static bool eager_ready(struct staging_op *op, uint32_t number)
 		own.union_count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
 		(void)part_begin(op, &own);
 	}
-	return part->pushable == part->end;
+	return part->packed == part->end;
 }
 
 /* A segment reuses the parts of an earlier one, when the GPU has finished that on all shards. */
@@ -131,7 +131,7 @@ bool frames_pushable(const struct allreduce *task, const struct access_frame *fr
 		staging_part_of(staging_op_of(task), frame->segment, frame->shard);
 
 	part->ring->edge = frame->edge;
-	return (int32_t)(frame->number - part->pushable) < 0;
+	return (int32_t)(frame->number - part->packed) < 0;
 }
 
 void frames_push(const struct allreduce *task, const struct access_frame *frame,
@@ -184,32 +184,25 @@ static uint32_t frames_out(const struct staging_part *part)
 	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
 }
 
-/* Add to the next copy what the part has for it. */
-static void add_run(struct staging *s, struct staging_lane *lane, struct staging_part *part,
-                    bool out)
-{
-	uint32_t *at = out ? &part->packed : &part->unpacked;
-	uint32_t count = out ? frames_out(part) : part->stored - part->unpacked;
-
-	if (count == 0)
-		return;
-	lane->runs[lane->run_count++] = (struct gpu_run){.plan = &s->plans[part - s->parts],
-	                                                 .words = part->words,
-	                                                 .frame = *at,
-	                                                 .count = count,
-	                                                 .before = lane->frames};
-	lane->frames += count;
-	part->copies++;
-	*at += count;
-	if (!out)
-		s->waiting -= count;
-}
-
+/* Add to the next copy what the operation has for it. */
 static void add_runs(struct staging *s, struct staging_lane *lane, const struct staging_op *op,
                      bool out)
 {
-	for (uint32_t i = 0; i < s->part_count && lane->run_count < GPU_RUNS_MAX; i++)
-		add_run(s, lane, &op->parts[i], out);
+	for (uint32_t i = 0; i < s->part_count && lane->run_count < GPU_RUNS_MAX; i++) {
+		struct staging_part *part = &op->parts[i];
+		uint32_t count = out ? frames_out(part) : part->stored - part->unpacked;
+
+		if (count == 0)
+			continue;
+		lane->runs[lane->run_count++] =
+			(struct gpu_run){.plan = &s->plans[part - s->parts],
+		                         .words = part->words,
+		                         .frame = out ? part->packed : part->unpacked,
+		                         .count = count,
+		                         .before = lane->frames};
+		lane->frames += count;
+		part->copies++;
+	}
 }
 
 /* What a run has carried out may be pushed; what it has carried in leaves its places. */
@@ -219,9 +212,9 @@ static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 
 	part->copies--;
 	if (out)
-		part->pushable = run->frame + run->count;
-	for (uint32_t i = 0; !out && i < run->count; i++)
-		cell_of(part->ring, run->frame + i)->taken = false;
+		part->packed += run->count;
+	for (uint32_t i = 0; !out && i < run->count; i++, part->unpacked++, s->waiting--)
+		cell_of(part->ring, part->unpacked)->taken = false;
 }
 
 /* False: nothing has changed. */

@@ -30,11 +30,10 @@ struct staging_part {
 	bool announced; /* and not planned */
 	uint32_t words; /* of its bitmaps */
 	uint32_t end;
-	uint32_t packed;   /* copies out have been started for frames before it */
-	uint32_t pushable; /* and are done for those before it */
+	uint32_t packed;   /* copies out are done for frames before it: they may be pushed */
 	uint32_t stored;   /* results have arrived for frames before it */
-	uint32_t unpacked; /* copies in have been started for frames before it */
-	uint32_t copies;   /* that are not done, of both directions */
+	uint32_t unpacked; /* copies in are done for frames before it */
+	uint32_t copies;   /* that are under way, of both directions */
 };
 
 /* Copies in one direction, of which one runs at a time. */
@@ -43,7 +42,7 @@ struct staging_lane {
 	uint32_t *word;             /* pinned: number of the last copy that is done */
 	uint32_t *ticket;           /* on the device */
 	uint32_t last;              /* number of the last copy that was started */
-	uint32_t run_count, frames; /* of that copy; 0: it is done */
+	uint32_t run_count, frames; /* of that copy; 0: it is done, and parts know of it */
 };
 
 /* `staged` is NULL: it is free. */
@@ -79,7 +78,7 @@ struct staging {
 	struct staging_part *parts; /* of all operations */
 	struct gpu_plan *plans;     /* one for each part, pinned */
 	struct staging_lane out, in;
-	uint32_t waiting; /* frames stored but not in a copy yet */
+	uint32_t waiting; /* frames stored and not unpacked */
 	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
 	bool moved;       /* an operation has come, or has begun, since then */
 	struct why error; /* the GPU has failed: operations will */
