@@ -35,19 +35,20 @@ static void lay_out(struct staging *s)
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
 
 	pinned->bytes = device->bytes = 0;
-	s->out.word = place(pinned, sizeof(uint32_t));
-	s->in.word = place(pinned, sizeof(uint32_t));
-	s->out.ticket = place(device, sizeof(uint32_t));
-	s->in.ticket = place(device, sizeof(uint32_t));
+	for (uint32_t out = 0; out < 2; out++)
+		s->lanes[out].copy = (struct gpu_copy){.out = out,
+		                                       .runs = s->lanes[out].runs,
+		                                       .ticket = place(device, sizeof(uint32_t)),
+		                                       .done.at = place(pinned, sizeof(uint32_t))};
 	s->plans = place(pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
 	for (uint32_t i = 0; i < c->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
 		op->parts = &s->parts[(size_t)i * s->part_count];
 		op->eager = &s->rings[c->shard_count + i];
-		op->word = place(pinned, sizeof(uint32_t));
-		op->found = place(pinned, scan_bytes);
-		op->scratch = place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+		op->scan.done.at = place(pinned, sizeof(uint32_t));
+		op->scan.found = place(pinned, scan_bytes);
+		op->scan.scratch = place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
 	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
@@ -172,8 +173,8 @@ static void scan_piece(struct staging_op *op, uint32_t number)
 	const struct allreduce *task = op->task;
 	const struct geometry_part *part = geometry_segment(&task->cut, number).part;
 	const uint32_t before = number - part->first_segment, left = part->segment_count - before;
+	struct gpu_scan *scan = &op->scan;
 	uint64_t first, most;
-	struct gpu_scan scan = {.scratch = op->scratch, .found = op->found};
 
 	op->part = part;
 	op->piece = number;
@@ -182,27 +183,25 @@ static void scan_piece(struct staging_op *op, uint32_t number)
 		op->piece_segments = left;
 	first = before * op->segment_bits * op->grain;
 	most = op->piece_segments * op->segment_bits * op->grain;
-	scan.tensor = (struct bitmap_tensor){
+	scan->tensor = (struct bitmap_tensor){
 		.data = (const uint8_t *)task->send + (part->first + first) * task->cut.elem_bytes,
 		.count = most < part->count - first ? most : part->count - first,
 		.block_elems = op->grain,
 		.dtype = (enum dtype)task->dtype};
-	scan.range_blocks = task->form == WIRE_FIXED32 ? op->segment_bits : 0;
-	scan.done = (struct gpu_word){op->word, ++op->scans};
+	scan->range_blocks = task->form == WIRE_FIXED32 ? op->segment_bits : 0;
+	scan->done.value++;
 	/* In place, blocks that no worker has are already zero. */
-	if (number == 0 && task->recv != task->send) {
-		scan.clear = task->recv;
-		scan.clear_bytes = task->count * task->cut.elem_bytes;
-	}
-	op->piece_bits = bitmap_block_count(scan.tensor.count, op->grain);
-	op->staged->out_bytes += gpu_scan_room(op->piece_bits, scan.range_blocks) * 4;
-	(void)s->config.calls->scan(s->gpu, &scan, &s->error);
+	scan->clear = number == 0 && task->recv != task->send ? task->recv : NULL;
+	scan->clear_bytes = task->count * task->cut.elem_bytes;
+	op->piece_bits = bitmap_block_count(scan->tensor.count, op->grain);
+	op->staged->out_bytes += gpu_scan_room(op->piece_bits, scan->range_blocks) * 4;
+	(void)s->config.calls->scan(s->gpu, scan, &s->error);
 }
 
 void staging_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
                   uint64_t at)
 {
-	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	const uint64_t *found = (const uint64_t *)(void *)op->scan.found;
 	const bool whole = ratio == 1 && op->segment_bits % 64 == 0;
 	uint64_t first = (number - op->piece) * op->segment_bits, end = first + op->segment_bits;
 
@@ -280,7 +279,7 @@ static bool staged_ready(struct allreduce *task, uint32_t number)
 	op = staged->op;
 	if (number == op->piece + op->piece_segments)
 		scan_piece(op, number);
-	return staging_reached(op->word, op->scans) && frames_ready(op, number);
+	return staging_reached(&op->scan.done) && frames_ready(op, number);
 }
 
 static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
@@ -295,7 +294,7 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 	if (op->staged->fine > 0)
 		view_segment(op, number);
 	if (task->form == WIRE_FIXED32 && words > 0)
-		*scan->range = bitmap_range_of(op->found[range], (enum dtype)task->dtype);
+		*scan->range = bitmap_range_of(op->scan.found[range], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
 		staging_part_of(op, number, shard)->announced = true;
 	return bitmap_set_count(scan->bits, words);
@@ -338,7 +337,7 @@ static bool is_over(const struct staging_op *op)
 		if (op->parts[i].copies > 0 ||
 		    (!op->failed && op->parts[i].unpacked != op->parts[i].stored))
 			return false;
-	return staging_reached(op->word, op->scans);
+	return staging_reached(&op->scan.done);
 }
 
 /* A window's worth of further sums may arrive while frames wait for a copy or are in one. */
@@ -346,7 +345,8 @@ unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
 	const bool failed = s->error.text[0] != '\0';
-	bool waits = failed || s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0;
+	bool waits = failed || s->lanes[false].copy.run_count > 0 ||
+	             s->lanes[true].copy.run_count > 0 || s->asked > 0;
 	unsigned state = 0;
 
 	for (uint32_t i = 0; i < s->config.op_slots; i++) {
@@ -355,7 +355,7 @@ unsigned staging_state(const struct staging *staging)
 		if (op->staged == NULL)
 			continue;
 		state = STAGING_BUSY;
-		waits = waits || !staging_reached(op->word, op->scans);
+		waits = waits || !staging_reached(&op->scan.done);
 	}
 	if (!failed && s->waiting > s->frame_count - s->config.window)
 		state |= STAGING_FULL;

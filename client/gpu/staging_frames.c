@@ -185,22 +185,24 @@ static uint32_t frames_out(const struct staging_part *part)
 }
 
 /* Add to the next copy what the operation has for it. */
-static void add_runs(struct staging *s, struct staging_lane *lane, const struct staging_op *op,
-                     bool out)
+static void add_runs(const struct staging *s, struct staging_lane *lane,
+                     const struct staging_op *op)
 {
-	for (uint32_t i = 0; i < s->part_count && lane->run_count < GPU_RUNS_MAX; i++) {
+	struct gpu_copy *copy = &lane->copy;
+
+	for (uint32_t i = 0; i < s->part_count && copy->run_count < GPU_RUNS_MAX; i++) {
 		struct staging_part *part = &op->parts[i];
-		uint32_t count = out ? frames_out(part) : part->stored - part->unpacked;
+		uint32_t count = copy->out ? frames_out(part) : part->stored - part->unpacked;
 
 		if (count == 0)
 			continue;
-		lane->runs[lane->run_count++] =
+		lane->runs[copy->run_count++] =
 			(struct gpu_run){.plan = &s->plans[part - s->parts],
 		                         .words = part->words,
-		                         .frame = out ? part->packed : part->unpacked,
+		                         .frame = copy->out ? part->packed : part->unpacked,
 		                         .count = count,
-		                         .before = lane->frames};
-		lane->frames += count;
+		                         .before = copy->frame_count};
+		copy->frame_count += count;
 		part->copies++;
 	}
 }
@@ -217,32 +219,30 @@ static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 		cell_of(part->ring, part->unpacked)->taken = false;
 }
 
-/* False: nothing has changed. */
-static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
+/* If the lane's last copy is done, start the next. False: nothing has changed. */
+static bool copy_next(struct staging *s, struct staging_lane *lane)
 {
-	struct gpu_copy copy = {.out = out, .runs = lane->runs, .ticket = lane->ticket};
-	bool was_busy = lane->run_count > 0;
+	struct gpu_copy *copy = &lane->copy;
+	bool was_busy = copy->run_count > 0;
 
-	if (was_busy && !staging_reached(lane->word, lane->last))
+	if (was_busy && !staging_reached(&copy->done))
 		return false;
-	for (uint32_t i = 0; i < lane->run_count; i++)
-		run_done(s, &lane->runs[i], out);
-	lane->run_count = lane->frames = 0;
+	for (uint32_t i = 0; i < copy->run_count; i++)
+		run_done(s, &lane->runs[i], copy->out);
+	copy->run_count = copy->frame_count = 0;
 	for (uint32_t i = 0; i < s->config.op_slots; i++)
 		if (s->ops[i].staged != NULL && !s->ops[i].failed)
-			add_runs(s, lane, &s->ops[i], out);
-	if (lane->run_count == 0)
+			add_runs(s, lane, &s->ops[i]);
+	if (copy->run_count == 0)
 		return was_busy;
-	copy.run_count = lane->run_count;
-	copy.frame_count = lane->frames;
-	copy.done = (struct gpu_word){lane->word, ++lane->last};
-	(void)s->config.calls->copy(s->gpu, &copy, &s->error);
+	copy->done.value++;
+	(void)s->config.calls->copy(s->gpu, copy, &s->error);
 	return true;
 }
 
 bool frames_copy(struct staging *s)
 {
-	bool out = copy_next(s, &s->out, true);
+	bool out = copy_next(s, &s->lanes[true]);
 
-	return copy_next(s, &s->in, false) || out;
+	return copy_next(s, &s->lanes[false]) || out;
 }

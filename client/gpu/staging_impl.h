@@ -39,10 +39,7 @@ struct staging_part {
 /* Copies in one direction, of which one runs at a time. */
 struct staging_lane {
 	struct gpu_run runs[GPU_RUNS_MAX];
-	uint32_t *word;             /* pinned: number of the last copy that is done */
-	uint32_t *ticket;           /* on the device */
-	uint32_t last;              /* number of the last copy that was started */
-	uint32_t run_count, frames; /* of that copy; 0: it is done, and parts know of it */
+	struct gpu_copy copy; /* the last one; without runs: parts know that it is done */
 };
 
 /* `staged` is NULL: it is free. */
@@ -51,11 +48,10 @@ struct staging_op {
 	struct allreduce *task;
 	/* Bits are known for one piece of the tensor at a time, a number of segments of one part. */
 	const struct geometry_part *part;
-	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
-	uint32_t scans;                   /* number of the last scan */
-	uint32_t grain, ratio;            /* elements per bit, bits per block */
-	uint64_t segment_bits;            /* of a whole segment, in all shards */
-	uint32_t piece, piece_segments;   /* the first segment, and how many the piece has */
+	struct gpu_scan scan;           /* the last one */
+	uint32_t grain, ratio;          /* elements per bit, bits per block */
+	uint64_t segment_bits;          /* of a whole segment, in all shards */
+	uint32_t piece, piece_segments; /* the first segment, and how many the piece has */
 	uint64_t piece_bits;
 	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
 	struct staging_part *parts; /* [part_count] */
@@ -72,22 +68,22 @@ struct staging {
 	uint32_t frame_count, frame_stride;
 	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
 	uint32_t part_count; /* of an operation: ahead * shard_count */
-	struct staging_op *ops;     /* [op_slots] */
-	struct staging_ring *rings; /* [shard_count + op_slots] */
-	struct staging_cell *cells; /* of all rings */
-	struct staging_part *parts; /* of all operations */
-	struct gpu_plan *plans;     /* one for each part, pinned */
-	struct staging_lane out, in;
-	uint32_t waiting; /* frames stored and not unpacked */
-	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
-	bool moved;       /* an operation has come, or has begun, since then */
-	struct why error; /* the GPU has failed: operations will */
+	struct staging_op *ops;       /* [op_slots] */
+	struct staging_ring *rings;   /* [shard_count + op_slots] */
+	struct staging_cell *cells;   /* of all rings */
+	struct staging_part *parts;   /* of all operations */
+	struct gpu_plan *plans;       /* one for each part, pinned */
+	struct staging_lane lanes[2]; /* in, out */
+	uint32_t waiting;             /* frames stored and not unpacked */
+	uint32_t asked;               /* marks that the GPU had not come to, since the last turn */
+	bool moved;                   /* an operation has come, or has begun, since then */
+	struct why error;             /* the GPU has failed: operations will */
 };
 
-/* Has the GPU come to this number? Numbers begin again after 2^32. */
-static inline bool staging_reached(const uint32_t *word, uint32_t number)
+/* Has the GPU come to this value? They are numbers, which begin again after 2^32. */
+static inline bool staging_reached(const struct gpu_word *word)
 {
-	return (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - number) >= 0;
+	return (int32_t)(__atomic_load_n(word->at, __ATOMIC_ACQUIRE) - word->value) >= 0;
 }
 
 /* An operation that has been scanned. */
