@@ -206,17 +206,17 @@ static const ncclRedOp_t ops[] = {
 
 /* One GPU's part of a step, after the caller's work. The last GPU also gets the remainder. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
-                    bool scatter, struct why *why)
+                    struct node_share range, bool scatter, struct why *why)
 {
 	const int device = gpus->setup.devices[index];
 	ncclComm_t comm = gpus->comm[index];
 	cudaStream_t stream = gpus->stream[index];
 	const uint64_t each =
-		node_share(task->count, task->block_elems, gpus->setup.world, 0).count;
-	const uint64_t rest = task->count - each * gpus->setup.world;
+		node_share(range.count, task->block_elems, gpus->setup.world, 0).count;
+	const uint64_t rest = range.count - each * gpus->setup.world;
 	const size_t bytes = dtype_bytes(task->dtype);
-	const uint8_t *send = (const uint8_t *)task->send[index] + task->first * bytes;
-	uint8_t *recv = (uint8_t *)task->recv[index] + task->first * bytes;
+	const uint8_t *send = (const uint8_t *)task->send[index] + range.first * bytes;
+	uint8_t *recv = (uint8_t *)task->recv[index] + range.first * bytes;
 	uint8_t *own = recv + (gpus->setup.rank + index) * each * bytes;
 	const uint64_t rest_at = each * gpus->setup.world * bytes;
 	ncclDataType_t type = types[task->dtype];
@@ -242,7 +242,8 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 }
 
 /* For all GPUs of this process at once, as NCCL wants it. */
-static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
+static int step(struct node_gpus *gpus, const struct node_task *task, struct node_share range,
+                bool scatter, struct why *why)
 {
 	int err = cuda_enter(gpus->setup.devices[0], NULL, why);
 
@@ -250,7 +251,7 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 	if (err != 0)
 		return err;
 	for (uint32_t i = 0; i < gpus->setup.count && err == 0; i++)
-		err = step_one(gpus, i, task, scatter, why);
+		err = step_one(gpus, i, task, range, scatter, why);
 	return group_end(gpus, err, why);
 }
 

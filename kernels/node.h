@@ -46,11 +46,11 @@ enum node_state {
 	NODE_SETTLES, /* NCCL has not put all of its work into the streams */
 };
 
-/* A tensor, or a range of one, on each GPU of this process. */
+/* A tensor on each GPU of this process. */
 struct node_task {
-	const void *send[NODE_GPUS_MAX]; /* each in the memory of its GPU; only read */
+	const void *send[NODE_GPUS_MAX]; /* [count], each in the memory of its GPU; only read */
 	void *recv[NODE_GPUS_MAX];       /* likewise; equal to send, or not overlapping it */
-	uint64_t first, count;           /* the range, in elements */
+	uint64_t count;
 	enum dtype dtype;
 	enum reduction reduction;
 	uint32_t block_elems; /* shares are multiples of it */
@@ -58,11 +58,12 @@ struct node_task {
 	struct gpu_mark *marks[NODE_GPUS_MAX];
 };
 
-/* A GPU's part of a range, counted from the range's first element; the last GPU takes the rest. */
+/* A range of elements: of a tensor, or of such a range. */
 struct node_share {
 	uint64_t first, count;
 };
 
+/* Number `rank` of `world` equal shares of `count` elements, in whole blocks; the last takes the rest. */
 static inline struct node_share node_share(uint64_t count, uint32_t block_elems, uint32_t world,
                                            uint32_t rank)
 {
@@ -78,9 +79,9 @@ struct node_calls {
 	int (*id)(char *id, struct why *why);
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
-	/* Scatter the node's sum, or gather all shares. */
-	int (*step)(struct node_gpus *gpus, const struct node_task *task, bool scatter,
-	            struct why *why);
+	/* Scatter the node's sum of this range, a share for each GPU, or gather all its shares. */
+	int (*step)(struct node_gpus *gpus, const struct node_task *task, struct node_share range,
+	            bool scatter, struct why *why);
 
 	/* The node's stream. Work that is put there after a sum was scattered finds the share in recv. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t index);

@@ -81,7 +81,7 @@ static int join_all(struct winnow_node *node, const struct winnow_node_config *c
 		snprintf(suffix, sizeof(suffix), "-%u", setup->rank + i);
 		result = join(node, config, suffix, node_rank, nodes, &node->comms[1 + i]);
 		if (result == WINNOW_OK)
-			result = comm_gpu_open(node_share_comm(node, i), setup->devices[i]);
+			result = comm_gpu_open(node->comms[1 + i], setup->devices[i]);
 	}
 	return result;
 }
@@ -118,7 +118,6 @@ static void init(struct winnow_node *node, const struct winnow_node_config *conf
 int winnow_node_create(const struct winnow_node_config *config, struct winnow_node **out)
 {
 	const char *wrong = wrong_config(config);
-	const struct gpu_calls *gpu;
 	struct winnow_node *node;
 	struct why why;
 	int result;
@@ -126,15 +125,13 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	*out = NULL;
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = comm_gpu_result(NULL, plugin(&gpu, &why), &why);
-	if (result != WINNOW_OK)
-		return result;
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	node->gpu = gpu;
 	init(node, config);
-	result = join_all(node, config);
+	result = comm_gpu_result(NULL, plugin(&node->gpu, &why), &why);
+	if (result == WINNOW_OK)
+		result = join_all(node, config);
 	if (result == WINNOW_OK)
 		result = start_thread(node);
 	if (result == WINNOW_OK) {
@@ -151,15 +148,12 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 
 void winnow_node_exit(int status, void *node)
 {
-	struct winnow_node *ours = node;
 	char why[64];
 
-	if (ours == NULL || ours->pid != getpid())
-		return;
 	snprintf(why, sizeof(why), "it ended with exit status %d", status);
-	if (status != 0)
-		winnow_node_abort(ours, why);
-	winnow_node_destroy(ours);
+	if (node != NULL && status != 0)
+		winnow_node_abort(node, why);
+	winnow_node_destroy(node);
 }
 
 void winnow_node_destroy(struct winnow_node *node)
@@ -184,27 +178,15 @@ void winnow_node_destroy(struct winnow_node *node)
 
 /* ---- submitting ---- */
 
-static int copy_segments(struct node_op *op, const struct winnow_segment *segments, uint32_t count)
-{
-	op->segment_count = count;
-	if (count == 0)
-		return WINNOW_OK;
-	op->segments = malloc(2 * (size_t)count * sizeof(*segments));
-	if (op->segments == NULL)
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	memcpy(op->segments, segments, count * sizeof(*segments));
-	return WINNOW_OK;
-}
-
 /*
- * Check the arguments, also whether the buffers are on their GPUs, because NCCL would find out too
- * late; and mark the streams. A GPU that fails here ends the node, as it would later. A caller's
- * mistake does no harm.
+ * Check the other arguments, also whether the buffers are on their GPUs, because NCCL would find
+ * out too late; and mark the streams. A GPU that fails here ends the node, as it would later. A
+ * caller's mistake does no harm.
  */
 static int prepare(struct winnow_node *node, struct node_op *op, void *const streams[])
 {
 	struct node_task *task = &op->task;
-	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count, true);
+	const char *wrong = NULL;
 	struct why why;
 	int err = 0;
 
@@ -221,7 +203,7 @@ static int prepare(struct winnow_node *node, struct node_op *op, void *const str
 
 		wrong = comm_wrong_argument(&each, &op->options);
 		if (wrong == NULL)
-			wrong = comm_wrong_on_gpu(node_share_comm(node, i), &each, &op->options);
+			wrong = comm_wrong_on_gpu(node->comms[1 + i], &each, &op->options);
 		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
 			wrong = "averages of integers are not supported: each node would truncate "
 				"its own";
@@ -246,13 +228,16 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
                                 void *const streams[], const struct winnow_options *options,
                                 struct winnow_node *node, struct winnow_request **request)
 {
+	const char *wrong = comm_wrong_segments(segments, segment_count, count, true);
 	struct node_op *made;
 	int result;
 
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
 	*request = NULL;
-	made = calloc(1, sizeof(*made));
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	made = calloc(1, sizeof(*made) + 2 * (size_t)segment_count * sizeof(*segments));
 	if (made == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	if (options != NULL)
@@ -260,19 +245,20 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
 	made->options.memory = WINNOW_MEMORY_CUDA;
 	made->task = (struct node_task){
 		.count = count,
-		.dtype = (enum dtype)dtype,
-		.reduction = (enum reduction)op,
+		.dtype = (enum dtype)COMM_ENUM(dtype),
+		.reduction = (enum reduction)COMM_ENUM(op),
 		.block_elems = made->options.block != 0 ? made->options.block : node->config.block,
 	};
 	memcpy(made->task.send, send, node->setup.count * sizeof(send[0]));
 	memcpy(made->task.recv, recv, node->setup.count * sizeof(recv[0]));
-	result = copy_segments(made, segments, segment_count);
-	if (result == WINNOW_OK)
-		result = winnow_node_check(node);
+	made->segment_count = segment_count;
+	if (segment_count > 0)
+		memcpy(made->segments, segments, segment_count * sizeof(*segments));
+	result = winnow_node_check(node);
 	if (result == WINNOW_OK)
 		result = prepare(node, made, streams);
 	if (result == WINNOW_OK) {
-		made->request = comm_request_new(node_share_comm(node, 0));
+		made->request = comm_request_new(node->comms[1]);
 		if (made->request == NULL)
 			result = comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	}
@@ -306,11 +292,11 @@ void winnow_node_abort(struct winnow_node *node, const char *text)
 
 void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 {
-	winnow_comm_stats(node_share_comm(node, 0), stats);
+	winnow_comm_stats(node->comms[1], stats);
 	for (uint32_t i = 1; i < node->setup.count; i++) {
 		struct winnow_stats one;
 
-		winnow_comm_stats(node_share_comm(node, i), &one);
+		winnow_comm_stats(node->comms[1 + i], &one);
 		comm_stats_add(stats, &one);
 		stats->channels += one.channels;
 		stats->pinned_bytes += one.pinned_bytes;

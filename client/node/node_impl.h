@@ -25,10 +25,11 @@
 struct node_op {
 	struct winnow_request *request;
 	struct node_task task;
+	uint32_t chunks; /* that it goes in */
 	struct winnow_options options;
-	struct winnow_segment *segments; /* [segment_count], then a share's; owned; or NULL */
-	uint32_t segment_count;
 	STAILQ_ENTRY(node_op) next; /* in the queue */
+	uint32_t segment_count;
+	struct winnow_segment segments[]; /* [segment_count], then as many for a share's */
 };
 
 struct winnow_node {
@@ -53,11 +54,6 @@ struct winnow_node {
 	_Atomic uint64_t stop_by_us; /* by then the thread must end; UINT64_MAX: it need not */
 	STAILQ_HEAD(node_queue, node_op) queue;
 };
-
-static inline struct winnow_comm *node_share_comm(const struct winnow_node *node, uint32_t index)
-{
-	return node->comms[1 + index];
-}
 
 /* ---- node_run.c ---- */
 

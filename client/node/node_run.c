@@ -26,7 +26,6 @@ void node_op_free(struct winnow_node *node, struct node_op *op)
 {
 	for (uint32_t i = 0; i < node->setup.count; i++)
 		node->gpu->unmark(op->task.marks[i]);
-	free(op->segments);
 	free(op);
 }
 
@@ -120,10 +119,37 @@ static bool await(struct winnow_node *node, enum node_state most)
 	}
 }
 
-static bool step(struct winnow_node *node, const struct node_task *chunk, bool scatter)
+/* ---- chunks ---- */
+
+/* How many chunks a tensor goes in: 1 if it is small. */
+static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
+{
+	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->setup.world / CHUNK_BYTES;
+
+	return chunks < 1 ? 1 : chunks > CHUNKS_MAX ? CHUNKS_MAX : (uint32_t)chunks;
+}
+
+/* All but the last chunk have the same number of whole blocks for each GPU. */
+static struct node_share chunk_of(const struct winnow_node *node, const struct node_op *op,
+                                  uint32_t number)
+{
+	return node_share(op->task.count, op->task.block_elems * node->setup.world, op->chunks,
+	                  number);
+}
+
+/* Neither a caller's tag nor one by order, but the first chunk has the caller's. */
+static uint64_t chunk_tag(uint64_t tag, uint32_t number)
+{
+	const uint64_t ours = UINT64_C(3) << 62;
+
+	return tag == 0 || number == 0 ? tag : ours | geometry_hash(geometry_hash(tag, number), 0);
+}
+
+static bool step(struct winnow_node *node, const struct node_op *op, uint32_t number, bool scatter)
 {
 	struct why why;
-	int err = node->gpu->node->step(node->gpus, chunk, scatter, &why);
+	int err = node->gpu->node->step(node->gpus, &op->task, chunk_of(node, op, number), scatter,
+	                                &why);
 
 	return well(node, err, &why) && await(node, NODE_WORKS);
 }
@@ -156,38 +182,49 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
  * Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. Nodes
  * that disagree on a tensor's size might still have a chunk of the same size, so each says what size.
  */
-static int reduce_share(struct winnow_node *node, uint32_t index, const struct node_op *op,
-                        const struct node_task *chunk, uint64_t tag, struct winnow_request **out)
+static int reduce_share(struct winnow_node *node, struct node_op *op, uint32_t number,
+                        uint32_t index)
 {
+	const struct node_task *task = &op->task;
 	struct winnow_options options = op->options;
-	struct node_share share = node_share(chunk->count, chunk->block_elems, node->setup.world,
+	struct node_share chunk = chunk_of(node, op, number);
+	struct node_share share = node_share(chunk.count, task->block_elems, node->setup.world,
 	                                     node->setup.rank + index);
-	struct winnow_segment *segments = NULL;
+	struct winnow_segment *segments = &op->segments[op->segment_count];
 	struct allreduce tensor = {.count = share.count,
-	                           .tag = tag,
-	                           .agreed = op->task.count,
+	                           .tag = chunk_tag(options.tag, number),
+	                           .agreed = task->count,
 	                           .access = &array_access,
-	                           .dtype = (uint8_t)chunk->dtype,
-	                           .reduction = (uint8_t)chunk->reduction};
-	uint32_t count = 0;
+	                           .dtype = (uint8_t)task->dtype,
+	                           .reduction = (uint8_t)task->reduction};
+	uint32_t count;
 
-	share.first += chunk->first;
+	share.first += chunk.first;
 	tensor.send = tensor.recv =
-		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
+		(uint8_t *)task->recv[index] + share.first * dtype_bytes(task->dtype);
 	options.stream = node->gpu->node->stream(node->gpus, index);
-	if (op->segments != NULL) {
-		segments = op->segments + op->segment_count;
-		count = node_segments_of(share, op->segments, op->segment_count, segments);
-	}
-	return comm_allreduce(node_share_comm(node, index), &tensor, NULL, segments, count,
-	                      &options, out);
+	count = node_segments_of(share, op->segments, op->segment_count, segments);
+	return comm_allreduce(node->comms[1 + index], &tensor, NULL, segments, count, &options,
+	                      &node->under_way[number % 2][index]);
 }
 
-/* Wait for all shares that were started. False: the node has failed. */
-static bool await_shares(struct winnow_node *node, struct node_op *op,
-                         struct winnow_request **shares)
+static bool scatter(struct winnow_node *node, struct node_op *op, uint32_t number)
 {
-	struct winnow_request *total = op->request;
+	int result = WINNOW_OK;
+
+	if (!step(node, op, number, true))
+		return false;
+	/* Empty shares also detect mismatches. An empty tensor may have no address. */
+	for (uint32_t i = 0; i < node->setup.count && op->task.count > 0 && result == WINNOW_OK;
+	     i++)
+		result = reduce_share(node, op, number, i);
+	return going_on(node, result);
+}
+
+/* Wait for all shares of the chunk that were started. False: the node has failed. */
+static bool await_shares(struct winnow_node *node, struct node_op *op, uint32_t number)
+{
+	struct winnow_request *total = op->request, **shares = node->under_way[number % 2];
 
 	for (uint32_t i = 0; i < node->setup.count; i++) {
 		struct winnow_op_stats stats = {0};
@@ -212,69 +249,17 @@ static bool await_shares(struct winnow_node *node, struct node_op *op,
 
 /* ---- an operation ---- */
 
-/* How many chunks a tensor goes in: 1 if it is small. */
-static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
-{
-	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->setup.world / CHUNK_BYTES;
-
-	return chunks < 1 ? 1 : chunks > CHUNKS_MAX ? CHUNKS_MAX : (uint32_t)chunks;
-}
-
-/* All but the last chunk have the same number of whole blocks for each GPU. */
-static struct node_task chunk_of(const struct winnow_node *node, const struct node_task *task,
-                                 uint32_t number, uint32_t count)
-{
-	uint64_t unit = (uint64_t)task->block_elems * node->setup.world;
-	uint64_t each = task->count / count / unit * unit;
-	struct node_task chunk = *task;
-
-	chunk.first = number * each;
-	chunk.count = number + 1 == count ? task->count - chunk.first : each;
-	return chunk;
-}
-
-/* Neither a caller's tag nor one by order, but the first chunk has the caller's. */
-static uint64_t chunk_tag(uint64_t tag, uint32_t number)
-{
-	const uint64_t ours = UINT64_C(3) << 62;
-
-	return tag == 0 || number == 0 ? tag : ours | geometry_hash(geometry_hash(tag, number), 0);
-}
-
-static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t number,
-                    uint32_t count)
-{
-	struct node_task chunk = chunk_of(node, &op->task, number, count);
-	uint64_t tag = chunk_tag(op->options.tag, number);
-	int result = WINNOW_OK;
-
-	if (!step(node, &chunk, true))
-		return false;
-	/* Empty shares also detect mismatches. An empty tensor may have no address. */
-	for (uint32_t i = 0; i < node->setup.count && op->task.count > 0 && result == WINNOW_OK;
-	     i++)
-		result = reduce_share(node, i, op, &chunk, tag, &node->under_way[number % 2][i]);
-	return going_on(node, result);
-}
-
-static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number, uint32_t count)
-{
-	struct node_task chunk = chunk_of(node, &op->task, number, count);
-
-	return await_shares(node, op, node->under_way[number % 2]) && step(node, &chunk, false);
-}
-
 /* False: the node has ended. */
 static bool perform(struct winnow_node *node, struct node_op *op)
 {
-	uint32_t chunks = chunk_count(node, &op->task);
 	bool going = true;
 
+	op->chunks = chunk_count(node, &op->task);
 	node->due_us = clock_us() + (uint64_t)node->config.timeout_ms * 1000;
-	for (uint32_t i = 0; i <= chunks && going; i++) {
-		going = i == chunks || scatter(node, op, i, chunks);
+	for (uint32_t i = 0; i <= op->chunks && going; i++) {
+		going = i == op->chunks || scatter(node, op, i);
 		if (going && i > 0)
-			going = gather(node, op, i - 1, chunks);
+			going = await_shares(node, op, i - 1) && step(node, op, i - 1, false);
 	}
 	going = going && await(node, NODE_IDLE);
 	node->due_us = UINT64_MAX;

@@ -61,7 +61,7 @@ static void test_settles(struct node_gpus *gpus)
 		assert_int_equal(cudaMalloc(&task.recv[i], 12000), cudaSuccess);
 		task.send[i] = task.recv[i];
 	}
-	assert_int_equal(nccl_node.step(gpus, &task, false, &why), 0);
+	assert_int_equal(nccl_node.step(gpus, &task, (struct node_share){0, 3000}, false, &why), 0);
 	assert_int_equal(nccl_node.look(gpus, &why), NODE_SETTLES);
 	for (; seen != NODE_IDLE; seen = now) {
 		now = (enum node_state)nccl_node.look(gpus, &why);
