@@ -36,7 +36,7 @@ $(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kerne
 gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu $(BUILD)/gpu/bench_staging
 $(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
 $(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
-$(BUILD)/gpu/bench_staging: $(call object,tests/bench/bench_staging kernels/gpu kernels/nccl client/gpu/staging client/gpu/staging_frames ebpf/geometry ebpf/packet)
+$(BUILD)/gpu/bench_staging: $(call object,tests/bench/bench_staging kernels/gpu kernels/nccl client/gpu/staging ebpf/geometry ebpf/packet)
 $(BUILD)/tests/bench/bench_staging.o: private extra := $(cuda_include)
 $(BUILD)/cuda/%.o: %.cc Makefile kernels/kernels.mk
 	@mkdir -p $(@D)

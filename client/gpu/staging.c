@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* staging.c - see staging.h: memory, the bits of a tensor, the end of an operation */
+/*
+ * staging.c - see staging.h: the bits of a tensor, and the frames of planned segments
+ *
+ * A frame is copied out when it has a plan and the previous frame in its place is over. Its sums,
+ * which arrive later, wait in the other ring until a copy takes them. One copy in each direction
+ * runs at a time, and takes all frames that have become ready meanwhile.
+ */
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gpu/staging_impl.h"
+#include "client/gpu/staging.h"
 
 #define WINDOWS_MAX 4       /* length of a ring */
 #define BITS_MAX (1u << 30) /* of one operation that are known at a time */
@@ -14,6 +20,105 @@
 #define AHEAD_LEAST 8       /* winnowd's default */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
 #define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
+
+/* A place in a channel's ring of sums. */
+struct staging_cell {
+	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
+	uint32_t frame; /* its number */
+};
+
+/* One for each shard; and one of one frame for each operation, for what travels with announcements. */
+struct staging_ring {
+	struct staging_cell *cells; /* [frame_count] */
+	uint8_t *out, *in;          /* pinned, [frame_count] */
+	uint32_t frame_count;       /* a power of two */
+	uint32_t edge;              /* frames before it are over */
+};
+
+/* A segment of a shard; its frames are those before `end`. All zero: there is none. */
+struct staging_part {
+	struct staging_ring *ring;
+	bool announced; /* and not planned */
+	uint32_t words; /* of its bitmaps */
+	uint32_t end;
+	uint32_t packed;   /* copies out are done for frames before it: they may be pushed */
+	uint32_t stored;   /* results have arrived for frames before it */
+	uint32_t unpacked; /* copies in are done for frames before it */
+	uint32_t copies;   /* that are under way, of both directions */
+};
+
+/* Copies in one direction, of which one runs at a time. */
+struct staging_lane {
+	struct gpu_run runs[GPU_RUNS_MAX];
+	struct gpu_copy copy; /* the last one; without runs: parts know that it is done */
+};
+
+/* `staged` is NULL: it is free. */
+struct staging_op {
+	struct staged *staged;
+	struct allreduce *task;
+	/* Bits are known for one piece of the tensor at a time, a number of segments of one part. */
+	const struct geometry_part *part;
+	struct gpu_scan scan;           /* the last one */
+	uint32_t grain, ratio;          /* elements per bit, bits per block */
+	uint64_t segment_bits;          /* of a whole segment, in all shards */
+	uint32_t piece, piece_segments; /* the first segment, and how many the piece has */
+	uint64_t piece_bits;
+	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
+	struct staging_part *parts; /* [part_count] */
+	struct staging_ring *eager;
+	bool finishing;
+	bool failed; /* it has no plans, or its session fails: no more copies are started */
+};
+
+struct staging {
+	struct staging_config config;
+	struct gpu *gpu;
+	struct gpu_memory memory;
+	uint32_t bits; /* that an operation has room for */
+	uint32_t frame_count, frame_stride;
+	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
+	uint32_t part_count; /* of an operation: ahead * shard_count */
+	struct staging_op *ops;       /* [op_slots] */
+	struct staging_ring *rings;   /* [shard_count + op_slots] */
+	struct staging_cell *cells;   /* of all rings */
+	struct staging_part *parts;   /* of all operations */
+	struct gpu_plan *plans;       /* one for each part, pinned */
+	struct staging_lane lanes[2]; /* in, out */
+	uint32_t waiting;             /* frames stored and not unpacked */
+	uint32_t asked;               /* marks that the GPU had not come to, since the last turn */
+	bool moved;                   /* an operation has come, or has begun, since then */
+	struct why error;             /* the GPU has failed: operations will */
+};
+
+/* Has the GPU come to this value? They are numbers, which begin again after 2^32. */
+static bool reached(const struct gpu_word *word)
+{
+	return (int32_t)(__atomic_load_n(word->at, __ATOMIC_ACQUIRE) - word->value) >= 0;
+}
+
+/* An operation that has been scanned. */
+static struct staging_op *op_of(const struct allreduce *task)
+{
+	return ((const struct staged *)task->access_state)->op;
+}
+
+static struct staging_part *part_of(const struct staging_op *op, uint32_t segment, uint32_t shard)
+{
+	const struct staging *s = op->staged->staging;
+
+	return &op->parts[segment % s->ahead * s->config.shard_count + shard];
+}
+
+static struct staging_cell *cell_of(const struct staging_ring *ring, uint32_t frame)
+{
+	return &ring->cells[frame & (ring->frame_count - 1)];
+}
+
+static size_t place_of(const struct staging *s, const struct staging_ring *ring, uint32_t frame)
+{
+	return (size_t)(frame & (ring->frame_count - 1)) * s->frame_stride;
+}
 
 /* ---- opening ---- */
 
@@ -198,8 +303,9 @@ static void scan_piece(struct staging_op *op, uint32_t number)
 	(void)s->config.calls->scan(s->gpu, scan, &s->error);
 }
 
-void staging_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
-                  uint64_t at)
+/* Add a segment's bits to `out`, from bit `at` on: one bit there stands for `ratio` of them. */
+static void add_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
+                     uint64_t at)
 {
 	const uint64_t *found = (const uint64_t *)(void *)op->scan.found;
 	const bool whole = ratio == 1 && op->segment_bits % 64 == 0;
@@ -224,13 +330,232 @@ static void view_segment(struct staging_op *op, uint32_t number)
 	struct staged *staged = op->staged;
 
 	if (op->view != NULL)
-		staging_bits(op, number, staged->fine / op->grain, op->view,
-		             (number - part->first_segment) * op->segment_bits);
+		add_bits(op, number, staged->fine / op->grain, op->view,
+		         (number - part->first_segment) * op->segment_bits);
 	if (number + 1 < part->first_segment + part->segment_count)
 		return;
 	staged->staging->config.viewed(staged->context, part, staged->fine, op->view);
 	free(op->view);
 	op->view = NULL;
+}
+
+/* ---- what is planned ---- */
+
+/* The part begins, with frames of the blocks in plan->united. What is eager has one, with the segment's number. */
+static struct staging_part *part_begin(struct staging_op *op, const struct access_plan *plan)
+{
+	const struct staging *s = op->staged->staging;
+	const struct allreduce *task = op->task;
+	const struct geometry *tensor = &task->cut;
+	const struct geometry_frames *cut = &plan->cut->frames;
+	const uint64_t before = plan->cut->first * tensor->elem_bytes;
+	const uint32_t words = (uint32_t)bitmap_word_count(plan->cut->block_count);
+	const uint32_t blocks = plan->union_count, first = plan->first;
+	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
+	struct staging_part *part = part_of(op, plan->segment, plan->shard);
+	struct staging_ring *ring = tensor->eager ? op->eager : &s->rings[plan->shard];
+	struct gpu_plan *gpu = &s->plans[part - s->parts];
+
+	part->ring = ring;
+	part->announced = false;
+	part->words = words;
+	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
+	part->packed = part->stored = part->unpacked = first;
+	*gpu = (struct gpu_plan){
+		.send = (const uint8_t *)task->send + before,
+		.recv = (uint8_t *)task->recv + before,
+		.tensor_bytes = plan->cut->part->count * tensor->elem_bytes,
+		.first_index = plan->cut->index,
+		.out = ring->out,
+		.in = ring->in,
+		.shard = plan->shard,
+		.shard_count = tensor->shard_count,
+		.block_bytes = cut->block_bytes,
+		.frame_blocks = frame_blocks,
+		.block_parts = cut->block_parts,
+		.part_bytes = cut->part_bytes,
+		.frame_first = first,
+		.frame_mask = ring->frame_count - 1,
+		.frame_stride = s->frame_stride,
+		.fixed = plan->wire != (enum dtype)task->dtype,
+		.shift = plan->shift,
+		.divisor = task->reduction == REDUCE_AVG ? (float)s->config.world : 1,
+	};
+	memcpy(gpu->own, plan->own, words * sizeof(*gpu->own));
+	memcpy(gpu->united, plan->united, words * sizeof(*gpu->united));
+	return part;
+}
+
+/* An eager operation announces its own blocks. Copy them out; true when they are here. */
+static bool eager_ready(struct staging_op *op, uint32_t number)
+{
+	const struct geometry_segment segment = geometry_segment(&op->task->cut, number);
+	uint64_t found[GPU_PLAN_WORDS] = {0};
+	struct access_plan own = {.segment = number,
+	                          .first = number,
+	                          .cut = &segment,
+	                          .own = found,
+	                          .united = found,
+	                          .wire = (enum dtype)op->task->dtype};
+	const struct staging_part *part = part_of(op, number, 0);
+
+	if (part->ring == NULL) {
+		add_bits(op, number, op->ratio, found, 0);
+		own.union_count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
+		(void)part_begin(op, &own);
+	}
+	return part->packed == part->end;
+}
+
+/* May it be announced? It reuses the parts of an earlier one, which the GPU must have finished. */
+static bool parts_ready(struct staging_op *op, uint32_t segment)
+{
+	if (op->task->cut.eager)
+		return eager_ready(op, segment);
+	for (uint32_t shard = 0; shard < op->task->cut.shard_count; shard++) {
+		const struct staging_part *part = part_of(op, segment, shard);
+
+		if (part->announced || part->unpacked != part->end || part->copies > 0)
+			return false;
+	}
+	return true;
+}
+
+/* Counts what crosses the bus: kernels read both bitmaps to carry out blocks, and one to carry them in. */
+static int staged_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	struct staging_op *op = op_of(task);
+	struct staging_part *part = part_begin(op, plan);
+	const uint64_t words = bitmap_word_count(plan->cut->block_count);
+	const uint64_t own = bitmap_set_count(plan->own, words);
+
+	part->ring->edge = plan->edge;
+	if (task->cut.eager || own == 0)
+		part->packed = part->end;
+	op->staged->out_bytes += own * plan->cut->frames.block_bytes;
+	if (own > 0)
+		op->staged->in_bytes += 2 * 8 * words;
+	if (plan->union_count > 0)
+		op->staged->in_bytes +=
+			8 * words + (uint64_t)plan->union_count * plan->cut->frames.block_bytes;
+	return 0;
+}
+
+/* ---- sending and receiving ---- */
+
+static bool staged_pushable(const struct allreduce *task, const struct access_frame *frame)
+{
+	const struct staging_part *part = part_of(op_of(task), frame->segment, frame->shard);
+
+	part->ring->edge = frame->edge;
+	return (int32_t)(frame->number - part->packed) < 0;
+}
+
+static void staged_push(const struct allreduce *task, const struct access_frame *frame,
+                        struct packet_out *out)
+{
+	const struct staging_op *op = op_of(task);
+	const struct staging_ring *ring = part_of(op, frame->segment, frame->shard)->ring;
+	const struct staging *s = op->staged->staging;
+
+	packet_point(out, ring->out + place_of(s, ring, frame->number),
+	             frame->own_count * frame->unit_bytes);
+}
+
+/* Sums wait in their places until those of all earlier frames have also arrived. */
+static bool staged_store(struct allreduce *task, const struct access_frame *frame,
+                         const uint8_t *data)
+{
+	struct staging_op *op = op_of(task);
+	struct staging *s = op->staged->staging;
+	struct staging_part *part = part_of(op, frame->segment, frame->shard);
+	struct staging_ring *ring = part->ring;
+	struct staging_cell *cell = cell_of(ring, frame->number);
+
+	ring->edge = frame->edge;
+	if (cell->taken)
+		return false;
+	memcpy(ring->in + place_of(s, ring, frame->number), data, frame->count * frame->unit_bytes);
+	*cell = (struct staging_cell){.taken = true, .frame = frame->number};
+	for (; part->stored != part->end; part->stored++, s->waiting++) {
+		cell = cell_of(ring, part->stored);
+		if (!cell->taken || cell->frame != part->stored)
+			break;
+	}
+	return true;
+}
+
+/* ---- copies ---- */
+
+/*
+ * How many of a part's frames may be copied out: those whose places' last frames are over. If the sums
+ * of all frames have arrived, those that are left have no blocks of ours.
+ */
+static uint32_t frames_out(const struct staging_part *part)
+{
+	uint32_t left = part->end - part->packed;
+	int32_t room;
+
+	if (left == 0 || part->stored == part->end)
+		return 0;
+	room = (int32_t)(part->ring->edge + part->ring->frame_count - part->packed);
+	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
+}
+
+/* Add to the next copy what the operation has for it. */
+static void add_runs(const struct staging *s, struct staging_lane *lane,
+                     const struct staging_op *op)
+{
+	struct gpu_copy *copy = &lane->copy;
+
+	for (uint32_t i = 0; i < s->part_count && copy->run_count < GPU_RUNS_MAX; i++) {
+		struct staging_part *part = &op->parts[i];
+		uint32_t count = copy->out ? frames_out(part) : part->stored - part->unpacked;
+
+		if (count == 0)
+			continue;
+		lane->runs[copy->run_count++] =
+			(struct gpu_run){.plan = &s->plans[part - s->parts],
+		                         .words = part->words,
+		                         .frame = copy->out ? part->packed : part->unpacked,
+		                         .count = count,
+		                         .before = copy->frame_count};
+		copy->frame_count += count;
+		part->copies++;
+	}
+}
+
+/* What a run has carried out may be pushed; what it has carried in leaves its places. */
+static void run_done(struct staging *s, const struct gpu_run *run, bool out)
+{
+	struct staging_part *part = &s->parts[run->plan - s->plans];
+
+	part->copies--;
+	if (out)
+		part->packed += run->count;
+	for (uint32_t i = 0; !out && i < run->count; i++, part->unpacked++, s->waiting--)
+		cell_of(part->ring, part->unpacked)->taken = false;
+}
+
+/* If the lane's last copy is done, start the next. False: nothing has changed. */
+static bool copy_next(struct staging *s, struct staging_lane *lane)
+{
+	struct gpu_copy *copy = &lane->copy;
+	bool was_busy = copy->run_count > 0;
+
+	if (was_busy && !reached(&copy->done))
+		return false;
+	for (uint32_t i = 0; i < copy->run_count; i++)
+		run_done(s, &lane->runs[i], copy->out);
+	copy->run_count = copy->frame_count = 0;
+	for (uint32_t i = 0; i < s->config.op_slots; i++)
+		if (s->ops[i].staged != NULL && !s->ops[i].failed)
+			add_runs(s, lane, &s->ops[i]);
+	if (copy->run_count == 0)
+		return was_busy;
+	copy->done.value++;
+	(void)s->config.calls->copy(s->gpu, copy, &s->error);
+	return true;
 }
 
 /* ---- what the engine asks for ---- */
@@ -279,24 +604,24 @@ static bool staged_ready(struct allreduce *task, uint32_t number)
 	op = staged->op;
 	if (number == op->piece + op->piece_segments)
 		scan_piece(op, number);
-	return staging_reached(&op->scan.done) && frames_ready(op, number);
+	return reached(&op->scan.done) && parts_ready(op, number);
 }
 
 static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
-	struct staging_op *op = staging_op_of(task);
+	struct staging_op *op = op_of(task);
 	const struct geometry_segment segment = geometry_segment(&task->cut, number);
 	const uint64_t range = 2 * bitmap_word_count(op->piece_bits) + number - op->piece;
 	uint64_t first, words = bitmap_word_count(geometry_span(&task->cut, &segment, &first));
 
 	memset(scan->bits, 0, words * sizeof(*scan->bits));
-	staging_bits(op, number, op->ratio, scan->bits, 0);
+	add_bits(op, number, op->ratio, scan->bits, 0);
 	if (op->staged->fine > 0)
 		view_segment(op, number);
 	if (task->form == WIRE_FIXED32 && words > 0)
 		*scan->range = bitmap_range_of(op->scan.found[range], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
-		staging_part_of(op, number, shard)->announced = true;
+		part_of(op, number, shard)->announced = true;
 	return bitmap_set_count(scan->bits, words);
 }
 
@@ -304,10 +629,10 @@ const struct access staging_access = {
 	.begin = staged_begin,
 	.ready = staged_ready,
 	.scan = staged_scan,
-	.plan = frames_plan,
-	.pushable = frames_pushable,
-	.push = frames_push,
-	.store = frames_store,
+	.plan = staged_plan,
+	.pushable = staged_pushable,
+	.push = staged_push,
+	.store = staged_store,
 };
 
 /* ---- ending ---- */
@@ -337,7 +662,7 @@ static bool is_over(const struct staging_op *op)
 		if (op->parts[i].copies > 0 ||
 		    (!op->failed && op->parts[i].unpacked != op->parts[i].stored))
 			return false;
-	return staging_reached(&op->scan.done);
+	return reached(&op->scan.done);
 }
 
 /* A window's worth of further sums may arrive while frames wait for a copy or are in one. */
@@ -345,21 +670,15 @@ unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
 	const bool failed = s->error.text[0] != '\0';
-	bool waits = failed || s->lanes[false].copy.run_count > 0 ||
-	             s->lanes[true].copy.run_count > 0 || s->asked > 0;
-	unsigned state = 0;
+	const bool copies = s->lanes[false].copy.run_count > 0 || s->lanes[true].copy.run_count > 0;
+	unsigned state = failed || copies || s->asked > 0 ? STAGING_WAITS : 0;
 
-	for (uint32_t i = 0; i < s->config.op_slots; i++) {
-		const struct staging_op *op = &s->ops[i];
-
-		if (op->staged == NULL)
-			continue;
-		state = STAGING_BUSY;
-		waits = waits || !staging_reached(&op->scan.done);
-	}
+	for (uint32_t i = 0; i < s->config.op_slots; i++)
+		if (s->ops[i].staged != NULL)
+			state |= STAGING_BUSY | (reached(&s->ops[i].scan.done) ? 0 : STAGING_WAITS);
 	if (!failed && s->waiting > s->frame_count - s->config.window)
 		state |= STAGING_FULL;
-	return state | (waits ? STAGING_WAITS : 0);
+	return state;
 }
 
 /* What is over passes before the next copies fail, so that the owner knows of a failure first. */
@@ -387,7 +706,10 @@ bool staging_turn(struct staging *staging, bool check)
 	}
 	if (well && check && (staging_state(staging) & STAGING_BUSY) != 0)
 		well = config->calls->check(staging->gpu, &staging->error) == 0;
-	return (well && frames_copy(staging)) || any;
+	if (!well)
+		return any;
+	any = copy_next(staging, &staging->lanes[true]) || any;
+	return copy_next(staging, &staging->lanes[false]) || any;
 }
 
 const char *staging_error(const struct staging *staging)
