@@ -107,7 +107,7 @@ static struct staging_part *part_of(const struct staging_op *op, uint32_t segmen
 {
 	const struct staging *s = op->staged->staging;
 
-	return &op->parts[segment % s->ahead * s->config.shard_count + shard];
+	return &op->parts[segment % s->ahead * s->config.shape.channels + shard];
 }
 
 static struct staging_cell *cell_of(const struct staging_ring *ring, uint32_t frame)
@@ -134,7 +134,7 @@ static void *place(struct gpu_area *area, size_t bytes)
 /* Set all pointers into the memory; before the GPU is open, count how much is needed. */
 static void lay_out(struct staging *s)
 {
-	const struct staging_config *c = &s->config;
+	const struct session_shape *job = &s->config.shape;
 	struct gpu_area *pinned = &s->memory.pinned, *device = &s->memory.device;
 	struct staging_cell *cells = s->cells;
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
@@ -145,21 +145,21 @@ static void lay_out(struct staging *s)
 		                                       .runs = s->lanes[out].runs,
 		                                       .ticket = place(device, sizeof(uint32_t)),
 		                                       .done.at = place(pinned, sizeof(uint32_t))};
-	s->plans = place(pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
-	for (uint32_t i = 0; i < c->op_slots; i++) {
+	s->plans = place(pinned, sizeof(struct gpu_plan) * s->part_count * job->op_slots);
+	for (uint32_t i = 0; i < job->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
 		op->parts = &s->parts[(size_t)i * s->part_count];
-		op->eager = &s->rings[c->shard_count + i];
+		op->eager = &s->rings[job->channels + i];
 		op->scan.done.at = place(pinned, sizeof(uint32_t));
 		op->scan.found = place(pinned, scan_bytes);
 		op->scan.scratch = place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
-	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
+	for (uint32_t i = 0; i < job->channels + job->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
 
 		ring->cells = cells;
-		ring->frame_count = i < c->shard_count ? s->frame_count : WIRE_EAGER_SEGMENTS;
+		ring->frame_count = i < job->channels ? s->frame_count : WIRE_EAGER_SEGMENTS;
 		cells += ring->frame_count;
 		ring->out = place(pinned, (size_t)ring->frame_count * s->frame_stride);
 		ring->in = place(pinned, (size_t)ring->frame_count * s->frame_stride);
@@ -169,10 +169,11 @@ static void lay_out(struct staging *s)
 /* As many as the job has, unless they are more than there is memory for. An eager operation's have parts of their own. */
 static uint32_t choose_ahead(const struct staging_config *c)
 {
-	const uint64_t each = sizeof(struct gpu_plan) * c->shard_count * c->op_slots;
+	const uint64_t each = sizeof(struct gpu_plan) * c->shape.channels * c->shape.op_slots;
 	const uint64_t room = c->pinned_bytes / PLANS_SHARE / each;
 	const uint64_t most = room > AHEAD_LEAST ? room : AHEAD_LEAST;
-	const uint32_t ahead = most < c->segments_ahead ? (uint32_t)most : c->segments_ahead;
+	const uint32_t ahead =
+		most < c->shape.segments_ahead ? (uint32_t)most : c->shape.segments_ahead;
 
 	return ahead > WIRE_EAGER_SEGMENTS ? ahead : WIRE_EAGER_SEGMENTS;
 }
@@ -181,16 +182,17 @@ static uint32_t choose_ahead(const struct staging_config *c)
 static void choose_sizes(struct staging *s)
 {
 	const struct staging_config *c = &s->config;
-	uint64_t bits = c->pinned_bytes * 8 / BITS_SHARE / c->op_slots;
+	uint64_t bits = c->pinned_bytes * 8 / BITS_SHARE / c->shape.op_slots;
 
 	s->bits = bits < BITS_MAX ? (uint32_t)bits / 64 * 64 : BITS_MAX;
-	if (s->bits < c->shard_count * WIRE_SEGMENT_BLOCKS_MAX)
-		s->bits = c->shard_count * WIRE_SEGMENT_BLOCKS_MAX;
-	s->frame_stride = (c->payload + 15) / 16 * 16;
-	s->frame_count = WINDOWS_MAX * c->window;
-	for (lay_out(s); s->frame_count > c->window && s->memory.pinned.bytes > c->pinned_bytes;
-	     lay_out(s))
+	if (s->bits < c->shape.channels * WIRE_SEGMENT_BLOCKS_MAX)
+		s->bits = c->shape.channels * WIRE_SEGMENT_BLOCKS_MAX;
+	s->frame_stride = (c->shape.payload + 15) / 16 * 16;
+	s->frame_count = 2 * WINDOWS_MAX * c->shape.window;
+	do {
 		s->frame_count /= 2;
+		lay_out(s);
+	} while (s->frame_count > c->shape.window && s->memory.pinned.bytes > c->pinned_bytes);
 }
 
 void staging_close(struct staging *staging)
@@ -208,6 +210,7 @@ void staging_close(struct staging *staging)
 
 int staging_open(const struct staging_config *config, struct staging **out, struct why *why)
 {
+	const struct session_shape *job = &config->shape;
 	struct staging *s = calloc(1, sizeof(*s));
 	int err;
 
@@ -215,12 +218,12 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 		return why_set(why, -ENOMEM, "out of memory");
 	s->config = *config;
 	s->ahead = choose_ahead(config);
-	s->part_count = s->ahead * config->shard_count;
-	s->ops = calloc(config->op_slots, sizeof(*s->ops));
-	s->parts = calloc((size_t)config->op_slots * s->part_count, sizeof(*s->parts));
-	s->rings = calloc(config->shard_count + config->op_slots, sizeof(*s->rings));
-	s->cells = calloc(WINDOWS_MAX * config->window * config->shard_count +
-	                          WIRE_EAGER_SEGMENTS * config->op_slots,
+	s->part_count = s->ahead * job->channels;
+	s->ops = calloc(job->op_slots, sizeof(*s->ops));
+	s->parts = calloc((size_t)job->op_slots * s->part_count, sizeof(*s->parts));
+	s->rings = calloc(job->channels + job->op_slots, sizeof(*s->rings));
+	s->cells = calloc(WINDOWS_MAX * job->window * job->channels +
+	                          WIRE_EAGER_SEGMENTS * job->op_slots,
 	                  sizeof(*s->cells));
 	if (s->ops == NULL || s->parts == NULL || s->rings == NULL || s->cells == NULL) {
 		err = why_set(why, -ENOMEM, "out of memory");
@@ -548,7 +551,7 @@ static bool copy_next(struct staging *s, struct staging_lane *lane)
 	for (uint32_t i = 0; i < copy->run_count; i++)
 		run_done(s, &lane->runs[i], copy->out);
 	copy->run_count = copy->frame_count = 0;
-	for (uint32_t i = 0; i < s->config.op_slots; i++)
+	for (uint32_t i = 0; i < s->config.shape.op_slots; i++)
 		if (s->ops[i].staged != NULL && !s->ops[i].failed)
 			add_runs(s, lane, &s->ops[i]);
 	if (copy->run_count == 0)
@@ -573,7 +576,7 @@ static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;
 	struct staging *s = staged->staging;
-	struct staging_op *op = s->ops, *end = op + s->config.op_slots;
+	struct staging_op *op = s->ops, *end = op + s->config.shape.op_slots;
 
 	while (op < end && op->staged != NULL)
 		op++;
@@ -673,10 +676,10 @@ unsigned staging_state(const struct staging *staging)
 	const bool copies = s->lanes[false].copy.run_count > 0 || s->lanes[true].copy.run_count > 0;
 	unsigned state = failed || copies || s->asked > 0 ? STAGING_WAITS : 0;
 
-	for (uint32_t i = 0; i < s->config.op_slots; i++)
+	for (uint32_t i = 0; i < s->config.shape.op_slots; i++)
 		if (s->ops[i].staged != NULL)
 			state |= STAGING_BUSY | (reached(&s->ops[i].scan.done) ? 0 : STAGING_WAITS);
-	if (!failed && s->waiting > s->frame_count - s->config.window)
+	if (!failed && s->waiting > s->frame_count - s->config.shape.window)
 		state |= STAGING_FULL;
 	return state;
 }
@@ -689,7 +692,7 @@ bool staging_turn(struct staging *staging, bool check)
 
 	staging->moved = false;
 	staging->asked = 0;
-	for (uint32_t i = 0; i < config->op_slots; i++) {
+	for (uint32_t i = 0; i < config->shape.op_slots; i++) {
 		struct staging_op *op = &staging->ops[i];
 		struct staged *staged = op->staged;
 

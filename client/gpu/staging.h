@@ -17,6 +17,7 @@
 #define CLIENT_STAGING_H
 
 #include "client/worker/allreduce.h"
+#include "client/worker/session.h"
 #include "kernels/gpu.h"
 
 struct staging;
@@ -26,13 +27,9 @@ struct staging_config {
 	const struct gpu_calls *calls;
 	int device;
 	uint32_t world;
-	uint32_t shard_count; /* channels of the job */
-	uint32_t payload;     /* of a datagram */
-	uint32_t window;      /* frames: the largest of all channels', a power of two */
-	uint32_t op_slots;    /* operations that the engine may have under way, */
-	uint32_t
-		segments_ahead; /* and segments of one; fewer, if plans would take too much memory */
-	uint64_t pinned_bytes;  /* about; more if the window needs more */
+	/* The window is a power of two. Fewer segments go ahead if plans would take too much memory. */
+	struct session_shape shape;
+	uint64_t pinned_bytes; /* about; more if the window needs more */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
 	/*

@@ -258,11 +258,11 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 {
 	struct staging_config config = {.calls = &metered,
 	                                .world = 1,
-	                                .shard_count = 1,
-	                                .payload = PAYLOAD,
-	                                .window = WINDOW,
-	                                .op_slots = 4,
-	                                .segments_ahead = ahead,
+	                                .shape = {.channels = 1,
+	                                          .payload = PAYLOAD,
+	                                          .window = WINDOW,
+	                                          .op_slots = 4,
+	                                          .segments_ahead = ahead},
 	                                .pinned_bytes = STAGING_BYTES,
 	                                .passed = passed};
 	struct allreduce task = {.count = bytes / 4,

@@ -196,16 +196,11 @@ static void passed(void *context, bool there)
 
 static void open_gpu(struct sim_worker *w)
 {
-	const struct session_shape shape = session_shape(w->session);
 	struct staging_config config = {
 		.calls = &calls,
 		.device = (int)(w - w->world->workers),
 		.world = job_of(w)->world,
-		.shard_count = shape.channels,
-		.payload = shape.payload,
-		.window = shape.window,
-		.op_slots = shape.op_slots,
-		.segments_ahead = shape.segments_ahead,
+		.shape = session_shape(w->session),
 		.pinned_bytes = job_of(w)->gpu_bytes,
 		.passed = passed,
 	};
