@@ -321,10 +321,7 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 	return launch(copy->out ? copy_kernel<true> : copy_kernel<false>, ctas, stream, job);
 }
 
-int cuda_load(void)
+int cuda_copy_load(void)
 {
-	cudaError_t error = cuda_scan_load();
-
-	error = error == cudaSuccess ? load(copy_kernel<true>) : error;
-	return error == cudaSuccess ? load(copy_kernel<false>) : error;
+	return load(copy_kernel<true>, copy_kernel<false>);
 }

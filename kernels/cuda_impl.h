@@ -20,8 +20,6 @@
 #define CTA_THREADS 256
 #define CTA_WARPS (CTA_THREADS / 32)
 
-cudaError_t cuda_scan_load(void); /* part of cuda_load() */
-
 /* ---- launching ---- */
 
 template <typename J>
@@ -33,12 +31,13 @@ static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, void *stream,
 	                        static_cast<cudaStream_t>(stream));
 }
 
-/* Make the driver load a kernel now instead of at its first launch. */
-template <typename J> static inline cudaError_t load(void (*kernel)(J))
+/* Make the driver load both kernels of a file now instead of at their first launch. */
+template <typename J> static inline cudaError_t load(void (*one)(J), void (*other)(J))
 {
 	struct cudaFuncAttributes ignored;
+	const cudaError_t error = cudaFuncGetAttributes(&ignored, one);
 
-	return cudaFuncGetAttributes(&ignored, kernel);
+	return error == cudaSuccess ? cudaFuncGetAttributes(&ignored, other) : error;
 }
 
 /* ---- units ---- */

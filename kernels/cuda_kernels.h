@@ -14,8 +14,9 @@
 extern "C" {
 #endif
 
-/* Make the driver load all kernels for the current device; may wait for all its work, and allocate. */
-int cuda_load(void);
+/* Make the driver load them for the current device; both may wait for all its work, and allocate. */
+int cuda_scan_load(void);
+int cuda_copy_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);
 

@@ -66,12 +66,6 @@ static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<
 	return found;
 }
 
-static __device__ __forceinline__ void add_bits(const scan_job &job, uint32_t word, uint32_t bits)
-{
-	if (bits != 0)
-		atomicOr(job.bits + word, bits);
-}
-
 /* The last CTA copies the results of all CTAs to pinned memory, and leaves zeros. */
 static __device__ __forceinline__ void carry_out(const scan_job &job)
 {
@@ -114,8 +108,8 @@ static __device__ __forceinline__ void note(const scan_job &job, scan_open *open
 		const uint32_t all =
 			__reduce_or_sync(ALL_LANES, block / 32 == word ? bits << block % 32 : 0);
 
-		if (word != open->word && threadIdx.x % 32 == 0)
-			add_bits(job, open->word, open->bits);
+		if (word != open->word && threadIdx.x % 32 == 0 && open->bits != 0)
+			atomicOr(job.bits + open->word, open->bits);
 		open->bits = word != open->word ? all : open->bits | all;
 		open->word = word;
 	}
@@ -207,8 +201,8 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 		note_steps<RANGE, WIDTH, EACH>(job, units, first, from, &open, &top);
 	}
 	top = __reduce_max_sync(ALL_LANES, top);
-	if (lane == 0)
-		add_bits(job, open.word, open.bits);
+	if (lane == 0 && open.bits != 0)
+		atomicOr(job.bits + open.word, open.bits);
 	/* Most pieces of a range change nothing, and the atomic operations of all would queue. */
 	if (RANGE && lane == 0 && top > __ldcg(job.ranges + first / job.range_blocks))
 		atomicMax(job.ranges + first / job.range_blocks, top);
@@ -329,9 +323,7 @@ int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream)
 	              needed < most ? needed : most, stream, job);
 }
 
-cudaError_t cuda_scan_load(void)
+int cuda_scan_load(void)
 {
-	cudaError_t error = load(scan_kernel<false>);
-
-	return error == cudaSuccess ? load(scan_kernel<true>) : error;
+	return load(scan_kernel<false>, scan_kernel<true>);
 }

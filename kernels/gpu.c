@@ -155,7 +155,8 @@ static void *open_all(void *context)
 		         (&gpu->stream[i], cudaStreamNonBlocking, i == SCANS ? 0 : greatest));
 	TRY_CUDA(err, gpu->device, cudaDeviceGetAttribute,
 	         (&gpu->processors, cudaDevAttrMultiProcessorCount, gpu->device));
-	TRY_CUDA_AS(err, gpu->device, "cudaFuncGetAttributes", cuda_load());
+	TRY_CUDA_AS(err, gpu->device, "cudaFuncGetAttributes", cuda_scan_load());
+	TRY_CUDA_AS(err, gpu->device, "cudaFuncGetAttributes", cuda_copy_load());
 	TRY_CUDA(
 		err, gpu->device, cudaHostAlloc,
 		((void **)&pinned->at, pinned->bytes, cudaHostAllocPortable | cudaHostAllocMapped));
