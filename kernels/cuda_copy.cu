@@ -20,11 +20,9 @@
 #define COPY_CTAS 4     /* that fit a multiprocessor, at least */
 
 struct copy_job {
-	struct gpu_run runs[GPU_RUNS_MAX];
-	uint32_t run_count, frame_count;
-	uint32_t per_cta; /* frames; 0: each CTA has the run of its number */
-	uint32_t *ticket;
-	struct gpu_word done;
+	struct gpu_copy copy;
+	struct gpu_run runs[GPU_RUNS_MAX]; /* those that copy.runs has in the host's memory */
+	uint32_t per_cta;                  /* frames; 0: each CTA has the run of its number */
 };
 static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
 
@@ -211,34 +209,25 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 template <bool OUT>
 static __device__ __forceinline__ void copy_listed(const struct gpu_plan &plan, const copy_frame &f)
 {
-	uint64_t end = 0;
+	uint64_t aligned =
+		reinterpret_cast<uintptr_t>(f.tensor) | plan.block_bytes | plan.part_bytes;
 
 	/* Narrower ones where the tensor ends within the frame's last block. */
 	if (f.blocks > 0 &&
 	    (f.list[f.blocks - 1] + UINT64_C(1)) * plan.block_bytes > f.tensor_bytes)
-		end = f.tensor_bytes;
-	switch (unit_bytes(reinterpret_cast<uintptr_t>(f.tensor) | plan.block_bytes |
-	                   plan.part_bytes | end) |
-	        plan.fixed) {
-	case 16 + 1:
+		aligned |= f.tensor_bytes;
+	if (plan.fixed && unit_bytes(aligned) == 16)
 		copy_units<OUT, true, 16>(plan, f);
-		break;
-	case 8 + 1:
-	case 4 + 1:
+	else if (plan.fixed) /* f32, aligned to four bytes */
 		copy_units<OUT, true, 4>(plan, f);
-		break;
-	case 16:
+	else if (unit_bytes(aligned) == 16)
 		copy_units<OUT, false, 16>(plan, f);
-		break;
-	case 8:
+	else if (unit_bytes(aligned) == 8)
 		copy_units<OUT, false, 8>(plan, f);
-		break;
-	case 4:
+	else if (unit_bytes(aligned) == 4)
 		copy_units<OUT, false, 4>(plan, f);
-		break;
-	default:
+	else
 		copy_units<OUT, false, 2>(plan, f);
-	}
 }
 
 template <bool OUT>
@@ -278,9 +267,9 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 	const bool own = job.per_cta == 0;
 	const uint32_t begin = own ? job.runs[cta].before : cta * job.per_cta;
 	const uint32_t end =
-		own ? begin + job.runs[cta].count : min(begin + job.per_cta, job.frame_count);
+		own ? begin + job.runs[cta].count : min(begin + job.per_cta, job.copy.frame_count);
 
-	for (uint32_t i = 0; i < job.run_count; i++) {
+	for (uint32_t i = 0; i < job.copy.run_count; i++) {
 		const struct gpu_run run = job.runs[i];
 		const uint32_t from = max(begin, run.before);
 		const uint32_t to = min(end, run.before + run.count);
@@ -296,8 +285,8 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 			                   shared.lists[warp]);
 		__syncthreads(); /* before the plan is overwritten */
 	}
-	if (last_cta(job.ticket))
-		tell(job.done);
+	if (last_cta(job.copy.ticket))
+		tell(job.copy.done);
 }
 
 int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
@@ -306,11 +295,8 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 	uint32_t ctas = copy->run_count;
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
+	job.copy = *copy;
 	memcpy(job.runs, copy->runs, copy->run_count * sizeof(*job.runs));
-	job.run_count = copy->run_count;
-	job.frame_count = copy->frame_count;
-	job.ticket = copy->ticket;
-	job.done = copy->done;
 	/* CTAs of a few frames are soon gone: then no run waits for another's plan. */
 	if (copy->frame_count > CTA_WARPS * copy->run_count) {
 		ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
