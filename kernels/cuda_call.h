@@ -18,11 +18,11 @@ static inline int cuda_failed(struct why *why, const char *call, int device, cud
 	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
 }
 
-/* Where `err` is 0: `value` into it, as -EIO, and `why`, under this name. */
+/* Where `err` is 0: an error into it, as -EIO, and `why`, under this name. "Not ready" is none. */
 #define TRY_CUDA_AS(err, device, name, value)                                                      \
 	do {                                                                                       \
 		cudaError_t tried_ = (err) == 0 ? (cudaError_t)(value) : cudaSuccess;              \
-		if (tried_ != cudaSuccess)                                                         \
+		if (tried_ != cudaSuccess && tried_ != cudaErrorNotReady)                          \
 			(err) = cuda_failed(why, name, device, tried_);                            \
 	} while (0)
 

@@ -127,7 +127,7 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
  * Do this in a thread that lives on the GPU. The caller's may be on another one where it has no context: Python's
  * new threads all are on the first GPU, and going back there would create one.
  */
-static void there(struct gpu *gpu, void *(*work)(void *), struct why *why)
+static int there(struct gpu *gpu, void *(*work)(void *), struct why *why)
 {
 	pthread_t thread;
 
@@ -136,6 +136,7 @@ static void there(struct gpu *gpu, void *(*work)(void *), struct why *why)
 		(void)pthread_join(thread, NULL);
 	else
 		(void)work(gpu);
+	return gpu->err;
 }
 
 /*
@@ -189,7 +190,7 @@ static void gpu_close(struct gpu *gpu)
 {
 	struct why why;
 
-	there(gpu, close_all, &why);
+	(void)there(gpu, close_all, &why);
 	free(gpu);
 }
 
@@ -202,8 +203,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
 	gpu->memory = memory;
-	there(gpu, open_all, why);
-	err = gpu->err;
+	err = there(gpu, open_all, why);
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
@@ -219,10 +219,8 @@ static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 	int err = cuda_enter(gpu->device, NULL, why);
 	cudaError_t state = err == 0 ? cudaEventQuery((cudaEvent_t)(void *)mark) : cudaSuccess;
 
-	if (state == cudaErrorNotReady)
-		return 1;
 	TRY_CUDA_AS(err, gpu->device, "cudaEventQuery", state);
-	return err;
+	return state == cudaErrorNotReady ? 1 : err;
 }
 
 static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
@@ -268,10 +266,8 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 static int check(struct gpu *gpu, struct why *why)
 {
 	int err = cuda_enter(gpu->device, NULL, why);
-	cudaError_t state = err == 0 ? cudaStreamQuery(gpu->stream[SCANS]) : cudaErrorNotReady;
 
-	if (state != cudaErrorNotReady)
-		TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
+	TRY_CUDA(err, gpu->device, cudaStreamQuery, (gpu->stream[SCANS]));
 	return err;
 }
 

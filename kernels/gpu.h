@@ -101,14 +101,12 @@ struct gpu_copy {
 	struct gpu_word done;
 };
 
-struct gpu_area {
-	uint8_t *at;
-	size_t bytes;
-};
-
 /* Memory that exists as long as the GPU is open, zeroed at first. At open, places are NULL. */
 struct gpu_memory {
-	struct gpu_area pinned, device;
+	struct gpu_area {
+		uint8_t *at;
+		size_t bytes;
+	} pinned, device;
 };
 
 struct gpu_mark;
@@ -130,10 +128,7 @@ struct gpu_calls {
 	int (*is_past)(struct gpu *gpu, struct gpu_mark *mark, struct why *why);
 	void (*unmark)(struct gpu_mark *mark); /* NULL is fine */
 
-	/*
-	 * *memory: sizes are given, places come back, and it stays where it is until close(). Both may
-	 * wait for all that the GPU does.
-	 */
+	/* *memory stays: sizes are given, places come back. Both may wait for all the GPU's work. */
 	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, struct why *why);
 	void (*close)(struct gpu *gpu);
 

@@ -272,8 +272,7 @@ static int look_gpu(const struct node_gpus *gpus, uint32_t index, struct why *wh
 	TRY_CUDA(err, device, cudaSetDevice, (device));
 	if (err == 0)
 		state = cudaStreamQuery(gpus->stream[index]);
-	if (state != cudaErrorNotReady)
-		TRY_CUDA_AS(err, device, "cudaStreamQuery", state);
+	TRY_CUDA_AS(err, device, "cudaStreamQuery", state);
 	TRY_NCCL(err, device, CommGetAsyncError, (gpus->comm[index], &result));
 	if (err == 0 && result != ncclSuccess && result != ncclInProgress)
 		err = nccl_failed(why, "ncclCommGetAsyncError", device, result);

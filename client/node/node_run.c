@@ -105,11 +105,10 @@ static bool nap(struct winnow_node *node)
 /* Wait until all GPUs are in this state or a lower one. NCCL settles soon if it does at all. */
 static bool await(struct winnow_node *node, enum node_state most)
 {
-	struct why why;
-	int state;
-
 	for (uint32_t tries = 0;; tries++) {
-		state = node->gpu->node->look(node->gpus, &why);
+		struct why why;
+		int state = node->gpu->node->look(node->gpus, &why);
+
 		if (state <= (int)most)
 			return well(node, state, &why);
 		if (state == NODE_SETTLES && tries < SETTLE_TRIES)
@@ -278,15 +277,14 @@ static bool open_gpus(struct winnow_node *node)
 	return going;
 }
 
-/* Wait for the shares, whose communicators have ended, without NCCL. */
+/* Wait for the shares, whose communicators have ended, without NCCL. A second time finds nothing. */
 static void give_up(struct winnow_node *node)
 {
 	if (node->gpus != NULL)
 		node->gpu->node->close(node->gpus);
 	node->gpus = NULL;
 	for (uint32_t i = 0; i < 2 * node->setup.count; i++) {
-		struct winnow_request **share =
-			&node->under_way[i / node->setup.count][i % node->setup.count];
+		struct winnow_request **share = &node->under_way[i % 2][i / 2];
 
 		if (*share != NULL)
 			(void)!winnow_wait(*share, -1, NULL);
@@ -325,16 +323,14 @@ void *node_run(void *context)
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
 	while (next(node, &op)) {
-		if (going) {
-			going = op != NULL ? perform(node, op) : watch(node);
-			if (!going)
-				give_up(node);
-		}
-		if (op != NULL) {
-			comm_request_end(op->request, going ? WINNOW_OK : winnow_node_check(node),
-			                 winnow_last_error());
-			node_op_free(node, op);
-		}
+		going = going && (op != NULL ? perform(node, op) : watch(node));
+		if (!going)
+			give_up(node);
+		if (op == NULL)
+			continue;
+		comm_request_end(op->request, going ? WINNOW_OK : winnow_node_check(node),
+		                 winnow_last_error());
+		node_op_free(node, op);
 	}
 	return NULL;
 }
