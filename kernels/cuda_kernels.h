@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Make the driver load them for the current device; both may wait for all its work, and allocate. */
+/* Make the driver load them for the current device; may wait for all its work, and allocate. */
 int cuda_scan_load(void);
 int cuda_copy_load(void);
 

@@ -63,7 +63,7 @@ struct node_share {
 	uint64_t first, count;
 };
 
-/* Share `rank` of `world` equal ones of `count` elements, in whole blocks; the last has the rest. */
+/* Share `rank` of `world` equal ones, in whole blocks, of `count` elements; the last has more. */
 static inline struct node_share node_share(uint64_t count, uint32_t block_elems, uint32_t world,
                                            uint32_t rank)
 {

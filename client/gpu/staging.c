@@ -571,7 +571,7 @@ static int staged_begin(struct allreduce *task)
 	return 0;
 }
 
-/* Take memory for an operation, once the GPU has come to its mark. False: not yet, or all is taken. */
+/* Take memory for an operation when the GPU has come to its mark. False: not yet. */
 static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;

@@ -27,7 +27,7 @@ struct staging_config {
 	const struct gpu_calls *calls;
 	int device;
 	uint32_t world;
-	/* The window is a power of two. Fewer segments go ahead if plans would take too much memory. */
+	/* The window is a power of two. Fewer segments go ahead if plans take too much memory. */
 	struct session_shape shape;
 	uint64_t pinned_bytes; /* about; more if the window needs more */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */

@@ -277,7 +277,7 @@ static bool open_gpus(struct winnow_node *node)
 	return going;
 }
 
-/* Wait for the shares, whose communicators have ended, without NCCL. A second time finds nothing. */
+/* Wait for the shares, whose communicators have ended, without NCCL. May be called again. */
 static void give_up(struct winnow_node *node)
 {
 	if (node->gpus != NULL)
