@@ -2,6 +2,8 @@
 # python.sh - for tests that run Python: one that has what they need, an environment that is the tests' own
 #
 #   need_modules NAME..  skips the test where $python lacks one of them; PYTHON=venv/bin/python for another torch
+#   run_modules N NAME..  modules of tests, in N processes: each takes every Nth of them, for to import PyTorch takes longer than
+#                        many a module does. None may be skipped: nobody would see it
 #   BUILD, WINNOW_LIBRARY  become absolute; what a caller's job would say to workers is gone
 python=${PYTHON:-/usr/bin/python3}
 need_modules() {
@@ -18,3 +20,17 @@ for name in $(compgen -e | grep -E '^(WINNOW_|RANK$|WORLD_SIZE$|MASTER_)' || tru
 done
 BUILD=$(realpath "${BUILD:-build}")
 export BUILD PYTHON=$python WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
+run_modules() {
+	local i processes=$1 these pids=()
+	shift
+	for ((i = 0; i < processes && i < $#; i++)); do
+		mapfile -t these < <(printf '%s\n' "$@" | awk "NR % $processes == ($i + 1) % $processes")
+		$python -m unittest -v "${these[@]}" >"$tmp/modules-$i.out" 2>&1 &
+		pids+=($!)
+	done
+	for i in "${!pids[@]}"; do
+		wait "${pids[i]}"
+		cat "$tmp/modules-$i.out"
+		grep -qx OK "$tmp/modules-$i.out" || fail "$(tail -n 30 "$tmp/modules-$i.out")" # not "OK (skipped=1)"
+	done
+}

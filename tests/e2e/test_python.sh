@@ -10,11 +10,5 @@ export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vE '^test_(jax|newest_.*)$') # test_jax.sh's, test_torch.sh's
-export python tmp
-# They wait more than they compute.
-# shellcheck disable=SC2016 # sh expands it
-printf '%s\n' "${modules[@]}" | xargs -P 4 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'
-for module in "${modules[@]}"; do
-	grep -qx OK "$tmp/$module.out" || fail "$module: $(tail -n 30 "$tmp/$module.out")" # "OK (skipped=1)" is none: nobody would see it
-done
+run_modules 5 "${modules[@]}" # they wait more than they compute
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

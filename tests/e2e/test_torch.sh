@@ -16,13 +16,6 @@ export RECIPES="With the hook,With torch 2,With other packages"
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
-[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_ddp test_sparse_ddp) # the longest first
-export python tmp
-# Two at a time: they wait for each other's processes about half of the time.
-# shellcheck disable=SC2016 # sh expands it
-printf '%s\n' "${modules[@]}" | xargs -P 2 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'
-for module in "${modules[@]}"; do
-	cat "$tmp/$module.out"
-	grep -qx OK "$tmp/$module.out" || fail "$module: $(tail -n 30 "$tmp/$module.out")" # "OK (skipped=1)" is none: nobody would see it
-done
+[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_ddp test_sparse_ddp)
+run_modules 2 "${modules[@]}" # they wait for each other's processes about half of the time
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

@@ -34,7 +34,7 @@ _job_numbers = itertools.count()
 # Ranks are forked from a process that has imported PyTorch, and nothing more: the import is most of what a fresh one does.
 # On a GPU they are fresh ones.
 start_method = "forkserver"
-multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torch.distributed"])
+multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo"])
 
 
 def fresh_job():
