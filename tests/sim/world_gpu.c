@@ -180,17 +180,44 @@ static const struct gpu_calls calls = {
 
 /* ---- what comm_gpu.c does ---- */
 
+static bool within(const struct sim_op *op, size_t bytes, const void *at)
+{
+	const uint8_t *byte = at;
+
+	return (byte >= op->send && byte < op->send + bytes) ||
+	       (byte >= op->recv && byte < op->recv + bytes);
+}
+
+/* Will the GPU still read or write a tensor of so many bytes? */
+static bool uses(const struct gpu *gpu, const struct sim_op *op, size_t bytes)
+{
+	for (const struct work *work = gpu->first; work != NULL; work = work->next) {
+		if (work->stream == STREAM_SCAN && within(op, bytes, work->scan.tensor.data))
+			return true;
+		for (uint32_t i = 0; i < work->copy.run_count; i++)
+			if (within(op, bytes, work->runs[i].plan->send))
+				return true;
+	}
+	return false;
+}
+
 static void passed(void *context, bool there)
 {
 	struct sim_op *op = context;
 	struct sim_worker *w = op->worker;
 	const struct op_spec *spec = worker_op(w, (uint32_t)(op - w->ops));
 
+	const size_t bytes = spec->count * data_elem_bytes(spec->dtype);
+
 	if (!there && op->task.status == 0)
 		op->task.status = WINNOW_ERR_GPU;
 	/* It is the caller's again. */
+	if (!w->gpu_dead && uses(w->gpu, op, bytes))
+		world_fail(w->world,
+		           "job %u rank %u: the GPU has not done with a tensor that is over",
+		           w->job, w->rank);
 	if (op->send != op->recv)
-		memset(op->send, GARBAGE, spec->count * data_elem_bytes(spec->dtype));
+		memset(op->send, GARBAGE, bytes);
 	op_over(op);
 }
 
