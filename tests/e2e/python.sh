@@ -21,15 +21,15 @@ done
 BUILD=$(realpath "${BUILD:-build}")
 export BUILD PYTHON=$python WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
 run_modules() {
-	local i processes=$1 these pids=()
+	local i processes=$1 these lanes=()
 	shift
 	for ((i = 0; i < processes && i < $#; i++)); do
 		mapfile -t these < <(printf '%s\n' "$@" | awk "NR % $processes == ($i + 1) % $processes")
 		$python -m unittest -v "${these[@]}" >"$tmp/modules-$i.out" 2>&1 &
-		pids+=($!)
+		lanes+=($!) pids+=($!)
 	done
-	for i in "${!pids[@]}"; do
-		wait "${pids[i]}"
+	wait "${lanes[@]}" # for all: who fails at once ends winnowd, for which the others would wait
+	for i in "${!lanes[@]}"; do
 		cat "$tmp/modules-$i.out"
 		grep -qx OK "$tmp/modules-$i.out" || fail "$(tail -n 30 "$tmp/modules-$i.out")" # not "OK (skipped=1)"
 	done
