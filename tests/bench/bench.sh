@@ -42,6 +42,7 @@ all_end() { # pid..
 	local pid
 	for pid; do wait "$pid" || { echo "bench: a process of it ended with status $?" >&2; exit 1; }; done
 }
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 stop() { # pid..: daemons, which end with status 0
 	kill "$@"
 	all_end "$@"

@@ -2,9 +2,9 @@
 /*
  * bench_seal.c - what it costs to check the seal of a datagram (PROTOCOL.md 2.4), in user space
  *
- * 256 KB of datagrams, as many as winnowd takes from a socket in one go, are checked one after the
- * other, so the data comes from the second cache, as behind a socket. The fastest of many turns
- * counts: the machine may have other work. Prints one row: nanoseconds a datagram, by its bytes.
+ * 256 KB of datagrams are checked one after the other, so that the data comes from the second cache.
+ * The fastest of many turns counts: the machine may have other work. Prints one row: nanoseconds a
+ * datagram, by its bytes.
  */
 
 #include <stdint.h>

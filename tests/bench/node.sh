@@ -8,7 +8,7 @@ node_count=1048576 node_ops=3
 
 node_run() { # nodes gpus density: one process a node; JSON lines of all
 	local i port pids_here=()
-	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	port=$(free_port)
 	"$build/winnowd" --listen "127.0.0.1:$port" --insecure-no-key --threads 1 --log warn --metrics no &
 	local daemon=$!
 	pids+=("$daemon")

@@ -7,7 +7,7 @@
 seal_run() { # payload options-of-all..: nanoseconds a PUSH
 	local payload=$1 size=200 iters=8 port daemon other before after
 	shift
-	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	port=$(free_port)
 	"$build/winnowd" --listen "127.0.0.1:$port" "$@" --threads 1 --log error --metrics no >/dev/null &
 	daemon=$!
 	pids+=("$daemon")
@@ -28,7 +28,7 @@ part_seal() {
 	echo
 	echo "## Seals"
 	echo
-	echo "To check one, warm caches: $("$build/tests/bench/bench_seal")"
+	echo "To check one: $("$build/tests/bench/bench_seal")"
 	echo
 	echo "| datagrams of | winnowd's ns a PUSH, no key | with a key | PUSHes a CPU second, with / without |"
 	echo "|---|---|---|---|"

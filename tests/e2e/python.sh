@@ -21,10 +21,10 @@ done
 BUILD=$(realpath "${BUILD:-build}")
 export BUILD PYTHON=$python WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
 run_modules() {
-	local i processes=$1 these lanes=()
-	shift
-	for ((i = 0; i < processes && i < $#; i++)); do
-		mapfile -t these < <(printf '%s\n' "$@" | awk "NR % $processes == ($i + 1) % $processes")
+	local i at processes=$1 names=("${@:2}") these lanes=()
+	for ((i = 0; i < processes && i < ${#names[@]}; i++)); do
+		these=()
+		for ((at = i; at < ${#names[@]}; at += processes)); do these+=("${names[at]}"); done
 		$python -m unittest -v "${these[@]}" >"$tmp/modules-$i.out" 2>&1 &
 		lanes+=($!) pids+=($!)
 	done
