@@ -1,19 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_pace.c - the round trip's estimate, time-outs, and a window that answers marks, delay, and at last loss */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include "client/worker/pace.h"
-
-static void pace_begin(struct pace *pace, uint32_t start, uint32_t most, uint32_t weight)
-{
-	pace_init(pace, &(struct pace_config){
-				.window_start = start, .window_max = most, .weight = weight});
-}
+#include "tests/unit/test_pace.h"
 
 /* RFC 6298 with shifts of integers, written down by hand. */
 static void test_round_trip(void **state)
@@ -113,33 +101,6 @@ static void test_window_start(void **state)
 		assert_int_equal(pace.window_min, cases[i][3]);
 		assert_int_equal(pace.window_max, cases[i][1]);
 	}
-}
-
-#define LOOK_US 16000000
-
-static uint64_t now_us;
-
-/* A round whose round trips take so long; the window was full in it, and half as many RESULTs came. */
-static void round_of(struct pace *pace, uint64_t path_us)
-{
-	pace_sent(pace, pace->window);
-	for (uint32_t i = 0; i < (pace->window + 1) / 2; i++)
-		(void)pace_result(pace);
-	for (int i = 0; i < 3 && (i == 0 || pace->round_samples > 0); i++) {
-		now_us += 2 * path_us;
-		pace_rtt(pace, path_us, path_us, now_us);
-	}
-}
-
-/* One that has doubled up to a window of 64, where a round trip takes 100 us. */
-static void grown_to_64(struct pace *pace, uint32_t most)
-{
-	now_us = 1000;
-	pace_begin(pace, 8, most, 1);
-	for (int i = 0; i < 3; i++)
-		round_of(pace, 100);
-	assert_int_equal(pace->window, 64);
-	assert_true(pace->doubling);
 }
 
 /*
@@ -323,176 +284,6 @@ static void test_longer_way(void **state)
 	assert_in_range(now_us, 500000, 2500000);
 }
 
-/* Where others fill the queue: back to what it was, then as TCP; and once more when that is over. */
-static void test_contended(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	grown_to_64(&pace, 200);
-	round_of(&pace, 20000);
-	round_of(&pace, 20000);
-	assert_int_equal(pace.window, 16);
-	round_of(&pace, 20000);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 66);
-	round_of(&pace, 20000); /* longer than two round trips: that of two counts */
-	assert_int_equal(pace.window, 68);
-	for (int i = 0; i < 20; i++) /* one and a half */
-		pace_rtt(&pace, 20000, 20000, now_us + 19999);
-	pace_sent(&pace, pace.window);
-	now_us += 30000;
-	for (int i = 0; i < 3; i++)
-		pace_rtt(&pace, 20000, 20000, now_us);
-	assert_int_equal(pace.window, 69);
-	assert_in_range(pace.parts, 69 * 256 + 100, 69 * 256 + 140);
-	pace_lost(&pace, 1);
-	round_of(&pace, 30000);
-	assert_int_equal(pace.window, 48);
-	round_of(&pace, 30000);
-	assert_int_equal(pace.window, 50);
-	pace_lost(&pace, 1);
-	round_of(&pace, 100 + 200); /* nothing queues: it was chance */
-	assert_in_range(pace.window, 50, 52);
-	while (now_us < LOOK_US - 200000)
-		round_of(&pace, 20000);
-	assert_int_equal(pace.window, 200);
-	/* A queue of our own becomes shorter. */
-	grown_to_64(&pace, 64);
-	round_of(&pace, 6400);
-	for (int i = 0; i < 20; i++)
-		round_of(&pace, 100 * pace.window);
-	assert_false(pace.contending);
-	assert_in_range(pace.window, 2, 16);
-}
-
-/* A window that answers loss alone, at the time when all look whether the queue is theirs. */
-static void contended_at_look(struct pace *pace)
-{
-	grown_to_64(pace, 64);
-	while (!pace->contending)
-		round_of(pace, 20000);
-	while (now_us < LOOK_US - 1000000)
-		round_of(pace, 20000);
-	now_us = LOOK_US;
-	round_of(pace, 20000);
-	assert_int_equal(pace->window, 16); /* a quarter, */
-	for (int i = 0; i < 2; i++) {       /* for three rounds */
-		assert_int_equal(pace->emptying, 3 - i);
-		round_of(pace, 20000);
-	}
-	assert_int_equal(pace->window, 16);
-}
-
-/* TCP is still there, or the queue was that of several windows like this one. */
-static void test_look(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	contended_at_look(&pace);
-	round_of(&pace, 12000);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 64);
-	for (int i = 0; i < 100; i++) /* and so it is for sixteen seconds */
-		round_of(&pace, 20000);
-	assert_int_equal(pace.window, 64);
-	contended_at_look(&pace);
-	round_of(&pace, 7000);
-	assert_int_equal(pace.window, 4); /* there are 7 ms left */
-	round_of(&pace, 1000);
-	round_of(&pace, 1000);
-	assert_int_equal(pace.window, 4);
-	round_of(&pace, 1000);
-	assert_int_equal(pace.emptying, 0);
-	assert_false(pace.contending);
-	assert_in_range(pace.window, 4, 6); /* as usual */
-}
-
-/* Whoever has come to a long queue of others' takes it for the way, and has to empty it, too. Hosts' clocks differ. */
-static void test_look_far(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_init(&pace, &(struct pace_config){.window_start = 64,
-	                                       .window_max = 64,
-	                                       .weight = 1,
-	                                       .epoch_us = LOOK_US - 1000000});
-	while (now_us < 950000)
-		round_of(&pace, 6000);
-	assert_int_equal(pace.window, 64);
-	now_us = 1000000;
-	round_of(&pace, 6000);
-	assert_int_equal(pace.window, 16);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 6000);
-	assert_int_equal(pace.window, 64); /* it is the way */
-	assert_false(pace.contending);
-}
-
-/* A window of 64, where a round trip takes 6 ms from the beginning. */
-static void far_begin(struct pace *pace)
-{
-	now_us = 1000;
-	pace_begin(pace, 8, 64, 1);
-	for (int i = 0; i < 3; i++)
-		round_of(pace, 6000);
-}
-
-/* All of a newcomer's way may be a queue that others fill: what it can empty is its own. */
-static void test_contended_before(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	far_begin(&pace);
-	for (int i = 0; i < 2; i++)
-		round_of(&pace, 12000);
-	assert_int_equal(pace.window, 16);
-	for (int i = 0; i < 2; i++) /* 51 ms each: those are given twice */
-		round_of(&pace, 8500);
-	assert_false(pace.contending);
-	round_of(&pace, 8500);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 64);
-	/* It is none because the window was larger once. */
-	far_begin(&pace);
-	round_of(&pace, 12000);
-	round_of(&pace, 9000);
-	assert_int_equal(pace.window, 21);
-	round_of(&pace, 6099);
-	assert_int_equal(pace.window, 22);
-	round_of(&pace, 12000);
-	round_of(&pace, 12000);
-	assert_int_equal(pace.window, 5);
-	assert_false(pace.contending);
-}
-
-/* One of ours that begins takes time to find its part: not even the least window takes it for TCP at once. */
-static void test_contended_soon(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_begin(&pace, 2, 64, 1);
-	pace.doubling = false;
-	round_of(&pace, 100);
-	for (int i = 0; i < 3; i++) {
-		round_of(&pace, 100 + 4000); /* somebody begins, or a thread waited for its CPU */
-		assert_int_equal(pace.window, 2);
-		round_of(&pace, 100 + 300);
-	}
-	for (uint64_t from_us = now_us; now_us < from_us + 100000;) {
-		assert_false(pace.contending);
-		round_of(&pace, 100 + 4000);
-	}
-	round_of(&pace, 100 + 4000);
-	assert_true(pace.contending);
-}
-
 /* Marks: by half of the share, of either direction. */
 static void test_marks(void **state)
 {
@@ -523,13 +314,6 @@ static void test_marks(void **state)
 	pace_marked(&pace, total - 1);
 	round_of(&pace, 100);
 	assert_int_equal(pace.window, 64);
-}
-
-static void sent_of(struct pace *pace, uint32_t lost)
-{
-	pace_lost(pace, lost);
-	for (int i = 0; i < 256; i++)
-		pace_sent(pace, 0);
 }
 
 /* Loss of the path's own, however it varies by chance, is no sign; much more of it is. */
@@ -595,107 +379,6 @@ static void test_least_of_round(void **state)
 	assert_int_equal(pace.window, window); /* not full: it need not grow */
 }
 
-/* Where others fill a queue, it grows only if it is used. */
-static void test_contended_unused(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	grown_to_64(&pace, 200);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 20000);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 66);
-	for (int i = 0; i < 3; i++) {
-		now_us += 40000;
-		pace_rtt(&pace, 20000, 20000, now_us);
-	}
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 66);
-}
-
-/* A TCP flow's queue is half as long after each loss: a shallow one is found out when it is long, and RESULTs lost count. */
-static void test_contended_shallow(void **state)
-{
-	static const uint64_t queued_us[] = {1300, 800, 1000};
-	struct pace pace;
-	int longest;
-
-	(void)state;
-	grown_to_64(&pace, 200);
-	for (longest = 0; !pace.contending && now_us < 2000000; longest++)
-		round_of(&pace, 100 + queued_us[longest % 3]);
-	assert_true(pace.contending);
-	assert_int_not_equal(longest % 3, 2);
-	assert_int_equal(pace.window, 66);
-	for (int i = 0; i < 3;
-	     i++) { /* the second round may have seen what was lost before the first one's end */
-		static const uint32_t windows[] = {46, 46, 32};
-
-		pace_missed(&pace);
-		round_of(&pace, 100 + 1300);
-		assert_int_equal(pace.window, windows[i]);
-	}
-	round_of(&pace, 100 + 1300);
-	for (int i = 0; i < 20; i++) /* no window helps against that */
-		pace_missed(&pace);
-	round_of(&pace, 100 + 1300);
-	assert_in_range(pace.window, 33, 40);
-	/* One that is never long may be ours. */
-	grown_to_64(&pace, 200);
-	round_of(&pace, 100 + 1300);
-	while (now_us < 2000000)
-		round_of(&pace, 100 + 900);
-	assert_false(pace.contending);
-}
-
-/* A round trip in whose round a window's packets were sent, and one of them was lost. */
-static void lossy_round_of(struct pace *pace, uint64_t rtt_us)
-{
-	pace_lost(pace, 1);
-	round_of(pace, rtt_us);
-}
-
-/* Queues are nobody else's: they may take 4 ms, until one overflows. Loss where nothing queues is chance. */
-static void test_private(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_init(&pace, &(struct pace_config){.window_start = 8,
-	                                       .window_max = 64,
-	                                       .weight = 1,
-	                                       .private_network = true});
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 10000);
-	round_of(&pace, 10000 + 4100);
-	assert_int_equal(pace.window, 64);
-	round_of(&pace, 10000 + 4101);
-	assert_int_equal(pace.window, 45); /* 64 * (1 - 4101 / 14101) */
-	while (pace.window < 64)
-		round_of(&pace, 10000 + 1999); /* by a sixteenth */
-	lossy_round_of(&pace, 10000 + 200);
-	assert_int_equal(pace.window, 64);
-	lossy_round_of(&pace, 10000 + 201);
-	assert_int_equal(pace.window, 44); /* by 3 tenths */
-	round_of(&pace, 10000 + 201);
-	assert_int_equal(pace.window, 47);
-	for (int i = 0; i < 20 * 256; i++) {
-		pace_sent(&pace, 1);
-		pace_lost(&pace, 1);
-	}
-	pace_timeout(&pace, true);
-	assert_int_equal(pace.window, 47);
-	/* Nobody else fills a queue there, however little it shortens. */
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 1000);
-	for (int i = 0; i < 6; i++)
-		round_of(&pace, 1000 + 10000);
-	assert_in_range(pace.window, 2, 4);
-	assert_false(pace.contending);
-}
-
 /* Often while there is progress, else seldom. */
 static void test_measure(void **state)
 {
@@ -724,32 +407,15 @@ static void test_measure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_round_trip_zero),
-		cmocka_unit_test(test_in_us),
-		cmocka_unit_test(test_timeouts),
-		cmocka_unit_test(test_window_start),
-		cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_unused),
-		cmocka_unit_test(test_delay),
-		cmocka_unit_test(test_rounds),
-		cmocka_unit_test(test_longer_way),
-		cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_loss_at_first),
-		cmocka_unit_test(test_silence),
-		cmocka_unit_test(test_measure),
-		cmocka_unit_test(test_doubling_ends),
-		cmocka_unit_test(test_contended),
-		cmocka_unit_test(test_look),
-		cmocka_unit_test(test_look_far),
-		cmocka_unit_test(test_contended_before),
-		cmocka_unit_test(test_contended_soon),
-		cmocka_unit_test(test_weight),
-		cmocka_unit_test(test_least_of_round),
-		cmocka_unit_test(test_contended_unused),
-		cmocka_unit_test(test_contended_shallow),
-		cmocka_unit_test(test_private),
+		cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_round_trip_zero),
+		cmocka_unit_test(test_in_us),           cmocka_unit_test(test_timeouts),
+		cmocka_unit_test(test_window_start),    cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_unused),          cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_rounds),          cmocka_unit_test(test_longer_way),
+		cmocka_unit_test(test_marks),           cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_loss_at_first),   cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_measure),         cmocka_unit_test(test_doubling_ends),
+		cmocka_unit_test(test_weight),          cmocka_unit_test(test_least_of_round),
 		cmocka_unit_test(test_doubling_unsure),
 	};
 

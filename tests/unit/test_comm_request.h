@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_comm_request.h - a communicator whose thread is the test */
+#ifndef TESTS_UNIT_TEST_COMM_REQUEST_H
+#define TESTS_UNIT_TEST_COMM_REQUEST_H
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/comm/comm.h"
+
+#define COUNT 16
+
+static const int32_t given[4 * COUNT];
+static int32_t received[4 * COUNT];
+
+/* A communicator without sockets and thread, whose session does not run yet. */
+static inline struct winnow_comm *opened(void)
+{
+	static const char *const name = "aggregator";
+	struct link_config link = {.job = "job", .host = "host", .world = 2};
+	struct session_config config = {.links = &link, .names = &name, .link_count = 1};
+	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+
+	assert_non_null(comm);
+	comm->config.block = 256;
+	comm->wake_fd = -1;
+	STAILQ_INIT(&comm->submitted);
+	STAILQ_INIT(&comm->unused);
+	pthread_mutex_init(&comm->lock, NULL);
+	comm_cond_init(&comm->changed);
+	assert_int_equal(session_open(&config, 0, &comm->session), 0);
+	return comm;
+}
+
+static inline void closed(struct winnow_comm *comm)
+{
+	comm_requests_free(comm);
+	session_close(comm->session);
+	pthread_cond_destroy(&comm->changed);
+	pthread_mutex_destroy(&comm->lock);
+	free(comm);
+}
+
+static inline struct winnow_request *begin(struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, &request),
+	                 WINNOW_OK);
+	return request;
+}
+
+/* What the thread does: the oldest operation that was queued has come to this. */
+static inline struct winnow_request *taken(struct winnow_comm *comm)
+{
+	struct winnow_request *request = STAILQ_FIRST(&comm->submitted);
+
+	assert_non_null(request);
+	STAILQ_REMOVE_HEAD(&comm->submitted, next);
+	return request;
+}
+
+static inline void end(struct winnow_request *request, int status)
+{
+	request->task.status = status;
+	request->task.blocks = 3;
+	request->task.blocks_nonzero = 2;
+	request->task.blocks_union = 1;
+	comm_complete(request);
+}
+
+static inline uint32_t made(const struct winnow_comm *comm)
+{
+	uint32_t count = 0;
+
+	for (const struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
+		count++;
+	return count;
+}
+
+static inline uint32_t unused(const struct winnow_comm *comm)
+{
+	const struct winnow_request *r;
+	uint32_t count = 0;
+
+	STAILQ_FOREACH(r, &comm->unused, next)
+		count++;
+	return count;
+}
+
+#endif /* TESTS_UNIT_TEST_COMM_REQUEST_H */

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_comm_tensors.c - what a call's tensor may be: rows, segments, tiles; and which are refused; the test is the communicator's thread */
+
+#include "tests/unit/test_comm_request.h"
+
+/* Rows have two holders, too: the operation, and who reads them. */
+static void test_rows(void **state)
+{
+	const int64_t index[] = {4, 0};
+
+	(void)state;
+	for (int order = 0; order < 6; order++) {
+		/* What happens first, second and third. */
+		static const char *const orders[] = {"rqd", "rdq", "qrd", "qdr", "drq", "dqr"};
+		struct winnow_comm *comm = opened();
+		struct winnow_request *request;
+		struct winnow_rows *rows;
+
+		assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+		                                             WINNOW_SUM, NULL, comm, &rows,
+		                                             &request),
+		                 WINNOW_OK);
+		assert_ptr_equal(taken(comm)->rows, rows);
+		for (int i = 0; i < 3; i++) {
+			struct winnow_request *only = comm->requests;
+
+			if (orders[order][i] == 'r') {
+				winnow_rows_free(&rows);
+				assert_null(rows);
+				winnow_rows_free(&rows);
+			} else if (orders[order][i] == 'q') {
+				winnow_request_free(&request);
+			} else {
+				/* It reads what it sends until it is done. */
+				assert_int_equal(only->rows->count, 2);
+				end(only, WINNOW_OK);
+			}
+			if (rows != NULL)
+				assert_int_equal(winnow_rows_count(rows), 0);
+		}
+		assert_int_equal(unused(comm), 1);
+		closed(comm);
+	}
+}
+
+/* Lists that cannot be: nothing is queued. */
+static void test_lists_refused(void **state)
+{
+	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request;
+	const int64_t index[] = {4, 0};
+	struct winnow_rows *rows;
+
+	(void)state;
+	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
+	                                                     WINNOW_I32, WINNOW_SUM, &gpu, comm,
+	                                                     &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	assert_null(request);
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, &gpu, comm, &rows, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	assert_null(rows);
+	for (int missing = 0; missing < 3; missing++) {
+		int code = missing == 0
+		                   ? winnow_allreduce_sparse_block_async(
+					     given, index, 2, 4, received, COUNT, WINNOW_I32,
+					     WINNOW_SUM, NULL, comm, NULL)
+		                   : winnow_allreduce_rows_async(given, index, 2, 4, COUNT,
+		                                                 WINNOW_I32, WINNOW_SUM, NULL, comm,
+		                                                 missing == 1 ? &rows : NULL,
+		                                                 missing == 1 ? NULL : &request);
+
+		assert_int_equal(code, WINNOW_ERR_INVALID);
+		assert_non_null(strstr(winnow_last_error(),
+		                       missing == 2 ? "rows is NULL" : "request is NULL"));
+	}
+	assert_true(STAILQ_EMPTY(&comm->submitted));
+	closed(comm);
+}
+
+static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
+                                            {2 * COUNT, 2 * COUNT, 32, 0, 0}};
+
+static struct winnow_request *begin_parts(struct winnow_comm *comm,
+                                          const struct winnow_segment *segments, uint32_t count)
+{
+	struct winnow_request *request;
+
+	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+	                                                 WINNOW_SUM, segments, count, NULL, comm,
+	                                                 &request),
+	                 WINNOW_OK);
+	return request;
+}
+
+/* One operation, whose layout is the request's until that is freed. */
+static void test_parts(void **state)
+{
+	(void)state;
+	for (int freed = 0; freed < 2; freed++) {
+		struct winnow_comm *comm = opened();
+		struct winnow_request *request = begin_parts(comm, two, 2), *queued = taken(comm);
+		struct winnow_op_stats stats;
+
+		assert_ptr_equal(queued, request);
+		assert_true(STAILQ_EMPTY(&comm->submitted));
+		assert_int_equal(queued->task.part_count, 2);
+		assert_int_equal(queued->task.parts[0].count, 2 * COUNT);
+		assert_int_equal(queued->task.parts[0].tile_columns, 16);
+		assert_int_equal(queued->task.parts[1].count, 2 * COUNT);
+		assert_int_equal(queued->task.parts[1].tile_columns, 32);
+		if (freed)
+			winnow_request_free(&request);
+		end(queued, WINNOW_OK);
+		if (!freed)
+			assert_int_equal(winnow_wait(request, 0, &stats), WINNOW_OK);
+		winnow_request_free(&request);
+		assert_int_equal(unused(comm), 1);
+		assert_int_equal(made(comm), 1);
+		/* The next operation has no parts. */
+		begin(comm);
+		assert_int_equal(taken(comm)->task.part_count, 0);
+		closed(comm);
+	}
+}
+
+/* What lies between segments has the usual block; neighbours with the same block and grid are one part. */
+static void test_parts_of_segments(void **state)
+{
+	static const struct {
+		struct winnow_segment segments[3];
+		uint32_t count, parts;
+		struct {
+			uint64_t count;
+			uint32_t block, columns;
+		} want[3];
+	} cases[] = {
+		{{{0}}, 0, 0, {{0}}},
+		{{{0, 64, 0, 0, 0}}, 1, 1, {{64, 256, 0}}},
+		{{{16, 16, 16, 0, 0}}, 1, 3, {{16, 256, 0}, {16, 16, 0}, {32, 256, 0}}},
+		{{{0, 16, 16, 0, 0}, {16, 32, 16, 0, 0}, {48, 16, 16, 0, 0}}, 3, 1, {{64, 16, 0}}},
+		{{{0, 24, 16, 0, 0}, {24, 40, 16, 0, 0}}, 2, 2, {{24, 16, 0}, {40, 16, 0}}},
+		{{{0, 64, 4, 0, 0}}, 1, 1, {{64, 16, 0}}},
+		{{{0, 64, 3, 0, 0}}, 1, 1, {{64, 18, 0}}},
+		/* A matrix in tiles is a part of its own. */
+		{{{0, 16, 16, 0, 0}, {16, 32, 8, 2, 16}, {48, 16, 16, 0, 0}},
+	         3,
+	         3,
+	         {{16, 16, 0}, {32, 16, 8}, {16, 16, 0}}},
+		{{{0, 0, 8, 2, 3}, {0, 64, 8, 2, 3}}, 2, 1, {{64, 3, 8}}},
+	};
+
+	(void)state;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		struct winnow_comm *comm = opened();
+		struct winnow_request *request =
+			begin_parts(comm, cases[c].segments, cases[c].count);
+
+		taken(comm);
+		assert_int_equal(request->task.part_count, cases[c].parts);
+		for (uint32_t i = 0; i < cases[c].parts; i++) {
+			assert_int_equal(request->task.parts[i].count, cases[c].want[i].count);
+			assert_int_equal(request->task.parts[i].tile_columns,
+			                 cases[c].want[i].block);
+			assert_int_equal(request->task.parts[i].columns, cases[c].want[i].columns);
+			assert_int_equal(request->task.parts[i].tile_rows,
+			                 cases[c].want[i].columns > 0 ? 2 : 1);
+		}
+		end(request, WINNOW_OK);
+		closed(comm);
+	}
+}
+
+/* Tiles that cannot be: nothing is queued. */
+static void test_tiles_refused(void **state)
+{
+	static const struct {
+		struct winnow_segment segment;
+		const char *why;
+	} cases[] = {
+		{{0, 64, 8, 2, 0}, "one of the two is 0"},
+		{{0, 64, 8, 0, 2}, "one of the two is 0"},
+		{{0, 64, 0, 2, 2}, "no matrix"},
+		{{0, 63, 8, 2, 2}, "no matrix"},
+		{{8, 64, 8, 2, 2}, "outside of the tensor"},
+	};
+	struct winnow_comm *comm = opened();
+	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
+	struct winnow_request *request;
+
+	(void)state;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		assert_int_equal(winnow_allreduce_segments_async(
+					 given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
+					 &cases[c].segment, 1, NULL, comm, &request),
+		                 WINNOW_ERR_INVALID);
+		assert_non_null(strstr(winnow_last_error(), cases[c].why));
+		assert_null(request);
+	}
+	assert_non_null(strstr(comm_wrong_segments(&large, 1, 1 << 20, false), "65536 elements"));
+	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+	                                                 WINNOW_SUM, &good, 1, &gpu, comm,
+	                                                 &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
+	assert_true(STAILQ_EMPTY(&comm->submitted));
+	closed(comm);
+}
+
+/* Workers that do not agree on the segments: the operation fails, and the job goes on. */
+static void test_parts_differ(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin_parts(comm, two, 2);
+
+	(void)state;
+	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
+	end(taken(comm), WINNOW_ERR_MISMATCH);
+	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
+	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
+	assert_int_equal(comm->abort_result, WINNOW_OK);
+	winnow_request_free(&request);
+	closed(comm);
+}
+
+/* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
+static void test_impossible(void **state)
+{
+	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request;
+	static float one[4];
+
+	(void)state;
+	comm->config.world = 2; /* it has been reconfigured since */
+	comm->world = 257;
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
+	                                        &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
+	comm->config.world = 257;
+	comm->world = 2;
+	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
+	                                        &fine, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_string_equal(winnow_last_error(), "the tensor has 2^38 blocks or more");
+	assert_int_equal(winnow_allreduce_async(one, one, 4, (enum winnow_dtype)257, WINNOW_SUM,
+	                                        NULL, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, (enum winnow_op)257, NULL,
+	                                        comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL,
+	                                                 1, NULL, comm, &request),
+	                 WINNOW_ERR_INVALID);
+	assert_null(request);
+	assert_true(STAILQ_EMPTY(&comm->submitted));
+	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
+	                                        &request),
+	                 WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	winnow_request_free(&request);
+	winnow_comm_abort(comm, "one\nand \x1btwo");
+	assert_string_equal(comm->abort_text, "one and  two");
+	closed(comm);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows),          cmocka_unit_test(test_lists_refused),
+		cmocka_unit_test(test_parts),         cmocka_unit_test(test_parts_of_segments),
+		cmocka_unit_test(test_tiles_refused), cmocka_unit_test(test_parts_differ),
+		cmocka_unit_test(test_impossible),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
