@@ -189,7 +189,7 @@ def print_row(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default="100M,1G")
-    parser.add_argument("--worlds", default="1,2,4")
+    parser.add_argument("--worlds", default="2,4")
     parser.add_argument("--densities", default="0.001,0.01,0.1,1")
     parser.add_argument("--iterations", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=20, help="of a row, about")

@@ -6,24 +6,25 @@
 #   end-to-end   several processes and an aggregator: results, busy streams
 #   bench        speed of the kernels relative to the GPU's own copy
 #   torch        the hook, the process group and nodes in PyTorch, against NCCL
+#   beside       operations of one process, alone and beside other work of the GPU
 #   allreduce    operations of several processes, alternating with NCCL
 #   memcheck     kernels and workers under compute-sanitizer
 #
 # `make gpu-bundle` makes FOLDER. There, run ./tests/gpu/check.sh . PART; it needs neither make nor network. It needs one
-# GPU; PyTorch 2.x with NCCL for torch and allreduce. Each part ends within ten minutes. Lines say ok, skip or FAIL, and
+# GPU; PyTorch 2.x with NCCL for torch, beside and allreduce. Each part ends within ten minutes. Lines say ok, skip or FAIL, and
 # the last one counts them. Tables are written row by row. RESULTS has the tables and all logs, RESULTS.tar.gz the same in
 # one file. Without a GPU: one line and exit status 77.
 #
 #   RESULTS=FOLDER/results
 #   PYTHON=python3   the Python that has PyTorch
 #   EMULATED=1       a reduced set on the emulated CUDA; FOLDER is a whole build
-#   DEVICE=cpu       torch and allreduce without a GPU, against Gloo
-#   SIZES=100M,1G WORLDS=1,2,4 DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto   of allreduce
+#   DEVICE=cpu       those three without a GPU, against Gloo
+#   SIZES=100M,1G DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto WORLDS=2,4   of beside and allreduce
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
 shift
-parts=${*:-kernels staging end-to-end bench torch allreduce memcheck}
+parts=${*:-kernels staging end-to-end bench torch beside allreduce memcheck}
 PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-} DEVICE=${DEVICE:-cuda}
 programs=$folder benches=$folder
 [ -z "$EMULATED" ] || programs=$folder/tests/gpu benches=$folder/emulated
@@ -35,7 +36,7 @@ stop_all() {
 	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
 	wait 2>/dev/null
 	[ -z "$mps" ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1
-	tar -C "$logs" -czf "$logs.tar.gz" .
+	tar -C "$logs" --exclude=mps/control* -czf "$logs.tar.gz" .
 }
 
 for name in $(compgen -e | grep -E '^(WINNOW_|NCCL_|RANK$|WORLD_SIZE$|MASTER_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_MAX_CONNECTIONS$)' || true); do
@@ -162,6 +163,18 @@ part_torch() {
 	done
 }
 
+operations() { # name worlds
+	aggregators 1
+	table "$1" 580 "$PYTHON" tests/gpu/bench_allreduce.py \
+		--sizes "${SIZES:-100M,1G}" --worlds "$2" --densities "${DENSITIES:-0.001,0.01,0.1,1}" \
+		--iterations "${ITERATIONS:-7}" --seconds "${ROW_SECONDS:-20}" --wire "${WIRE:-auto}" --json "$logs/$1.json"
+}
+
+# Before others share the GPU: with the multi-process service one's kernels may wait until another has none left.
+part_beside() {
+	has_torch beside && operations beside 1
+}
+
 # Processes that share a GPU have it by turns, unless CUDA's multi-process service lets them in together.
 share_gpu() {
 	command -v nvidia-cuda-mps-control >/dev/null || return 1
@@ -178,10 +191,7 @@ part_allreduce() {
 	has_torch allreduce || return
 	[ "$DEVICE" = cpu ] || share_gpu ||
 		echo "There is no multi-process service here: the processes get the GPU by turns, and these times mean nothing but that it runs."
-	aggregators 1
-	table allreduce 580 "$PYTHON" tests/gpu/bench_allreduce.py \
-		--sizes "${SIZES:-100M,1G}" --worlds "${WORLDS:-1,2,4}" --densities "${DENSITIES:-0.001,0.01,0.1,1}" \
-		--iterations "${ITERATIONS:-7}" --seconds "${ROW_SECONDS:-20}" --wire "${WIRE:-auto}" --json "$logs/allreduce.json"
+	operations allreduce "${WORLDS:-2,4}"
 }
 
 part_memcheck() {
