@@ -297,20 +297,21 @@ class OnGpu(harness.TeamCase):
 
 class Deaths(unittest.TestCase):
     def end(self, action):
-        """What each of three says at its end, of which the second does this."""
+        """What the second of three says at its end, which does this; the others name it."""
         with harness.Team(3) as team:
             team.start(until_it_fails, harness.fresh_job(), action)
             results = team.collect(60)
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")
-        return results[1]
+        return str(results[1])
 
     def test_a_worker_is_killed(self):
         self.assertEqual(self.end(test_failures.die), "died -9")
 
     @unittest.skipUnless(ON_GPU, "a GPU's")
     def test_a_kernel_of_the_program_fails(self):
-        self.assertRegex(str(self.end(break_the_gpu)), "CUDA|cuda|GPU")
+        # PyTorch ends the process itself where it gives memory back that such a GPU has used.
+        self.assertRegex(self.end(break_the_gpu), "CUDA|cuda|GPU|died -6")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ class Team:
             if pipe.poll(max(until - time.monotonic(), 0)):
                 return pipe.recv()
         except (EOFError, ConnectionError):
-            self.processes[rank].join(5)
+            self.processes[rank].join(30)  # a driver may take its time for what a GPU still does
             return f"died {self.processes[rank].exitcode}"
         return "hangs"
 
