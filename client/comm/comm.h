@@ -143,7 +143,6 @@ struct winnow_comm {
 	uint64_t ask_due_us;              /* when to read it, however busy */
 	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
 	uint64_t gpu_moved_us;            /* when a GPU last finished something */
-	bool gpu_sleeps;                  /* the thread's timer slack is short */
 
 	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
 

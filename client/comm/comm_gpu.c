@@ -206,10 +206,8 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 
 	if ((state & STAGING_WAITS) == 0)
 		return (state & STAGING_BUSY) != 0 ? comm->gpu_check_us : UINT64_MAX;
-	/* Reduce the timer slack, which would lengthen such short sleeps. */
-	if (!comm->gpu_sleeps)
-		(void)prctl(PR_SET_TIMERSLACK, 1000);
-	comm->gpu_sleeps = true;
+	/* The thread's timer slack would lengthen such short sleeps. */
+	(void)prctl(PR_SET_TIMERSLACK, 1000);
 	wait_us = wait_us > POLL_US_MAX ? POLL_US_MAX : wait_us;
 	return now_us + (wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
 }

@@ -134,7 +134,7 @@ static void reset(struct winnow_comm *comm)
 	comm->next_how = SESSION_WAIT;
 	comm->next = (struct control_message){0};
 	pthread_mutex_unlock(&comm->lock);
-	comm->moves = comm->leaving = comm->left = comm->full = comm->gpu_sleeps = false;
+	comm->moves = comm->leaving = comm->left = comm->full = false;
 	comm->deserted = false;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];

@@ -60,6 +60,7 @@ struct staging_op {
 	/* Bits are known for one piece of the tensor at a time, a number of segments of one part. */
 	const struct geometry_part *part;
 	struct gpu_scan scan;           /* the last one */
+	bool scanning;                  /* no turn has found it done */
 	uint32_t grain, ratio;          /* elements per bit, bits per block */
 	uint64_t segment_bits;          /* of a whole segment, in all shards */
 	uint32_t piece, piece_segments; /* the first segment, and how many the piece has */
@@ -298,6 +299,7 @@ static void scan_piece(struct staging_op *op, uint32_t number)
 		.dtype = (enum dtype)task->dtype};
 	scan->range_blocks = task->form == WIRE_FIXED32 ? op->segment_bits : 0;
 	scan->done.value++;
+	op->scanning = true;
 	/* In place, blocks that no worker has are already zero. */
 	scan->clear = number == 0 && task->recv != task->send ? task->recv : NULL;
 	scan->clear_bytes = task->count * task->cut.elem_bytes;
@@ -607,7 +609,7 @@ static bool staged_ready(struct allreduce *task, uint32_t number)
 	op = staged->op;
 	if (number == op->piece + op->piece_segments)
 		scan_piece(op, number);
-	return reached(&op->scan.done) && parts_ready(op, number);
+	return !op->scanning && parts_ready(op, number);
 }
 
 static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
@@ -665,7 +667,7 @@ static bool is_over(const struct staging_op *op)
 		if (op->parts[i].copies > 0 ||
 		    (!op->failed && op->parts[i].unpacked != op->parts[i].stored))
 			return false;
-	return reached(&op->scan.done);
+	return !op->scanning;
 }
 
 /* A window's worth of further sums may arrive while frames wait for a copy or are in one. */
@@ -678,7 +680,7 @@ unsigned staging_state(const struct staging *staging)
 
 	for (uint32_t i = 0; i < s->config.shape.op_slots; i++)
 		if (s->ops[i].staged != NULL)
-			state |= STAGING_BUSY | (reached(&s->ops[i].scan.done) ? 0 : STAGING_WAITS);
+			state |= STAGING_BUSY | (s->ops[i].scanning ? STAGING_WAITS : 0);
 	if (!failed && s->waiting > s->frame_count - s->config.shape.window)
 		state |= STAGING_FULL;
 	return state;
@@ -696,6 +698,7 @@ bool staging_turn(struct staging *staging, bool check)
 		struct staging_op *op = &staging->ops[i];
 		struct staged *staged = op->staged;
 
+		op->scanning = op->scanning && !reached(&op->scan.done);
 		if (staged == NULL || !is_over(op))
 			continue;
 		any = true;

@@ -253,18 +253,23 @@ void gpu_post(struct sim_worker *w, struct sim_op *op)
 	op->task.access_state = &op->staged;
 }
 
+/* What is first. */
+static void perform_next(struct gpu *gpu)
+{
+	struct work *work = gpu->first;
+
+	gpu->first = work->next;
+	perform(work);
+	free(work);
+}
+
 bool gpu_turn(struct sim_worker *w)
 {
-	struct work *work;
-
 	current = w->world;
 	if (w->staging == NULL)
 		return false;
-	while (!w->gpu_dead && (work = w->gpu->first) != NULL && work->due_us <= now_us()) {
-		w->gpu->first = work->next;
-		perform(work);
-		free(work);
-	}
+	while (!w->gpu_dead && w->gpu->first != NULL && w->gpu->first->due_us <= now_us())
+		perform_next(w->gpu);
 	w->gpu->marks_due_us = UINT64_MAX;
 	if (staging_error(w->staging)[0] != '\0')
 		session_fail(w->session, WINNOW_ERR_GPU, staging_error(w->staging));
@@ -274,15 +279,26 @@ bool gpu_turn(struct sim_worker *w)
 	return staging_turn(w->staging, true);
 }
 
+/* When it has finished something; that may also be now, since the last turn. */
 uint64_t gpu_due_us(struct sim_worker *w)
 {
-	uint64_t due_us = w->gpu_check_us;
+	struct gpu *gpu = w->gpu;
+	uint64_t due_us = UINT64_MAX;
+	unsigned state;
 
 	if (w->staging == NULL)
 		return UINT64_MAX;
-	if ((staging_state(w->staging) & STAGING_BUSY) == 0)
-		due_us = UINT64_MAX;
-	if (!w->gpu_dead && w->gpu->first != NULL && w->gpu->first->due_us < due_us)
-		due_us = w->gpu->first->due_us;
-	return w->gpu->marks_due_us < due_us ? w->gpu->marks_due_us : due_us;
+	if (!w->gpu_dead && gpu->first != NULL)
+		due_us = gpu->first->due_us;
+	if (due_us != UINT64_MAX && simnet_chance(w->world->net, 10000)) {
+		perform_next(gpu);
+		due_us = now_us();
+	}
+	state = staging_state(w->staging);
+	if (due_us != UINT64_MAX && (state & STAGING_WAITS) == 0)
+		world_fail(w->world, "job %u rank %u: nobody waits for what its GPU does", w->job,
+		           w->rank);
+	if ((state & STAGING_BUSY) != 0 && w->gpu_check_us < due_us)
+		due_us = w->gpu_check_us;
+	return gpu->marks_due_us < due_us ? gpu->marks_due_us : due_us;
 }
