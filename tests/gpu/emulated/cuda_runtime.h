@@ -9,8 +9,6 @@
 
 #include <cuda_runtime_api.h>
 
-#ifdef __cplusplus
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -48,9 +46,7 @@ struct emulated_lane {
 	dim3 block_size, grid_size;
 };
 
-extern "C" {
 extern __thread struct emulated_lane *emulated_self;
-}
 
 #define threadIdx (emulated_self->thread)
 #define blockIdx (emulated_self->block)
@@ -62,7 +58,6 @@ enum emulated_collective {
 	EMULATED_SYNC,
 	EMULATED_SHUFFLE,
 	EMULATED_BALLOT,
-	EMULATED_ANY,
 	EMULATED_MAX,
 	EMULATED_OR,
 };
@@ -103,7 +98,7 @@ static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attri
 		return static_cast<result>(emulated_collect(what, mask, of, -1, file, line));      \
 	}
 EMULATED_COLLECTIVE(unsigned, __ballot_sync, EMULATED_BALLOT, bool of)
-EMULATED_COLLECTIVE(int, __any_sync, EMULATED_ANY, bool of)
+EMULATED_COLLECTIVE(int, __any_sync, EMULATED_OR, bool of)
 EMULATED_COLLECTIVE(unsigned, __reduce_max_sync, EMULATED_MAX, unsigned of)
 EMULATED_COLLECTIVE(unsigned, __reduce_or_sync, EMULATED_OR, unsigned of)
 
@@ -138,17 +133,8 @@ static inline unsigned atomicMax(unsigned *at, unsigned value)
 #define __popcll __builtin_popcountll
 #define __umulhi(a, b) static_cast<unsigned>(static_cast<uint64_t>(a) * (b) >> 32)
 
-template <typename To, typename From> static inline To emulated_cast(From from)
-{
-	static_assert(sizeof(To) == sizeof(From), "same size");
-	To to;
-
-	std::memcpy(&to, &from, sizeof(to));
-	return to;
-}
-
-#define __float_as_uint emulated_cast<unsigned>
-#define __uint_as_float emulated_cast<float>
+#define __float_as_uint(value) __builtin_bit_cast(unsigned, value)
+#define __uint_as_float(value) __builtin_bit_cast(float, value)
 
 /* To nearest, ties to even; saturates, and NaN is 0. */
 static inline int __float2int_rn(float value)
@@ -195,7 +181,5 @@ static inline cudaError_t cudaHostAlloc(T **memory, size_t bytes, unsigned flags
 {
 	return ::cudaHostAlloc(reinterpret_cast<void **>(memory), bytes, flags);
 }
-
-#endif /* __cplusplus */
 
 #endif

@@ -118,11 +118,11 @@ struct bf16 {
 	uint16_t bits;
 	operator float() const
 	{
-		return emulated_cast<float>(static_cast<uint32_t>(bits) << 16);
+		return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 	}
 	explicit bf16(float value) /* to nearest, ties to even; NaN stays one */
 	{
-		const uint32_t wide = emulated_cast<uint32_t>(value);
+		const uint32_t wide = __builtin_bit_cast(uint32_t, value);
 
 		bits = static_cast<uint16_t>(value != value
 		                                     ? wide >> 16 | 0x40
