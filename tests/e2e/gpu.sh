@@ -40,13 +40,7 @@ end() { # seconds pattern [name]: all but that one, with one line
 	for name in "${names[@]}"; do [ "$name" = "${3:-}" ] || expect "$name" "$1" 1 "$2"; done
 }
 busy() { # as nodes(): they go on and on, and some operations are over
-	local name i
+	local name
 	nodes "$@" ops=0
-	for name in "${names[@]}"; do
-		for i in $(seq 400); do
-			grep -q running "$tmp/$name.out" 2>/dev/null && break
-			sleep 0.05
-		done
-		grep -q running "$tmp/$name.out" || fail "$name does not get anywhere"
-	done
+	for name in "${names[@]}"; do await running "$tmp/$name.out"; done
 }

@@ -8,6 +8,7 @@
 #   winnowd_stop  stop the last one; its status must be 0
 #   bench ARG..   run winnow bench against it
 #   fail TEXT     end the test
+#   await PATTERN FILE  wait until a line of the file matches
 #   seen PATTERN  true if the pattern is in this pipe's input. (grep -q stops reading early, and the writer then fails)
 #   WINNOWD_OPTIONS  options for every winnowd; test_xdp_suite.sh and test_dpdk_suite.sh set it and run other tests
 #   HOST, INSIDE  the address that winnowd listens on (default 127.0.0.1), and a command that starts it there
@@ -98,14 +99,16 @@ wait_port() { # host port
 	return 1
 }
 
-until_ready() { # winnowd's log
+await() { # pattern file
 	local _
-	for _ in $(seq 200); do
-		grep -qs event=ready "$1" && return 0
+	for _ in $(seq 400); do # likewise
+		grep -qsE "$1" "$2" && return 0
 		sleep 0.05
 	done
-	fail "winnowd does not start: $(tail -n 3 "$1")"
+	fail "no /$1/ in $(basename "$2"): $(tail -n 3 "$2")"
 }
+
+until_ready() { await event=ready "$1"; } # winnowd's log
 
 winnowd_on() { # port arg..
 	PORT=$1

@@ -14,10 +14,7 @@ victims() { # job extra..: three workers; VICTIM is the pid of rank 1
 		eval "W$rank=$!"
 	done
 	VICTIM=$W1
-	for rank in $(seq 200); do
-		grep -q "event=job_started job=$job " "$tmp/winnowd-$PORT.log" && break
-		sleep 0.05
-	done
+	await "event=job_started job=$job " "$tmp/winnowd-$PORT.log"
 	sleep 0.3
 	kill -0 "$VICTIM" || fail "job $job does not run"
 }

@@ -20,14 +20,6 @@ job() { # name iters option..: rank 0 with dpdk, rank 1 with sockets
 		road=()
 	done
 }
-await() { # pattern file
-	local i
-	for ((i = 0; i < 200; i++)); do
-		grep -qE "$1" "$2" && return
-		sleep 0.05
-	done
-	fail "no /$1/ in $(basename "$2")"
-}
 ended() { # pid seconds: its exit status in STATUS
 	local i
 	for ((i = 0; i < $2 * 20; i++)); do

@@ -60,10 +60,7 @@ for rank in 0 1; do
 	start shrinks$rank inside w$rank "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --job shrinks --rank $rank --world 2 \
 		--check --size 1M --block 350 --iters 1000000 --multicast=0
 done
-for _ in $(seq 200); do
-	grep -q 'event=job_started job=shrinks ' "$tmp/winnowd-a0.log" && break
-	sleep 0.05
-done
+await 'event=job_started job=shrinks ' "$tmp/winnowd-a0.log"
 sleep 0.3
 ip -n "$net-a0" link set eth0 mtu 1300
 for rank in 0 1; do

@@ -72,10 +72,7 @@ cat <&7 >"$tmp/late" &
 reader=$!
 pids+=("$reader")
 ends_within 5
-for _ in $(seq 100); do
-	grep -q event=stopped "$tmp/late" && break
-	sleep 0.05
-done
+await event=stopped "$tmp/late"
 kill "$reader"
 exec 7<&-
 for event in ready job_started job_finished refused stopped; do grep -q "event=$event" "$tmp/late" || fail "event=$event is lost"; done

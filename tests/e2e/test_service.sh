@@ -19,14 +19,7 @@ hears() { # pattern, seconds
 	done
 	fail "the manager does not hear /$1/ but: $(cat "$tmp/heard")"
 }
-logs() { # pattern: winnowd's log has it, soon
-	local i
-	for i in $(seq 100); do
-		grep -qE "$1" "$tmp/winnowd-$PORT.log" && return 0
-		sleep 0.05
-	done
-	fail "the log does not say /$1/"
-}
+logs() { await "$1" "$tmp/winnowd-$PORT.log"; } # pattern
 dogs() { grep -c 'WATCHDOG=1' "$tmp/heard"; }
 
 # ---- the manager's protocol, on a path and on an abstract socket ----

@@ -43,11 +43,7 @@ while True:
 P
 hold() { # name port source count text
 	start "$1" python3 "$tmp/hold.py" "${@:2}"
-	for _ in $(seq 200); do
-		grep -qs full "$tmp/$1.out" && return 0
-		sleep 0.05
-	done
-	fail "$1: the stranger cannot connect: $(cat "$tmp/$1.err")"
+	await full "$tmp/$1.out"
 }
 let_go() { # name..
 	local name
@@ -148,10 +144,7 @@ meets() { # connections pattern what each connection hears..
 	PORT=$(free_port)
 	rm -f "$tmp/full.out"
 	start full python3 "$tmp/full.py" "$PORT" "${@:3}"
-	for _ in $(seq 100); do
-		grep -qs listens "$tmp/full.out" && break
-		sleep 0.05
-	done
+	await listens "$tmp/full.out"
 	refuses 1 "$pattern" bench --insecure-no-key --size 4K
 	[ "$(grep -c one "$tmp/full.out")" = "$wanted" ] || fail "want $wanted connections, got: $(cat "$tmp/full.out")"
 }
