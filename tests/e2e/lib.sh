@@ -8,6 +8,9 @@
 #   winnowd_stop  stop the last one; its status must be 0
 #   bench ARG..   run winnow bench against it
 #   fail TEXT     end the test
+#   chaos AGGREGATOR SEED LOSS DUPLICATE REORDER
+#                 start a proxy before an aggregator, which does this to its datagrams (chaos.c); sets PORT, which is then on
+#                 127.0.0.1. `chaos_ends` stops it, and fails if it has done nothing
 #   await PATTERN FILE  wait until a line of the file matches
 #   seen PATTERN  true if the pattern is in this pipe's input. (grep -q stops reading early, and the writer then fails)
 #   WINNOWD_OPTIONS  options for every winnowd; test_xdp_suite.sh and test_dpdk_suite.sh set it and run other tests
@@ -128,6 +131,21 @@ winnowd() {
 winnowd_stop() {
 	kill -TERM "$DAEMON"
 	wait "$DAEMON" || fail "winnowd ended with status $?"
+}
+
+chaos() { # aggregator seed loss duplicate reorder
+	PORT=$(free_port)
+	"${worker_side[@]}" "$BUILD/tests/e2e/chaos" "$PORT" "$@" >"$tmp/chaos.out" 2>"$tmp/chaos.err" &
+	CHAOS=$!
+	pids+=("$CHAOS")
+	wait_port 127.0.0.1 "$PORT" || fail "chaos does not listen"
+}
+
+chaos_ends() { # the proxy says what it has done
+	kill -TERM "$CHAOS"
+	wait "$CHAOS" || fail "the proxy ended with status $?"
+	cat "$tmp/chaos.out"
+	grep -qE 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos"
 }
 
 bench() {

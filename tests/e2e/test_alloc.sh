@@ -25,11 +25,9 @@ LD_PRELOAD=$tmp/count.so "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-
 DAEMON=$!
 pids+=("$DAEMON")
 wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen"
-direct=$PORT lossy=$(free_port)
-"$BUILD/tests/e2e/chaos" "$lossy" "127.0.0.1:$direct" 1 3 1 3 >"$tmp/chaos.out" 2>"$tmp/chaos.err" &
-CHAOS=$!
-pids+=("$CHAOS")
-wait_port 127.0.0.1 "$lossy" || fail "chaos does not listen"
+direct=$PORT
+chaos "127.0.0.1:$direct" 1 3 1 3
+lossy=$PORT
 
 # Joining and leaving take a control message more or less, of 15 allocations each; one an operation would be 196 at least.
 MESSAGES=100
@@ -63,9 +61,7 @@ for PORT in $direct $lossy; do
 			fail "$options: with 2 iterations the communicators allocate $few times (in their thread, in the caller's), with 100 $communicators and $main"
 	done
 done
-kill -TERM $CHAOS
-wait $CHAOS
-grep -qE 'lost [1-9]' "$tmp/chaos.out" || fail "nothing was lost: $(cat "$tmp/chaos.out")"
+chaos_ends
 kill -TERM $DAEMON
 wait $DAEMON || fail "winnowd ended with status $?"
 grep allocations "$tmp/winnowd.log"
