@@ -315,8 +315,8 @@ static void open_bench(uint64_t bytes)
 	cuda_ok(cudaHostAlloc(&runs, SETS_MAX * GPU_RUNS_MAX * sizeof(*runs), cudaHostAllocMapped));
 	cuda_ok(cudaHostAlloc(&host, host_bytes + host_bytes / 16, cudaHostAllocMapped));
 	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	cuda_ok(cudaEventCreate(&began));
-	cuda_ok(cudaEventCreate(&ended));
+	cuda_ok(cudaEventCreateWithFlags(&began, 0));
+	cuda_ok(cudaEventCreateWithFlags(&ended, 0));
 	cuda_ok(cudaDeviceSynchronize());
 	copy_rate = 2 * rate_of_copy(tensor_bytes, cudaMemcpyDeviceToDevice);
 }

@@ -214,7 +214,7 @@ static void test_wrong_use(void **)
 	ok(cudaSetDevice(1));
 	assert_int_equal(emulated_launch(stream, 1, 1, [] {}), cudaErrorInvalidResourceHandle);
 	ok(cudaSetDevice(0));
-	ok(cudaEventCreate(&event));
+	ok(cudaEventCreateWithFlags(&event, 0));
 	ok(cudaEventDestroy(event));
 	assert_int_equal(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
 	ok(cudaStreamDestroy(stream));

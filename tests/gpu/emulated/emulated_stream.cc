@@ -233,11 +233,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 	if (!emulated().events.count(event))                                                       \
 	return emulated_fail(cudaErrorInvalidResourceHandle)
 
-cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-	return cudaEventCreateWithFlags(event, 0);
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
 	EMULATED_LOCKED("cudaEventCreateWithFlags");
