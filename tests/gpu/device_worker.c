@@ -41,7 +41,7 @@
 #define LOAD_ROUNDS 8
 
 static struct {
-	const char *aggregators, *job, *id;
+	const char *id;
 	uint64_t local, seed, ops, lanes, most, load, count, block, describe, rank, world, gpus;
 	double density; /* < 0: operations are drawn */
 } args;
@@ -71,6 +71,7 @@ struct lane {
 	bool busy;
 };
 
+static struct winnow_config config;
 static struct winnow_comm *comm;
 static struct winnow_node *node;
 static struct lane lanes[LANES_MAX];
@@ -461,8 +462,9 @@ static void parse(char **argv)
 	const char *local = text(argv, "local", "all");
 
 	args.local = strtoull(local, NULL, 10); /* 0 of all */
-	args.aggregators = text(argv, "aggregators", NULL);
-	args.job = text(argv, "job", NULL);
+	winnow_config_init(&config);
+	config.aggregators = text(argv, "aggregators", config.aggregators);
+	config.job = text(argv, "job", config.job);
 	args.id = text(argv, "id", NULL);
 	args.rank = number(argv, "rank", "0");
 	args.world = number(argv, "world", "1");
@@ -531,18 +533,12 @@ static void exchange_id(struct winnow_node_id *id)
 static void join(void)
 {
 	int gpus[GPUS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-	struct winnow_config config;
 	struct winnow_node_config node_config = {.config = &config,
 	                                         .local_rank = (uint32_t)args.local,
 	                                         .local_world = (uint32_t)args.gpus,
 	                                         .gpu_count = mine,
 	                                         .gpus = gpus};
 
-	winnow_config_init(&config);
-	if (args.aggregators != NULL)
-		config.aggregators = args.aggregators;
-	if (args.job != NULL)
-		config.job = args.job;
 	config.rank = (uint32_t)args.rank;
 	config.world = (uint32_t)args.world;
 	config.insecure_no_key = 1;
