@@ -54,14 +54,8 @@ def place(rank, world, environments):
     for name in NAMES:
         os.environ.pop(name, None)
     os.environ.update(environments[rank])
-
-    def exchange(value):
-        values = [None] * world
-        dist.all_gather_object(values, value)
-        return values
-
     try:
-        return _places.agree(exchange, rank)
+        return _places.agree(lambda value: winnow.torch._exchange(value, None), rank)
     except (ValueError, winnow.WinnowError) as error:
         return [f"{type(error).__name__}: {error}"]
 
