@@ -72,12 +72,9 @@ struct arena {
 /* Aligned to `align`; half of the time the arena ends where readable memory ends. */
 static struct arena arena_make(size_t bytes, size_t align, bool pinned)
 {
-	struct arena arena = {};
 	const size_t room = (bytes + 2 * MARGIN + 255) / 256 * 256;
+	struct arena arena = {nullptr, nullptr, room, bytes, pinned};
 
-	arena.bytes = bytes;
-	arena.total = room;
-	arena.pinned = pinned;
 	if (pinned)
 		cuda_ok(cudaHostAlloc(&arena.memory, room, cudaHostAllocMapped));
 	else

@@ -24,8 +24,8 @@ WORLD = 2 * LOCAL
 setUpModule, tearDownModule = emulated_gpu.load, emulated_gpu.unload
 
 
-def wanted(world, *arguments):
-    return sum(values_of(rank, "float32", *arguments) for rank in range(world))
+def wanted(world):
+    return sum(values_of(rank, "float32") for rank in range(world))
 
 
 _node = None
@@ -186,9 +186,7 @@ class OneProcess(unittest.TestCase):
     """All GPUs of a node in one process: lists."""
 
     def test_two_gpus(self):
-        with winnow.Node(
-            gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job(), insecure_no_key=True
-        ) as node:
+        with winnow.Node(gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job(), insecure_no_key=True) as node:
             self.assertEqual((node.world, node.rank, node.local_world), (2, 0, 2))
             data, streams = [], []
             for gpu in (0, 1):

@@ -206,7 +206,6 @@ static void passed(void *context, bool there)
 	struct sim_op *op = context;
 	struct sim_worker *w = op->worker;
 	const struct op_spec *spec = worker_op(w, (uint32_t)(op - w->ops));
-
 	const size_t bytes = spec->count * data_elem_bytes(spec->dtype);
 
 	if (!there && op->task.status == 0)

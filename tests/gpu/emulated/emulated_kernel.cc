@@ -88,11 +88,10 @@ static void fiber_make(fiber *fiber, void (*function)())
 }
 
 /* The first one comes from the thread's own stack, whose bounds it is told. */
-static void fiber_arrived(fiber *at, fiber *from)
+static void fiber_arrived([[maybe_unused]] fiber *at, [[maybe_unused]] fiber *from)
 {
 	ASAN(__sanitizer_finish_switch_fiber(at->shadow, const_cast<const void **>(&from->stack),
 	                                     &from->stack_bytes));
-	static_cast<void>(at), static_cast<void>(from);
 }
 
 static void fiber_switch(fiber *from, fiber *to)
