@@ -163,13 +163,6 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 	return cudaSuccess;
 }
 
-static bool on_device(const void *at)
-{
-	emulated_memory *found = find(at, 1);
-
-	return found && found->device >= 0;
-}
-
 static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t handle, bool wait)
 {
 	std::unique_lock<std::mutex> held(emulated().lock);
@@ -179,16 +172,17 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, cudaStream_t h
 		return emulated_fail(cudaErrorInvalidResourceHandle);
 	if (!bytes)
 		return cudaSuccess;
+	const emulated_memory *to = find(dst, 1), *from = find(src, 1);
 	/* It begins in an allocation and does not end there. */
-	if ((find(dst, 1) && !find(dst, bytes)) || (find(src, 1) && !find(src, bytes)))
+	if ((to && !find(dst, bytes)) || (from && !find(src, bytes)))
 		return emulated_fail(cudaErrorInvalidValue);
 	/* As CUDA: what is not pinned is read at once, and written before the call returns. */
 	std::shared_ptr<std::vector<char>> staged;
-	if (!find(src, 1)) {
-		const char *from = static_cast<const char *>(src);
-		staged = std::make_shared<std::vector<char>>(from, from + bytes);
+	if (!from) {
+		const char *data = static_cast<const char *>(src);
+		staged = std::make_shared<std::vector<char>>(data, data + bytes);
 	}
-	wait |= !find(dst, 1) || (!on_device(dst) && !on_device(src));
+	wait |= !to || (to->device < 0 && (!from || from->device < 0));
 	int device = stream->device;
 	emulated_push(stream, {EMULATED_TOUCH_ALL, [=] {
 				       std::memmove(dst, staged ? staged->data() : src, bytes);
