@@ -162,12 +162,10 @@ static double expected(const struct spec *spec, uint64_t i)
 	return spec->dtype >= WINNOW_I32 ? trunc(x / (double)gpus) : x / (double)gpus;
 }
 
-static uint32_t elem_bytes(enum winnow_dtype dtype)
-{
-	return dtype == WINNOW_F16 || dtype == WINNOW_BF16  ? 2
-	       : dtype == WINNOW_F64 || dtype == WINNOW_I64 ? 8
-	                                                    : 4;
-}
+static const uint32_t elem_bytes[] = {
+	[WINNOW_F32] = 4, [WINNOW_F16] = 2, [WINNOW_BF16] = 2,
+	[WINNOW_F64] = 8, [WINNOW_I32] = 4, [WINNOW_I64] = 8,
+};
 
 __extension__ typedef _Float16 half;
 
@@ -195,14 +193,14 @@ static void put(uint8_t *to, enum winnow_dtype dtype, double x)
 		e.i32 = (int32_t)x;
 	else if (dtype == WINNOW_I64)
 		e.i64 = (int64_t)x;
-	memcpy(to, &e, elem_bytes(dtype));
+	memcpy(to, &e, elem_bytes[dtype]);
 }
 
 static double get(const uint8_t *from, enum winnow_dtype dtype)
 {
 	union element e = {0};
 
-	memcpy(dtype == WINNOW_BF16 ? (void *)&e.bf16[1] : (void *)&e, from, elem_bytes(dtype));
+	memcpy(dtype == WINNOW_BF16 ? (void *)&e.bf16[1] : (void *)&e, from, elem_bytes[dtype]);
 	return dtype == WINNOW_F16   ? (double)e.f16
 	       : dtype == WINNOW_F64 ? e.f64
 	       : dtype == WINNOW_I32 ? (double)e.i32
@@ -260,12 +258,12 @@ static struct spec draw(uint64_t number)
 /* The tensor in its buffer, and the bytes that are copied: with guards around it. */
 static size_t tensor_at(const struct spec *spec)
 {
-	return GUARD + spec->offset * elem_bytes(spec->dtype);
+	return GUARD + spec->offset * elem_bytes[spec->dtype];
 }
 
 static size_t region_bytes(const struct spec *spec)
 {
-	return tensor_at(spec) + spec->count * elem_bytes(spec->dtype) + GUARD;
+	return tensor_at(spec) + spec->count * elem_bytes[spec->dtype] + GUARD;
 }
 
 static uint64_t gpu_of(uint32_t index)
@@ -296,7 +294,7 @@ static void prepare(struct lane *lane, uint32_t index)
 
 	memset(given, POISON, region_bytes(spec));
 	for (uint64_t i = 0; i < spec->count; i++)
-		put(given + tensor_at(spec) + i * elem_bytes(spec->dtype), spec->dtype,
+		put(given + tensor_at(spec) + i * elem_bytes[spec->dtype], spec->dtype,
 		    element(spec, gpu_of(index), i));
 	for (int i = 0; i < LOAD_ROUNDS && args.load > 0; i++)
 		CUDA(cudaMemsetAsync, (lane->ballast[index], i, args.load, stream));
@@ -389,10 +387,10 @@ static void compare(const struct lane *lane, uint32_t index)
 	size_t at = tensor_at(spec), bytes = region_bytes(spec) - at - GUARD;
 	const uint8_t *got = lane->got[index];
 	/* Of averages only: five thirds are not whole. */
-	double slack = spec->op != WINNOW_AVG ? 0 : elem_bytes(spec->dtype) == 2 ? 0.02 : 1e-6;
+	double slack = spec->op != WINNOW_AVG ? 0 : elem_bytes[spec->dtype] == 2 ? 0.02 : 1e-6;
 
 	for (uint64_t i = 0; i < spec->count; i++) {
-		double x = get(got + at + i * elem_bytes(spec->dtype), spec->dtype);
+		double x = get(got + at + i * elem_bytes[spec->dtype], spec->dtype);
 		double want = expected(spec, i);
 
 		if (x != want && !(x != x && want != want) && !(fabs(x - want) <= slack))
