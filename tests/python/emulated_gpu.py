@@ -224,8 +224,6 @@ def passing_for(gpu):
         "to_device": lambda tensors, device: [tensor.clone() for tensor in tensors],
         "used_here": lambda *tensors: None,
     }
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(_cuda, **replaced))
-        stack.enter_context(mock.patch.object(winnow.torch, "Node", CarryingNode))
-        stack.enter_context(mock.patch.object(_group, "Node", CarryingNode))
-        yield
+    with mock.patch.multiple(_cuda, **replaced), mock.patch.object(winnow.torch, "Node", CarryingNode):
+        with mock.patch.object(_group, "Node", CarryingNode):
+            yield

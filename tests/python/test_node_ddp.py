@@ -40,8 +40,7 @@ def setUpModule():
 
 
 def tearDownModule():
-    if team is not None:
-        team.close()
+    team.close()
     emulated_gpu.unload()
 
 

@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 #define CUDART_VERSION 13000
-#define CUDARTAPI
 #define CUDART_CB
 
 /* Names, numbers, and what cudaGetErrorString() says. */
