@@ -46,9 +46,13 @@ static struct world *current; /* the table's calls have no place for it */
 
 /* ---- what the GPU does ---- */
 
-static void perform(const struct work *work)
+/* What is first. */
+static void perform_next(struct gpu *gpu)
 {
-	if (work->stream == STREAM_SCAN && work->scan.clear != NULL)
+	struct work *work = gpu->first;
+
+	gpu->first = work->next;
+	if (work->scan.clear != NULL)
 		memset(work->scan.clear, 0, work->scan.clear_bytes);
 	if (work->stream == STREAM_SCAN)
 		plain_scan(&work->scan);
@@ -56,6 +60,7 @@ static void perform(const struct work *work)
 		for (uint32_t f = 0; f < work->runs[i].count; f++)
 			plain_frame(&work->runs[i], work->copy.out, work->runs[i].frame + f);
 	__atomic_store_n(work->done.at, work->done.value, __ATOMIC_RELEASE);
+	free(work);
 }
 
 /* ---- the table ---- */
@@ -250,16 +255,6 @@ void gpu_post(struct sim_worker *w, struct sim_op *op)
 		now_us() + simnet_between(w->world->net, 0, job_of(w)->gpu_scan_us);
 	op->task.access = &staging_access;
 	op->task.access_state = &op->staged;
-}
-
-/* What is first. */
-static void perform_next(struct gpu *gpu)
-{
-	struct work *work = gpu->first;
-
-	gpu->first = work->next;
-	perform(work);
-	free(work);
 }
 
 bool gpu_turn(struct sim_worker *w)
