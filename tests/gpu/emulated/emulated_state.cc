@@ -137,13 +137,6 @@ cudaError_t emulated_sticky(int device)
 	return emulated_fail(emulated_device_of(device).sticky);
 }
 
-/* All others need one, also those that one would not think of. */
-static bool makes_context(const char *name)
-{
-	return std::strcmp(name, "cudaGetDeviceCount") != 0 &&
-	       std::strcmp(name, "cudaDeviceGetAttribute") != 0;
-}
-
 cudaError_t emulated_enter(const char *name)
 {
 	emulated_state &state = emulated();
@@ -152,8 +145,9 @@ cudaError_t emulated_enter(const char *name)
 	if (state.devices.empty())
 		return cudaErrorNoDevice;
 	emulated_device &device = emulated_device_of(emulated_current);
-	if (makes_context(name))
-		device.context = true;
+	/* All others need a context, also those that one would not think of. */
+	device.context |= std::strcmp(name, "cudaGetDeviceCount") != 0 &&
+	                  std::strcmp(name, "cudaDeviceGetAttribute") != 0;
 	cudaError_t due = emulated_fault_due(name);
 	if (due != cudaSuccess && !std::strcmp(name, "cudaLaunchKernel")) {
 		device.sticky = due;
