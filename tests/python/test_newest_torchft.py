@@ -22,6 +22,8 @@ from torchft.local_sgd import DiLoCo, LocalSGD
 import winnow.torchft
 
 replica, end, min_size, kind, way = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+for fd, path in enumerate(sys.argv[6:], 1):
+    os.dup2(os.open(path, os.O_WRONLY), fd)
 torch.set_num_threads(1)
 torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
@@ -83,10 +85,12 @@ sys.stdin.read()
 class Replica:
     def __init__(self, name, lighthouse, folder, min_size=2, kind="winnow", way="ddp"):
         self.name, self.file = name, folder / f"{name}-{time.monotonic()}.out"
-        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse, "OTEL_SDK_DISABLED": "true"}
-        with open(self.file, "wb") as out, open(f"{self.file}.err", "wb") as errors:
-            arguments = [name, str(folder / "end"), str(min_size), kind, way]
-            self.process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stdout=out, stderr=errors, env=environment)
+        self.errors = self.file.with_suffix(".err")
+        for file in (self.file, self.errors):
+            file.touch()
+        os.environ.update(TORCHFT_LIGHTHOUSE=lighthouse, OTEL_SDK_DISABLED="true")
+        arguments = [folder / "end", min_size, kind, way, self.file, self.errors]
+        self.process = harness.program(TRAIN, name, *map(str, arguments))
 
     def said(self):
         return [json.loads(line) for line in self.file.read_text().splitlines() if line.endswith("}")]
@@ -94,14 +98,14 @@ class Replica:
     def until(self, holds, seconds=60):
         end = time.monotonic() + seconds
         while not any(map(holds, self.said())):
-            errors = pathlib.Path(f"{self.file}.err").read_text()[-2000:]
+            errors = self.errors.read_text()[-2000:]
             assert time.monotonic() < end, f"{self.name}: {self.said()[-3:]} {errors}"
-            assert self.process.poll() in (None, 0) or any(map(holds, self.said())), f"{self.name} has ended: {errors}"
+            assert self.process.exitcode in (None, 0) or any(map(holds, self.said())), f"{self.name} has ended: {errors}"
             time.sleep(0.02)
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
+        self.process.join()
         return time.monotonic()
 
 
@@ -116,8 +120,7 @@ class Torchft(unittest.TestCase):
 
     def tearDown(self):
         for replica in self.replicas:
-            replica.process.kill()
-            replica.process.wait()
+            replica.kill()
         self.lighthouse.kill()
         self.lighthouse.communicate()
         self.folder.cleanup()
@@ -167,10 +170,10 @@ class Torchft(unittest.TestCase):
         a, b, c = (self.start(name) for name in "abc")
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] >= 5)
-        c.process.send_signal(signal.SIGSTOP)
+        os.kill(c.process.pid, signal.SIGSTOP)
         for replica in (a, b):
             replica.until(lambda line: line.get("size") == 2)
-        c.process.send_signal(signal.SIGCONT)
+        os.kill(c.process.pid, signal.SIGCONT)
         at = a.said()[-1]["step"]
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] > at)
