@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # DPDK by IPv6: addresses that are the kernel's and such as no kernel has, whose neighbours and groups are ours to ask and tell;
 # workers with sockets and with DPDK in one job; multicast, unicast and loss; a router between; wrong addresses.
+# release: DPDK in all its ways is there
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 4 1 1500
