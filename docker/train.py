@@ -14,8 +14,6 @@ import sys
 import threading
 import time
 
-import corpus
-
 DATA = pathlib.Path(__file__).resolve().parent / "corpus.npz"
 
 
@@ -32,7 +30,8 @@ def options():
 
 
 def on_sigterm(act):
-    """Whatever the main thread does. The first process of a container would ignore the signal otherwise."""
+    """Whatever the main thread does. The first process of a container would ignore the signal otherwise, as it does
+    until this is called: so what takes long to import comes later."""
 
     def wait():
         signal.sigwait({signal.SIGTERM})
@@ -47,6 +46,7 @@ def total_of(model):
 
 
 def train(given, rank):
+    import corpus
     import models
     import numpy
     import torch
@@ -88,6 +88,7 @@ def train(given, rank):
 
 def train_elastic(given, leaves):
     """leaves: an Event; from the first step on, it ends this worker after a step, instead of at once."""
+    import corpus
     import models
     import numpy
     import torch
@@ -132,6 +133,8 @@ def main():
     leaves.trains = False
     on_sigterm(lambda: leaves.set() if leaves.trains else os._exit(0))
     if given.prepare:
+        import corpus
+
         corpus.prepare(given.data)
         return 0
     if given.elastic:

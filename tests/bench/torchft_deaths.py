@@ -20,6 +20,8 @@ KINDS = ("winnow", "gloo")
 
 
 class Run(test_newest_torchft.Torchft):
+    heartbeat_ms = 1000
+
     def runTest(self):
         pass
 

@@ -75,7 +75,7 @@ LIGHTHOUSE = """
 import sys
 from torchft.coordination import LighthouseServer
 server = LighthouseServer(
-    bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=200, quorum_tick_ms=20, heartbeat_timeout_ms=1000
+    bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=200, quorum_tick_ms=20, heartbeat_timeout_ms=int(sys.argv[1])
 )
 print(server.address(), flush=True)
 sys.stdin.read()
@@ -110,11 +110,13 @@ class Replica:
 
 
 class Torchft(unittest.TestCase):
+    heartbeat_ms = 3000  # after which a replica is dead; a machine may have no CPU for a live one for as long as a second
+
     def setUp(self):
         os.environ["WINNOW_JOB"] = harness.fresh_job()
         self.folder = tempfile.TemporaryDirectory()
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.lighthouse = subprocess.Popen([sys.executable, "-c", LIGHTHOUSE], text=True, **streams)
+        self.lighthouse = subprocess.Popen([sys.executable, "-c", LIGHTHOUSE, str(self.heartbeat_ms)], text=True, **streams)
         self.address = self.lighthouse.stdout.readline().strip()
         self.replicas = []
 
