@@ -35,10 +35,7 @@ odd() { # the aggregator's address for datagrams, a worker's, and whom the frame
 		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $rank --world 2 --check --json \
 			--size 1M --density 0.3 --iters 1000 "${road[@]}"
 	done
-	for ((i = 0; i < 200; i++)); do
-		grep -q event=job_started "$tmp/winnowd-a0.log" && break
-		sleep 0.05
-	done
+	await event=job_started "$tmp/winnowd-a0.log"
 	before_errors=$(value net_rx_errors_total) before_others=$(value net_rx_others_total)
 	sleep 0.5
 	quiet

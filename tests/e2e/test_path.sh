@@ -15,12 +15,8 @@ work() { # name limit option..: three workers that go on for long
 	done
 }
 running() { # job: has it begun?
-	local i
-	for ((i = 0; i < 200; i++)); do
-		grep -q "event=job_started job=$1 " "$tmp/winnowd-a0.log" && sleep 0.3 && return
-		sleep 0.05
-	done
-	fail "job $1 does not begin"
+	await "event=job_started job=$1 " "$tmp/winnowd-a0.log"
+	sleep 0.3
 }
 ends() { # job, pattern of the error on all workers: within 5 s, most of which a busy machine may need
 	local rank

@@ -155,7 +155,6 @@ static void test_strangers(void **state)
 		"HTTP 302");
 }
 
-/* Without an end: of the body, of the head, of a chunked body. */
 /* So often that sixteen megabytes of it are few writes. */
 static const char *often(const char *what)
 {
@@ -168,6 +167,7 @@ static const char *often(const char *what)
 	return text;
 }
 
+/* Without an end: of the body, of the head, of a chunked body. */
 static void test_endless(void **state)
 {
 	(void)state;
