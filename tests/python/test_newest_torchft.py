@@ -83,12 +83,11 @@ sys.stdin.read()
 
 
 class Replica:
-    def __init__(self, name, lighthouse, folder, min_size=2, kind="winnow", way="ddp"):
+    def __init__(self, name, folder, min_size=2, kind="winnow", way="ddp"):
         self.name, self.file = name, folder / f"{name}-{time.monotonic()}.out"
         self.errors = self.file.with_suffix(".err")
         for file in (self.file, self.errors):
             file.touch()
-        os.environ.update(TORCHFT_LIGHTHOUSE=lighthouse, OTEL_SDK_DISABLED="true")
         arguments = [folder / "end", min_size, kind, way, self.file, self.errors]
         self.process = harness.program(TRAIN, name, *map(str, arguments))
 
@@ -117,7 +116,7 @@ class Torchft(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.lighthouse = subprocess.Popen([sys.executable, "-c", LIGHTHOUSE, str(self.heartbeat_ms)], text=True, **streams)
-        self.address = self.lighthouse.stdout.readline().strip()
+        os.environ.update(TORCHFT_LIGHTHOUSE=self.lighthouse.stdout.readline().strip(), OTEL_SDK_DISABLED="true")
         self.replicas = []
 
     def tearDown(self):
@@ -129,7 +128,7 @@ class Torchft(unittest.TestCase):
         del os.environ["WINNOW_JOB"]
 
     def start(self, name, **options):
-        self.replicas.append(Replica(name, self.address, pathlib.Path(self.folder.name), **options))
+        self.replicas.append(Replica(name, pathlib.Path(self.folder.name), **options))
         return self.replicas[-1]
 
     def end_at(self, step):
