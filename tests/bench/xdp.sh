@@ -9,21 +9,21 @@ xdp_switch() { # native XDP_TX on a veth arrives only if its other end has a pro
 
 # One row of part_cost: a job of 4 workers, and the CPU time of the aggregator meanwhile. `switch`, `others`: napi_threads();
 # `auth`: options of all.
+# shellcheck disable=SC2086 # lists
 xdp_cost() { # name, daemon options, bench options..
 	local name=$1 daemon=$2 i workers=() napi f=$raw/cost-$1.json n=4
 	shift 2
-	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 "${auth[@]}" --threads 1 --log warn $daemon &
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 $auth --threads 1 --log warn $daemon &
 	daemon=$!
 	pids+=("$daemon")
 	sleep 1
 	napi=$(napi_of_aggregator)
 	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
 	for ((i = 1; i < n; i++)); do
-		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 "${auth[@]}" --rank $i --world $n "$@" >/dev/null &
+		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 $auth --rank $i --world $n "$@" >/dev/null &
 		workers+=($!)
 	done
-	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 "${auth[@]}" --rank 0 --world $n --json "$@" >"$f"
+	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 $auth --rank 0 --world $n --json "$@" >"$f"
 	all_end "${workers[@]}"
 	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$f" "$daemon" "$napi" "$switch"
 	stop "$daemon"
@@ -121,7 +121,7 @@ part_nic() {
 }
 
 part_cost() {
-	local host switch others stats_were auth=(--insecure-no-key) keyed=(--key-file "$raw/cost-key") job=(--dtype i32 --size "${COST_SIZE:-20M}" --density 1 --iters 20 --warmup 1)
+	local host switch others stats_were auth=--insecure-no-key job=(--dtype i32 --size "${COST_SIZE:-20M}" --density 1 --iters 20 --warmup 1)
 	echo
 	echo "## The program alone: ns a PUSH, in the kernel, without a device"
 	"$build/tests/bench/bench_xdp"
@@ -141,9 +141,7 @@ part_cost() {
 	for host in udp xdp; do
 		xdp_cost $host "$([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
 		xdp_cost $host-unicast "--multicast no $([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
-		auth=("${keyed[@]}")
-		xdp_cost $host-sealed "$([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
-		auth=(--insecure-no-key)
+		auth="--key-file $raw/cost-key" xdp_cost $host-sealed "$([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
 	done
 	flood_cost udp-garbage ""
 	flood_cost xdp-garbage "$xdp_native"
