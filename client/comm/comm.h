@@ -74,9 +74,10 @@ struct comm_peer {
 	bool restarts;     /* it was there and is being restarted: join it as soon as it is back */
 	uint64_t look_us;  /* how often to look whether it is back */
 	uint64_t connect_due_us, connect_until_us;
-	uint64_t attempt_until_us; /* when to try the next address */
-	struct net *group;         /* its results' multicast group; NULL: none */
-	bool group_tried;
+	uint64_t attempt_until_us;     /* when to try the next address */
+	struct net *group;             /* its results' multicast group; NULL: none */
+	bool group_tried, group_ready; /* ready: it may have something to read, */
+	bool fd_ready;                 /* and so may the connection */
 	struct lines lines;
 	char *pending; /* a line that the socket has not taken completely, from pending_at on */
 	size_t pending_at;
@@ -127,9 +128,10 @@ struct winnow_comm {
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
 	bool leaving, left;
-	bool moves;  /* to another membership: written while there is no thread, or before `stop` */
-	bool full;   /* the net had no room when it was last asked to send */
-	bool paused; /* requests wait in `submitted` */
+	bool moves; /* to another membership: written while there is no thread, or before `stop` */
+	bool net_ready; /* it may have something to read */
+	bool full;      /* the net had no room when it was last asked to send */
+	bool paused;    /* requests wait in `submitted` */
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
@@ -304,7 +306,7 @@ int comm_fork_socket(int *fd, int domain, int type);
 void comm_fork_close(int *fd);
 
 /* comm_peers.c */
-void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
+bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us); /* has anything been read? */
 /* There is no thread, and another membership begins; so many were left out before, as bits. */
 void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams of this aggregator go there. */

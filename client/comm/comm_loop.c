@@ -2,8 +2,9 @@
 /*
  * comm_loop.c - the communicator's thread
  *
- * Each turn takes orders from callers, reads the sockets, sends what the session wants to send, and
- * scans one segment. The thread sleeps only when none of these had work.
+ * Each turn takes orders from callers, reads the sockets that have something, sends what the session
+ * wants to send, and scans one segment. It ends with one poll() of all sockets, which waits only if
+ * nothing is left to do.
  */
 
 #include <assert.h>
@@ -49,7 +50,7 @@ static void groups_open(struct winnow_comm *comm)
 	}
 }
 
-static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
+static uint32_t receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
 	uint64_t now_us = count > 0 ? clock_us() : 0;
@@ -68,23 +69,32 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 				now_us);
 		index = net == comm->net ? 0 : index;
 	}
-	return count > 0;
+	return count;
+}
+
+/* Until it gives `enough` no more: fewer than a burst are all that there was when the call began. */
+static void receive_group(struct winnow_comm *comm, uint32_t index, uint32_t enough)
+{
+	struct comm_peer *peer = &comm->peers[index];
+
+	for (uint32_t bursts = 0; bursts < GROUP_BURSTS_MAX; bursts++) {
+		peer->group_ready = receive_from(comm, peer->group, index) >= enough;
+		if (!peer->group_ready)
+			return;
+	}
 }
 
 /*
  * Empty the groups first. A packet to us alone tells of results sent before it, and one that is
  * still in the other socket would be taken for lost (PROTOCOL.md section 10.2).
  */
-static bool receive(struct winnow_comm *comm)
+static void receive(struct winnow_comm *comm)
 {
-	bool any = false;
-
 	for (uint32_t i = 0; i < comm->peer_count; i++)
-		for (uint32_t turns = 0; turns < GROUP_BURSTS_MAX && comm->peers[i].group != NULL &&
-		                         receive_from(comm, comm->peers[i].group, i);
-		     turns++)
-			any = true;
-	return receive_from(comm, comm->net, 0) || any;
+		if (comm->peers[i].group != NULL && (comm->peers[i].group_ready || comm->net_ready))
+			receive_group(comm, i, comm->net_ready ? 1 : NET_BURST_MAX);
+	if (comm->net_ready)
+		comm->net_ready = receive_from(comm, comm->net, 0) == NET_BURST_MAX;
 }
 
 /* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
@@ -96,11 +106,11 @@ static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
 	return (uint8_t)(own != 0 ? own : link_look(link)->start.dscp);
 }
 
-/* Send one batch to each aggregator; true if any packet was sent. */
+/* Send one batch to each aggregator; true if there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
 	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->config.payload;
-	bool any = false;
+	bool more = false;
 
 	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -122,9 +132,9 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 			                    &(struct net_path){.to = comm->peers[i].data,
 			                                       .dscp = class_to(comm, i)},
 			                    1, comm->out, count);
-		any = any || count > 0;
+		more = more || count == batch_max;
 	}
-	return any;
+	return more;
 }
 
 /* ---- callers ---- */
@@ -313,27 +323,29 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 	fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
+/* Datagrams: what a connection has is read at once. */
+static bool has_unread(const struct winnow_comm *comm)
 {
-	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
-	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
-	uint32_t rest_us =
-		comm->backend->rest != NULL ? comm->backend->rest(comm->net) : NET_REST_FD;
-	bool polled = rest_us != NET_REST_FD, ready;
-	short in = (comm_gpu_state(comm) & STAGING_FULL) != 0 ? 0 : POLLIN;
-	uint64_t drained;
-	nfds_t count = 0;
-	struct timespec wait;
+	bool unread = comm->net_ready;
 
-	if (polled && rest_us < wait_us)
-		wait_us = rest_us;
-	if (polled && wait_us == 0)
-		return;
-	ready = comm->backend->ready(comm->net);
-	if (comm->full && ready)
-		return; /* there is room again: packets may wait for it */
-	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
-	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		unread = unread || (comm->peers[i].group != NULL && comm->peers[i].group_ready);
+	return unread;
+}
+
+/* A net that says itself how long to rest has no descriptor that tells: look at everything each time. */
+static void expect_all(struct winnow_comm *comm)
+{
+	comm->net_ready = true;
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		comm->peers[i].group_ready = comm->peers[i].fd_ready = true;
+}
+
+/* The descriptors, in the order in which note_ready() goes through them again. */
+static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, struct pollfd *fds)
+{
+	short in = full ? 0 : POLLIN;
+	nfds_t count = 0;
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
@@ -341,20 +353,60 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
-		if (peer->group != NULL)
-			watch(fds, &count, comm->backend->facts(peer->group)->fd, in);
-		if (peer->fd < 0)
-			continue;
+		watch(fds, &count, peer->group != NULL ? comm->backend->facts(peer->group)->fd : -1,
+		      in);
 		watch(fds, &count, peer->fd,
 		      (short)(!peer->connected        ? POLLOUT
 		              : peer->pending != NULL ? POLLIN | POLLOUT
 		                                      : POLLIN));
 	}
-	ppoll(fds, count, due_us == UINT64_MAX && !polled ? NULL : &wait, NULL);
+	return count;
+}
+
+/* What was not read before is still there. */
+static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
+{
+	uint64_t drained;
+
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
 	if (fds[1].revents & POLLIN)
 		comm->ask_due_us = 0;
+	comm->net_ready |= (fds[2].revents & ~POLLOUT) != 0;
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		comm->peers[i].group_ready |= fds[3 + 2 * i].revents != 0;
+		comm->peers[i].fd_ready |= (fds[4 + 2 * i].revents & ~POLLOUT) != 0;
+	}
+}
+
+/* Look at all sockets; wait for them until due_us, if that is not past. */
+static void look_until(struct winnow_comm *comm, uint64_t due_us)
+{
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 3] = {0};
+	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint32_t rest_us =
+		comm->backend->rest != NULL ? comm->backend->rest(comm->net) : NET_REST_FD;
+	bool polled = rest_us != NET_REST_FD, ready = comm->backend->ready(comm->net);
+	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0;
+	struct timespec wait;
+
+	if (polled && rest_us < wait_us)
+		wait_us = rest_us;
+	if (comm->full && ready)
+		wait_us = 0; /* there is room again: packets may wait for it */
+	if (!polled && !full && has_unread(comm))
+		wait_us = 0;
+	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
+	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+	if (!polled || wait_us > 0) {
+		nfds_t count = watch_all(comm, full, ready, fds);
+
+		ppoll(fds, count, wait_us > 0 && due_us == UINT64_MAX && !polled ? NULL : &wait,
+		      NULL);
+	}
+	note_ready(comm, fds);
+	if (polled)
+		expect_all(comm);
 }
 
 static uint64_t next_due_us(struct winnow_comm *comm)
@@ -384,28 +436,24 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 
 static void turn(struct winnow_comm *comm)
 {
-	bool active;
+	bool more;
 	uint64_t now_us;
 
 	/* Sums that a GPU has no room for stay in the sockets, so that windows do not move. */
-	active = (comm_gpu_state(comm) & STAGING_FULL) == 0 && receive(comm);
+	if ((comm_gpu_state(comm) & STAGING_FULL) == 0)
+		receive(comm);
 	now_us = clock_us();
-	if (!active || now_us >= session_deadline(comm->session)) {
-		comm_peers_turn(comm, now_us);
-		session_tick(comm->session, now_us);
+	if (comm_peers_turn(comm, now_us))
 		groups_open(comm);
-	}
+	session_tick(comm->session, now_us);
 	comm_net_turn(comm, now_us);
-	if (transmit(comm, now_us))
-		active = true;
-	if (comm_gpu_turn(comm, now_us))
-		active = true;
-	if (session_work(comm->session, now_us))
-		active = true;
+	more = transmit(comm, now_us);
+	more = comm_gpu_turn(comm, now_us) || more;
+	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm);
 	comm_ask_turn(comm, now_us);
-	if (!active && !atomic_load_explicit(&comm->woken, memory_order_acquire))
-		sleep_until(comm, next_due_us(comm));
+	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
+	look_until(comm, more ? now_us : next_due_us(comm));
 }
 
 void *comm_run(void *context)

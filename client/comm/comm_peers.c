@@ -254,8 +254,10 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 
 /* ---- all ---- */
 
-void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
+bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
+	bool read = false;
+
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
@@ -267,7 +269,11 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			connect_check(comm, peer, now_us);
 		if (!peer->connected)
 			continue;
-		peer_read(comm, peer, now_us);
+		if (peer->fd_ready) {
+			peer->fd_ready = false;
+			peer_read(comm, peer, now_us);
+			read = true;
+		}
 		if (peer->fd >= 0 && link_early(session_link(comm->session, i)))
 			peer_gone(comm, peer, "it has not been restarted yet", now_us);
 		comm_peer_write(comm, peer, now_us);
@@ -275,4 +281,5 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++)
 		if (now_us >= comm->peers[i].connect_due_us)
 			look(comm, &comm->peers[i], now_us);
+	return read;
 }

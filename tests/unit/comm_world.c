@@ -226,13 +226,14 @@ void link_no_multicast(struct link *link)
 
 /* ---- what else a communicator has ---- */
 
-void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
+bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	static char line[] = "{}\n";
 
 	(void)now_us;
 	if (told(w.line) != 0)
 		comm->peers[1].pending = told(w.line) > 0 ? line : NULL;
+	return true;
 }
 
 void comm_resolve_drop(struct comm_peer *peer)
@@ -330,8 +331,8 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 		in[count] = (struct net_in){.data = &net->queue[net->first].byte,
 		                            .bytes = 1,
 		                            .from = net->queue[net->first].from};
-	if (count == 0)
-		(void)!read(net->facts.fd, &drained, sizeof(drained));
+	/* What one call leaves is no longer in the socket. */
+	(void)!read(net->facts.fd, &drained, sizeof(drained));
 	pthread_mutex_unlock(&w.lock);
 	return count;
 }

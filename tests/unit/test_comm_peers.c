@@ -94,13 +94,21 @@ static void failed_as(const struct winnow_comm *comm, const char *text)
 		fail_msg("'%s' does not say '%s'", session_error(comm->session), text);
 }
 
+/* A turn in which each connection may have something. */
+static void peers_turn(struct winnow_comm *comm, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		comm->peers[i].fd_ready = true;
+	(void)comm_peers_turn(comm, now_us);
+}
+
 /* Turns until all are connected, or the session has failed; what the clock says stands. */
 static void turn_until_settled(struct winnow_comm *comm, uint64_t now_us)
 {
 	for (uint32_t turn = 0; turn < TURNS_MAX; turn++) {
 		uint32_t connected = 0;
 
-		comm_peers_turn(comm, now_us);
+		peers_turn(comm, now_us);
 		for (uint32_t i = 0; i < comm->peer_count; i++)
 			connected += comm->peers[i].connected;
 		if (connected == comm->peer_count || session_state(comm->session) == SESSION_FAILED)
@@ -115,7 +123,7 @@ static void turn_until_failed(struct winnow_comm *comm, uint64_t now_us)
 {
 	for (uint32_t turn = 0; turn < TURNS_MAX && session_state(comm->session) != SESSION_FAILED;
 	     turn++) {
-		comm_peers_turn(comm, now_us);
+		peers_turn(comm, now_us);
 		usleep(1000);
 	}
 }
@@ -143,7 +151,7 @@ static struct winnow_comm *connected_again(int *fd)
 	turn_until_settled(comm, 0);
 	close(accept(listener, NULL, NULL));
 	for (uint32_t turn = 0; turn < TURNS_MAX && peer->connected; turn++) {
-		comm_peers_turn(comm, 0);
+		peers_turn(comm, 0);
 		usleep(1000);
 	}
 	assert_int_equal(session_state(comm->session), SESSION_JOINING);
@@ -192,12 +200,12 @@ static void test_silent_address(void **state)
 	/* The queue of one is full: what else knocks is not answered. */
 	assert_int_equal(connect(filler, (struct sockaddr *)&to, sizeof(to)), 0);
 	peer->address_count = 2;
-	comm_peers_turn(comm, 0);
+	peers_turn(comm, 0);
 	usleep(20000);
-	comm_peers_turn(comm, UNTIL_US / 2 - 1);
+	peers_turn(comm, UNTIL_US / 2 - 1);
 	assert_false(peer->connected);
 	assert_int_equal(peer->address_at, 0);
-	comm_peers_turn(comm, UNTIL_US / 2);
+	peers_turn(comm, UNTIL_US / 2);
 	assert_int_equal(peer->address_at, 1);
 	turn_until_settled(comm, UNTIL_US / 2 + 1);
 	assert_true(peer->connected);
@@ -219,7 +227,7 @@ static void test_refused(void **state)
 		peer->address_count = count;
 		peer->addresses[0] = peer->addresses[1] = refusing(&somewhere);
 		for (uint32_t turn = 0; turn < 20; turn++)
-			comm_peers_turn(comm, 0);
+			peers_turn(comm, 0);
 		assert_int_equal(session_state(comm->session), SESSION_JOINING);
 		assert_int_equal(peer->address_at, 0); /* all again, but not at once */
 		assert_int_equal(peer->fd, -1);
@@ -248,10 +256,10 @@ static void test_started_late(void **state)
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
 	peer->addresses[0] = (struct net_addr){net_ipv4(HERE), ntohs(address.sin_port)};
 	for (uint32_t turn = 0; turn < 5; turn++)
-		comm_peers_turn(comm, 0);
+		peers_turn(comm, 0);
 	assert_false(peer->connected);
 	assert_int_equal(listen(listener, 8), 0);
-	comm_peers_turn(comm, COMM_CONNECT_AGAIN_US - 1);
+	peers_turn(comm, COMM_CONNECT_AGAIN_US - 1);
 	assert_int_equal(peer->fd, -1);
 	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
 	assert_true(peer->connected);
@@ -275,7 +283,7 @@ static void hears(struct winnow_comm *comm, int fd, uint64_t now_us, const char 
 	for (uint32_t turn = 0; turn < TURNS_MAX && strchr(line, '\n') == NULL; turn++) {
 		ssize_t count;
 
-		comm_peers_turn(comm, now_us);
+		peers_turn(comm, now_us);
 		count = recv(fd, line + used, 1, MSG_DONTWAIT);
 		if (count == 1)
 			used++;
@@ -297,14 +305,14 @@ static void test_lines(void **state)
 	comm = connected_again(&fd);
 	for (const char *at = line; *at != '\0'; at++) { /* in the smallest pieces there are */
 		say(fd, at, 1);
-		comm_peers_turn(comm, 0);
+		peers_turn(comm, 0);
 	}
 	hears(comm, fd, 0, "\"type\":\"join\"");
 	close(fd);
 	turn_until_failed(comm, 0);
 	failed_as(comm, "aggregator one:1: connection closed");
 	assert_int_equal(comm->peers[0].fd, -1);
-	comm_peers_turn(comm, UNTIL_US); /* it stays gone */
+	peers_turn(comm, UNTIL_US); /* it stays gone */
 	assert_int_equal(comm->peers[0].fd, -1);
 	closed(comm);
 	free(line);
@@ -428,7 +436,7 @@ static bool found_back(struct winnow_comm *comm, int listener, uint64_t *now_us,
 	int fd;
 
 	*now_us = peer->connect_due_us;
-	comm_peers_turn(comm, *now_us);
+	peers_turn(comm, *now_us);
 	assert_true(peer->fd >= 0);
 	fd = accept(listener, NULL, NULL);
 	assert_true(fd >= 0);
@@ -436,10 +444,10 @@ static bool found_back(struct winnow_comm *comm, int listener, uint64_t *now_us,
 		say_hello(fd, said[0] == 'd');
 	else
 		say(fd, said, strlen(said));
-	comm_peers_turn(comm, peer->connect_due_us - 1);
+	peers_turn(comm, peer->connect_due_us - 1);
 	assert_true(peer->fd >= 0);
 	*now_us = peer->connect_due_us;
-	comm_peers_turn(comm, *now_us);
+	peers_turn(comm, *now_us);
 	assert_int_equal(peer->fd, -1);
 	assert_true(peer->connect_due_us == *now_us + peer->look_us);
 	close(fd);
@@ -461,7 +469,7 @@ static void test_left_out(void **state)
 	comm_peers_left_out(comm, 0);
 	assert_true(peer->look_us == COMM_LOOK_US &&
 	            peer->connect_due_us >= from_us + COMM_LOOK_US);
-	comm_peers_turn(comm, peer->connect_due_us - 1);
+	peers_turn(comm, peer->connect_due_us - 1);
 	assert_int_equal(peer->fd, -1);
 	assert_false(found_back(comm, listener, &now_us, "drains"));
 	assert_true(found_back(comm, listener, &now_us, "hello"));
@@ -474,7 +482,7 @@ static void test_left_out(void **state)
 	assert_true(found_back(comm, listener, &now_us, "hello"));
 	close(listener);
 	for (uint32_t i = 0; i < 2; i++)
-		comm_peers_turn(comm, peer->connect_due_us);
+		peers_turn(comm, peer->connect_due_us);
 	assert_true(comm->back == 0);
 	comm_peers_left_out(comm, UINT64_C(1) << 5); /* as before */
 	assert_true(peer->look_us == COMM_LOOK_US);
@@ -513,7 +521,7 @@ static void test_restarted(void **state)
 		if (i < 3)
 			say_hello(fd, true);
 		for (uint32_t turn = 0; i < 3 && turn < TURNS_MAX && peer->connected; turn++) {
-			comm_peers_turn(comm, now_us);
+			peers_turn(comm, now_us);
 			usleep(1000);
 		}
 		assert_true(i == 3 || peer->fd == -1);
@@ -546,14 +554,14 @@ static void test_moved(void **state)
 		if (way == 1)
 			comm->peers[0].connect_due_us = UINT64_MAX;
 		for (uint32_t turn = 0; turn < TURNS_MAX; turn++, now_us += 10000) {
-			comm_peers_turn(comm, now_us);
+			peers_turn(comm, now_us);
 			if (net_addr_same(&peer->addresses[0], &now_at))
 				break;
 			usleep(1000);
 		}
 		assert_true(net_addr_same(&peer->addresses[0], &now_at));
 		for (uint32_t turn = 0; turn < TURNS_MAX && way == 0 && !peer->connected; turn++) {
-			comm_peers_turn(comm, now_us += COMM_CONNECT_AGAIN_US);
+			peers_turn(comm, now_us += COMM_CONNECT_AGAIN_US);
 			usleep(1000);
 		}
 		assert_true(peer->connected == (way == 0));
