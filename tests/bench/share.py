@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """share.py - what share.sh has counted, in rows: is, and should be
 
-    share.py watch NET                     every 20 ms, the bytes that wait in host w0's queues; until it is killed
+    share.py watch NET                     every 100 ms, the bytes that wait in host w0's queues; until it is killed
     share.py dense|weights|small|tcp|join|incast PREFIX   of the files PREFIX*
 """
 import json
@@ -29,7 +29,7 @@ def watch(net):
             found = re.search(r"qdisc tbf.*?dropped (\d+).*?backlog (\d+)(K|M)?b", text, re.S)
             waiting += [int(found[2]) * {None: 1, "K": 1024, "M": 1 << 20}[found[3]], int(found[1])]
         print(*waiting, flush=True)
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def row(prefix, text, value, low=None, high=None):
@@ -122,10 +122,11 @@ def sent_again(prefix):
 
 
 def small(prefix):
-    alone, beside = (json.load(open(f"{prefix}-{job}-0.json"))["time_us"] for job in ("alone", "beside"))
-    for name, value in (("median", "median"), ("p99", "p99")):
-        row(prefix, f"4 KB alone: {name}, us", alone[value])
-        row(prefix, f"4 KB beside a dense job: {name}, us", beside[value])
+    alone, bucket, beside = (json.load(open(f"{prefix}-{job}-0.json"))["time_us"] for job in ("alone", "bucket", "beside"))
+    for value in ("median", "p99"):
+        row(prefix, f"4 KB alone: {value}, us", alone[value])
+        row(prefix, f"the same where 32 KB pass at once: {value}, us", bucket[value])
+        row(prefix, f"4 KB beside a dense job: {value}, us", beside[value])
     row(prefix, "median, times its own", beside["median"] / alone["median"], None, 3)
     row(prefix, "p99, times its own", beside["p99"] / alone["p99"], None, 10)
     queues(prefix)

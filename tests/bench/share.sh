@@ -10,6 +10,7 @@ share_marks=0   # bytes waiting, from which on a queue marks; 0: it never does
 share_block=360 # a block a datagram
 share_keys=(--insecure-no-key)
 share_after=0
+share_bucket=32kb # what passes at once where nothing has for a while: less costs a timer's interrupt for each datagram
 
 share_programs() { # name namespace device direction program
 	local at=$raw/bpf/$1
@@ -19,12 +20,21 @@ share_programs() { # name namespace device direction program
 }
 
 share_up() { # workers
-	local links_burst=32kb links_queue=$share_queue # only here: other parts have longer queues
+	local links_burst=$share_bucket links_queue=$share_queue # only here: other parts have longer queues
 	links_up "$1" "$share_rate" 1500
 	mkdir -p "$raw/bpf"
 	mount -t bpf bpf "$raw/bpf"
 	share_programs up "$net-sw" w0 ingress winnow_count
 	share_programs down "$net-w0" eth0 ingress winnow_count
+}
+
+share_buckets() { # workers: their links have share_bucket from now on
+	local i place
+	for ((i = 0; i < $1; i++)); do
+		for place in "$net-sw w$i" "$net-w$i eth0"; do
+			tc -n "${place% *}" qdisc change dev "${place#* }" root tbf rate "$share_rate" burst "$share_bucket" limit "$share_queue"
+		done
+	done
 }
 
 share_marking() { # workers, bytes waiting: from now on all queues mark
@@ -142,12 +152,16 @@ share_weights() {
 	share_keys=(--insecure-no-key)
 }
 
+# A link that is in use has no bucket left, and one of its own has none at all: so what is alone has the least that passes a datagram.
 share_small() {
 	local dense
-	share_up 2
+	share_bucket=1600b share_up 2
 	share_daemon
 	share_watch small
 	share_block=256 share_job small alone 4096 1000
+	all_end "${job_pids[@]}"
+	share_buckets 2
+	share_block=256 share_job small bucket 4096 1000
 	all_end "${job_pids[@]}"
 	share_job small dense 400M 1 # one operation: what ran between two would find no queue
 	dense=("${job_pids[@]}")
@@ -173,10 +187,16 @@ share_iperf() { # out-file iperf3's options..
 	all_end "$server"
 }
 
+# Else TCP would never have more in the switch's queues than what its socket may have in its host's, 1 ms of its pace.
+share_forget() {
+	share_programs forget "$net-sw" a0 ingress winnow_forget
+}
+
 # Either is there first; what iperf3 counts begins some seconds after the other one has come.
 share_tcp() { # name, seconds by which TCP is before the job (0: behind it), iperf3's options: -R for the way of RESULTs
 	local dense
 	share_up 2
+	share_forget
 	share_daemon
 	share_watch "$1"
 	share_iperf "$raw/share-$1.alone" -t 3 "${@:3}"

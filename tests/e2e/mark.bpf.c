@@ -5,6 +5,9 @@
  * winnow_mark marks (ECN's CE) what may be marked: a share of it, or what a queue of a given rate would have
  * made wait behind more than mark_bytes. This queue is only counted: the true one stands behind the program. It
  * also reads what STATUSes to workers say of marks. winnow_count adds up bytes by time, and RESULTs, of the first jobs of an aggregator with one thread, and of TCP.
+ *
+ * winnow_forget is for where TCP enters the switch: a socket counts what it has in its own host's queues, and here also
+ * what waits in the switch's. So it lets in a copy, which belongs to no socket.
  */
 
 #include <stddef.h>
@@ -29,6 +32,7 @@
 #define BINS 16384 /* 32 s */
 #define SEGMENTS_MAX 64
 #define CE 3
+#define COPY 1 /* skb->mark */
 
 /* Of a datagram: its protocol, its ECN field, and where what UDP carries begins. */
 struct view {
@@ -227,6 +231,17 @@ int winnow_count(struct __sk_buff *skb)
 	if (flow < FLOW_OTHER)
 		results_count(skb, &view, flow);
 	return TC_ACT_OK;
+}
+
+SEC("tc")
+int winnow_forget(struct __sk_buff *skb)
+{
+	struct view view = {0};
+
+	if (skb->mark == COPY || !look(skb, &view) || view.protocol != IPPROTO_TCP)
+		return TC_ACT_OK;
+	skb->mark = COPY;
+	return bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS) == 0 ? TC_ACT_SHOT : TC_ACT_OK;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
