@@ -333,12 +333,17 @@ static bool has_unread(const struct winnow_comm *comm)
 	return unread;
 }
 
-/* A net that says itself how long to rest has no descriptor that tells: look at everything each time. */
-static void expect_all(struct winnow_comm *comm)
+/*
+ * A net that says itself how long to rest has no descriptor that tells: look at everything each time,
+ * but at the connections, which take a system call each, only if there is time or something is due.
+ */
+static void expect_all(struct winnow_comm *comm, bool lines)
 {
 	comm->net_ready = true;
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		comm->peers[i].group_ready = comm->peers[i].fd_ready = true;
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		comm->peers[i].group_ready = true;
+		comm->peers[i].fd_ready |= lines;
+	}
 }
 
 /* The descriptors, in the order in which note_ready() goes through them again. */
@@ -363,14 +368,14 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	return count;
 }
 
-/* What was not read before is still there. */
-static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
+/* What was not read before is still there. Who asks for a trace waits while there is other work. */
+static void note_ready(struct winnow_comm *comm, const struct pollfd *fds, bool idle)
 {
 	uint64_t drained;
 
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
-	if (fds[1].revents & POLLIN)
+	if (fds[1].revents & POLLIN && idle)
 		comm->ask_due_us = 0;
 	comm->net_ready |= (fds[2].revents & ~POLLOUT) != 0;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -384,14 +389,16 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
-	uint32_t rest_us =
-		comm->backend->rest != NULL ? comm->backend->rest(comm->net) : NET_REST_FD;
-	bool polled = rest_us != NET_REST_FD, ready = comm->backend->ready(comm->net);
-	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0;
+	bool polled = comm->backend->rest != NULL, ready = comm->backend->ready(comm->net);
+	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
 	struct timespec wait;
 
-	if (polled && rest_us < wait_us)
-		wait_us = rest_us;
+	if (polled && idle) {
+		uint32_t rest_us = comm->backend->rest(comm->net);
+
+		polled = rest_us != NET_REST_FD;
+		wait_us = polled && rest_us < wait_us ? rest_us : wait_us;
+	}
 	if (comm->full && ready)
 		wait_us = 0; /* there is room again: packets may wait for it */
 	if (!polled && !full && has_unread(comm))
@@ -400,13 +407,14 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 	if (!polled || wait_us > 0) {
 		nfds_t count = watch_all(comm, full, ready, fds);
+		bool endless = wait_us > 0 && due_us == UINT64_MAX && !polled;
 
-		ppoll(fds, count, wait_us > 0 && due_us == UINT64_MAX && !polled ? NULL : &wait,
-		      NULL);
+		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
+			polled = true; /* it has not looked */
 	}
-	note_ready(comm, fds);
+	note_ready(comm, fds, idle);
 	if (polled)
-		expect_all(comm);
+		expect_all(comm, idle || now_us >= session_deadline(comm->session));
 }
 
 static uint64_t next_due_us(struct winnow_comm *comm)
@@ -434,7 +442,8 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 
 /* ---- the thread ---- */
 
-static void turn(struct winnow_comm *comm)
+/* False: there is nothing left to do. */
+static bool turn(struct winnow_comm *comm)
 {
 	bool more;
 	uint64_t now_us;
@@ -443,6 +452,7 @@ static void turn(struct winnow_comm *comm)
 	if ((comm_gpu_state(comm) & STAGING_FULL) == 0)
 		receive(comm);
 	now_us = clock_us();
+	take_orders(comm, now_us);
 	if (comm_peers_turn(comm, now_us))
 		groups_open(comm);
 	session_tick(comm->session, now_us);
@@ -452,8 +462,11 @@ static void turn(struct winnow_comm *comm)
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm);
 	comm_ask_turn(comm, now_us);
+	if (comm->leaving && leave(comm, now_us))
+		return false;
 	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
 	look_until(comm, more ? now_us : next_due_us(comm));
+	return true;
 }
 
 void *comm_run(void *context)
@@ -461,14 +474,8 @@ void *comm_run(void *context)
 	struct winnow_comm *comm = context;
 
 	pthread_setname_np(pthread_self(), "winnow");
-	for (;;) {
-		uint64_t now_us = clock_us();
-
-		take_orders(comm, now_us);
-		if (comm->leaving && leave(comm, now_us))
-			break;
-		turn(comm);
-	}
+	while (turn(comm))
+		;
 	if (comm->moves)
 		refuse_all(comm);
 	for (uint32_t i = 0; i < comm->peers_known; i++) {

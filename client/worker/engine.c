@@ -211,6 +211,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	if (STAILQ_EMPTY(&engine->active) && STAILQ_EMPTY(&engine->waiting))
 		engine->progress_us = now_us;
 	STAILQ_INSERT_TAIL(&engine->waiting, task, next);
+	engine->open++;
 	start_waiting(engine);
 	return 0;
 }
@@ -356,6 +357,7 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 static void task_finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	STAILQ_REMOVE(&engine->active, task, allreduce, next);
+	engine->open--;
 	if (task->status != 0) {
 		engine->failed_tags[task->slot] = task->tag;
 		for (uint32_t i = 0; i < engine->stream_count; i++)
@@ -387,6 +389,7 @@ void engine_fail(struct engine *engine, int status)
 	struct allreduce *task;
 
 	engine->failed = status;
+	engine->open = 0;
 	STAILQ_CONCAT(&all, &engine->active);
 	STAILQ_CONCAT(&all, &engine->waiting);
 	while ((task = STAILQ_FIRST(&all)) != NULL) {
@@ -453,7 +456,7 @@ uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
 	if (oldest == NULL)
 		oldest = STAILQ_FIRST(&engine->waiting);
 	*tag = oldest != NULL ? oldest->tag : 0;
-	return list_count(&engine->active) + list_count(&engine->waiting);
+	return engine->open;
 }
 
 const struct stream *engine_stream(const struct engine *engine, uint32_t index)

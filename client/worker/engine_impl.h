@@ -41,6 +41,7 @@ struct engine {
 	uint64_t progress_us;
 	struct task_list waiting; /* for a slot */
 	struct task_list active;  /* in slots, oldest first */
+	uint32_t open;            /* in both */
 	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
 	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
 	uint64_t *

@@ -43,6 +43,7 @@ void engine_check(const struct engine *engine)
 {
 	check_list(engine, &engine->active, true);
 	check_list(engine, &engine->waiting, false);
+	assert(engine->open == list_count(&engine->active) + list_count(&engine->waiting));
 	assert(engine->failed == 0 || list_count(&engine->active) == 0);
 	assert(engine->failed == 0 || list_count(&engine->waiting) == 0);
 	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++)

@@ -84,7 +84,8 @@ void session_datagram(struct session *session, uint32_t index, const struct arri
 	(void)session;
 	assert_true(now_us > 0 && in->bytes == 1);
 	say(w.heard[w.heard_count].index = index;
-	    w.heard[w.heard_count++].byte = *(const uint8_t *)in->data);
+	    w.heard[w.heard_count++].byte = *(const uint8_t *)in->data;
+	    w.quiet = w.quiet || w.hears_quiet);
 }
 
 int session_submit(struct session *session, struct allreduce *task, uint64_t now_us)

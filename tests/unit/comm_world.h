@@ -39,7 +39,7 @@ extern struct world {
 	struct net shared, group;
 	/* what the session says */
 	enum session_state state;
-	bool busy, quiet;
+	bool busy, quiet, hears_quiet;
 	uint64_t deadline_us;
 	uint32_t own_queue;
 	uint32_t to_send[PEERS];

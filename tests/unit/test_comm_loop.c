@@ -236,6 +236,27 @@ static void test_moves(void **state)
 }
 
 /* Others may still need what it has to send again. */
+/* It becomes quiet by what it receives, and nothing else wakes it then. */
+static void test_leaves_heard(void **state)
+{
+	struct winnow_comm *comm = *state;
+	uint64_t from_us;
+
+	w.quiet = false;
+	w.hears_quiet = true;
+	world_start(comm);
+	world_stop(comm);
+	await(!atomic_load(&comm->woken));
+	assert_in_range(world_turns_at_rest(), 0, 20);
+	assert_int_equal(told(w.left), 0);
+	from_us = clock_us();
+	say(world_put(&w.shared, address[0], 'q'));
+	world_ring(w.shared.facts.fd);
+	world_ends(comm);
+	assert_int_equal(w.left, 1);
+	assert_true(clock_us() < from_us + COMM_LEAVE_US / 2);
+}
+
 static void test_leaves_quiet(void **state)
 {
 	struct winnow_comm *comm = *state;
@@ -310,6 +331,7 @@ int main(void)
 		test(test_sleeps),
 		test(test_leaves_busy),
 		test(test_moves),
+		test(test_leaves_heard),
 		test(test_leaves_quiet),
 		test(test_leaves_unheard),
 		test(test_gives_up),
