@@ -682,7 +682,8 @@ uint64_t link_deadline_lines(const struct link *link)
 
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || link->send_move || stays_now(link))
+	if (link->send_ready || link->send_path || link->send_move || stays_now(link) ||
+	    (link->send_abort && link_waits_for_us(link)))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);

@@ -310,6 +310,14 @@ static void test_abort(void **state)
 	assert_null(link_take_line(link, now_us + SILENCE_US));
 	assert_int_equal(link_look(link)->config.world, 4);
 	link_close(link);
+	/* One that is there is told at once, though nothing comes from it. */
+	link = opened(&config);
+	assert_true(link_deadline(link) > now_us);
+	link_abort(link, "stalled", "rank 3 is late");
+	assert_true(link_deadline_lines(link) == 0);
+	heard(link, CONTROL_ABORT);
+	assert_true(link_deadline_lines(link) > now_us);
+	link_close(link);
 }
 
 /* Before the others have come, a connection may be made once more; the second end is the end. */
