@@ -452,9 +452,9 @@ static bool turn(struct winnow_comm *comm)
 	if ((comm_gpu_state(comm) & STAGING_FULL) == 0)
 		receive(comm);
 	now_us = clock_us();
-	take_orders(comm, now_us);
 	if (comm_peers_turn(comm, now_us))
 		groups_open(comm);
+	take_orders(comm, now_us); /* after the lines: one may say that the job is paused */
 	session_tick(comm->session, now_us);
 	comm_net_turn(comm, now_us);
 	more = transmit(comm, now_us);
