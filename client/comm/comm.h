@@ -129,7 +129,7 @@ struct winnow_comm {
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
 	bool leaving, left;
 	bool moves; /* to another membership: written while there is no thread, or before `stop` */
-	bool net_ready; /* it may have something to read */
+	bool net_ready; /* the net may have something to read */
 	bool full;      /* the net had no room when it was last asked to send */
 	bool paused;    /* requests wait in `submitted` */
 	uint64_t leave_until_us;

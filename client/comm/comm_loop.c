@@ -2,8 +2,8 @@
 /*
  * comm_loop.c - the communicator's thread
  *
- * Each turn takes orders from callers, reads the sockets that have something, sends what the session
- * wants to send, and scans one segment. It ends with one poll() of all sockets, which waits only if
+ * Each turn reads the sockets that have something, takes orders from callers, sends what the session
+ * wants to send, and scans one segment. It ends with one ppoll() of all sockets, which waits only if
  * nothing is left to do.
  */
 
@@ -50,7 +50,8 @@ static void groups_open(struct winnow_comm *comm)
 	}
 }
 
-static uint32_t receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
+/* A burst; true if there may be more, as one that is not full was all that there was. */
+static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
 	uint64_t now_us = count > 0 ? clock_us() : 0;
@@ -69,19 +70,7 @@ static uint32_t receive_from(struct winnow_comm *comm, struct net *net, uint32_t
 				now_us);
 		index = net == comm->net ? 0 : index;
 	}
-	return count;
-}
-
-/* Until it gives `enough` no more: fewer than a burst are all that there was when the call began. */
-static void receive_group(struct winnow_comm *comm, uint32_t index, uint32_t enough)
-{
-	struct comm_peer *peer = &comm->peers[index];
-
-	for (uint32_t bursts = 0; bursts < GROUP_BURSTS_MAX; bursts++) {
-		peer->group_ready = receive_from(comm, peer->group, index) >= enough;
-		if (!peer->group_ready)
-			return;
-	}
+	return count == NET_BURST_MAX;
 }
 
 /*
@@ -90,11 +79,15 @@ static void receive_group(struct winnow_comm *comm, uint32_t index, uint32_t eno
  */
 static void receive(struct winnow_comm *comm)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		if (comm->peers[i].group != NULL && (comm->peers[i].group_ready || comm->net_ready))
-			receive_group(comm, i, comm->net_ready ? 1 : NET_BURST_MAX);
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		peer->group_ready = peer->group != NULL && (peer->group_ready || comm->net_ready);
+		for (uint32_t bursts = 0; bursts < GROUP_BURSTS_MAX && peer->group_ready; bursts++)
+			peer->group_ready = receive_from(comm, peer->group, i);
+	}
 	if (comm->net_ready)
-		comm->net_ready = receive_from(comm, comm->net, 0) == NET_BURST_MAX;
+		comm->net_ready = receive_from(comm, comm->net, 0);
 }
 
 /* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
@@ -329,7 +322,7 @@ static bool has_unread(const struct winnow_comm *comm)
 	bool unread = comm->net_ready;
 
 	for (uint32_t i = 0; i < comm->peer_count; i++)
-		unread = unread || (comm->peers[i].group != NULL && comm->peers[i].group_ready);
+		unread = unread || comm->peers[i].group_ready;
 	return unread;
 }
 
@@ -389,20 +382,19 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
-	bool polled = comm->backend->rest != NULL, ready = comm->backend->ready(comm->net);
 	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
+	uint32_t rest_us = comm->backend->rest == NULL ? NET_REST_FD
+	                   : idle                      ? comm->backend->rest(comm->net)
+	                                               : 0;
+	bool polled = rest_us != NET_REST_FD, ready = comm->backend->ready(comm->net);
 	struct timespec wait;
 
-	if (polled && idle) {
-		uint32_t rest_us = comm->backend->rest(comm->net);
-
-		polled = rest_us != NET_REST_FD;
-		wait_us = polled && rest_us < wait_us ? rest_us : wait_us;
-	}
-	if (comm->full && ready)
-		wait_us = 0; /* there is room again: packets may wait for it */
+	if (polled && rest_us < wait_us)
+		wait_us = rest_us;
 	if (!polled && !full && has_unread(comm))
 		wait_us = 0;
+	if (comm->full && ready)
+		wait_us = 0; /* there is room again: packets may wait for it */
 	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 	if (!polled || wait_us > 0) {

@@ -235,7 +235,6 @@ static void test_moves(void **state)
 	assert_string_equal(w.aborted, "");
 }
 
-/* Others may still need what it has to send again. */
 /* It becomes quiet by what it receives, and nothing else wakes it then. */
 static void test_leaves_heard(void **state)
 {
@@ -257,6 +256,7 @@ static void test_leaves_heard(void **state)
 	assert_true(clock_us() < from_us + COMM_LEAVE_US / 2);
 }
 
+/* Others may still need what it has to send again. */
 static void test_leaves_quiet(void **state)
 {
 	struct winnow_comm *comm = *state;
