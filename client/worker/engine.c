@@ -208,7 +208,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	if (task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
-	if (STAILQ_EMPTY(&engine->active) && STAILQ_EMPTY(&engine->waiting))
+	if (engine->open == 0)
 		engine->progress_us = now_us;
 	STAILQ_INSERT_TAIL(&engine->waiting, task, next);
 	engine->open++;
@@ -424,7 +424,7 @@ uint64_t engine_deadline(const struct engine *engine)
 
 bool engine_quiet(const struct engine *engine)
 {
-	if (!STAILQ_EMPTY(&engine->active) || !STAILQ_EMPTY(&engine->waiting))
+	if (engine->open > 0)
 		return false;
 	for (uint32_t i = 0; i < engine->stream_count; i++)
 		if (!stream_quiet(engine->streams[i]))
@@ -434,9 +434,7 @@ bool engine_quiet(const struct engine *engine)
 
 uint64_t engine_progress_us(const struct engine *engine)
 {
-	bool any = !STAILQ_EMPTY(&engine->active) || !STAILQ_EMPTY(&engine->waiting);
-
-	return any ? engine->progress_us : UINT64_MAX;
+	return engine->open > 0 ? engine->progress_us : UINT64_MAX;
 }
 
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)

@@ -10,16 +10,6 @@
 /* Operations in the order in which they were submitted. */
 STAILQ_HEAD(task_list, allreduce);
 
-static inline uint32_t list_count(const struct task_list *list)
-{
-	const struct allreduce *t;
-	uint32_t count = 0;
-
-	STAILQ_FOREACH(t, list, next)
-		count++;
-	return count;
-}
-
 static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
 {
 	const struct allreduce *t;

@@ -17,6 +17,16 @@ static uint32_t streams_busy(const struct engine *engine, uint32_t slot)
 	return busy;
 }
 
+static uint32_t list_count(const struct task_list *list)
+{
+	const struct allreduce *t;
+	uint32_t count = 0;
+
+	STAILQ_FOREACH(t, list, next)
+		count++;
+	return count;
+}
+
 static void check_list(const struct engine *engine, const struct task_list *list, bool active)
 {
 	const struct allreduce *task, *t;
