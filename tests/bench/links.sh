@@ -4,17 +4,10 @@
 # A star: one bridge in a namespace of its own, workers w0.. at 10.77.0.1.. and aggregators a0.. at 10.77.0.101..,
 # each on a veth. Both directions of a worker's link are shaped with TBF; an aggregator's are not: an appliance's
 # port is as fast as its workers together.
+. tests/e2e/switch.sh
 net=wbench$$
 links_made=()
 links_burst=256kb links_queue=8mb # of a shaped link
-
-# A switch has no firewall: frames that cross a bridge pass none, where Docker or another one has the kernel ask it.
-links_bridge() { # namespace
-	local name
-	for name in iptables ip6tables arptables; do
-		ip netns exec "$1" sysctl -qw "net.bridge.bridge-nf-call-$name=0" 2>/dev/null || true
-	done
-}
 
 # Peers and cross traffic get the TCP that most machines have, whatever this one's is: BBR does not answer loss. Where a
 # namespace may not have cubic, it has reno.
@@ -44,7 +37,7 @@ links_up() { # workers rate mtu
 	ip netns add "$net-sw"
 	ip -n "$net-sw" link add br0 mtu "$3" type bridge mcast_snooping 0
 	ip -n "$net-sw" link set br0 up
-	links_bridge "$net-sw"
+	switch_passes_all
 	for ((i = 0; i < $1; i++)); do links_host "w$i" "10.77.0.$((i + 1))" "$2" "$3"; done
 	links_host a0 10.77.0.101 0 "$3"
 }

@@ -29,11 +29,10 @@ share_up() { # workers
 }
 
 share_buckets() { # workers: their links have share_bucket from now on
-	local i place
+	local i shape=(root tbf rate "$share_rate" burst "$share_bucket" limit "$share_queue")
 	for ((i = 0; i < $1; i++)); do
-		for place in "$net-sw w$i" "$net-w$i eth0"; do
-			tc -n "${place% *}" qdisc change dev "${place#* }" root tbf rate "$share_rate" burst "$share_bucket" limit "$share_queue"
-		done
+		tc -n "$net-sw" qdisc change dev "w$i" "${shape[@]}"
+		tc -n "$net-w$i" qdisc change dev eth0 "${shape[@]}"
 	done
 }
 
@@ -187,16 +186,12 @@ share_iperf() { # out-file iperf3's options..
 	all_end "$server"
 }
 
-# Else TCP would never have more in the switch's queues than what its socket may have in its host's, 1 ms of its pace.
-share_forget() {
-	share_programs forget "$net-sw" a0 ingress winnow_forget
-}
-
 # Either is there first; what iperf3 counts begins some seconds after the other one has come.
 share_tcp() { # name, seconds by which TCP is before the job (0: behind it), iperf3's options: -R for the way of RESULTs
 	local dense
 	share_up 2
-	share_forget
+	# Else TCP would never have more in the switch's queues than what its socket may have in its host's, 1 ms of its pace.
+	share_programs forget "$net-sw" a0 ingress winnow_forget
 	share_daemon
 	share_watch "$1"
 	share_iperf "$raw/share-$1.alone" -t 3 "${@:3}"
@@ -229,9 +224,9 @@ share_join() {
 
 # 16 hosts of 1 Gbit/s send to an aggregator's port of 1 Gbit/s and 200 KB.
 share_incast() {
-	local i workers=() links_burst=32kb links_queue=1mb
+	local i workers=() links_burst=$share_bucket links_queue=1mb
 	links_up 16 1gbit 1500
-	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst 32kb limit 200kb
+	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst "$share_bucket" limit 200kb
 	share_daemon
 	for ((i = 15; i >= 0; i--)); do
 		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --network shared --rank $i --world 16 \

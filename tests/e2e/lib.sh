@@ -23,6 +23,7 @@
 set -uo pipefail
 set -m # every background job is a process group, so that it can be stopped with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. tests/e2e/switch.sh
 free_ports=$PWD/tests/python/ports.py
 BUILD=${BUILD:-build}
 HOST=${HOST:-127.0.0.1}
@@ -301,14 +302,6 @@ hosts_six() { # workers
 whole_frames() { # host
 	ip netns exec "$net-sw" ethtool -K "$net-$1" tx-udp-segmentation off gso off tso off >"$tmp/ethtool.out" 2>&1 ||
 		fail "cannot switch segmentation off: $(cat "$tmp/ethtool.out")"
-}
-
-# If bridged packets pass the kernel's firewall, it drops damaged ones and reassembles fragments.
-switch_passes_all() {
-	local name
-	for name in iptables ip6tables arptables; do
-		ip netns exec "$net-sw" sh -c "[ ! -e /proc/sys/net/bridge/bridge-nf-call-$name ] || echo 0 >/proc/sys/net/bridge/bridge-nf-call-$name"
-	done
 }
 
 # Make the switch lose 3 % of the datagrams from a host; "off" stops that. Other switch ports are not affected.
