@@ -113,6 +113,7 @@ struct net_facts {
 	uint32_t buffer_bytes;   /* the receive buffer granted, as the kernel counts */
 	uint32_t send_bytes;     /* likewise the send buffer; 0: has none */
 	uint32_t payload_max;    /* largest datagram that it carries */
+	uint32_t burst;          /* with fewer, recv() gives all that wait; 0: not known, look again */
 	struct net_addr address; /* where it receives */
 };
 

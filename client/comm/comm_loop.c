@@ -50,7 +50,7 @@ static void groups_open(struct winnow_comm *comm)
 	}
 }
 
-/* A burst; true if there may be more, as one that is not full was all that there was. */
+/* A burst; true if more may wait. */
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
@@ -70,12 +70,13 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 				now_us);
 		index = net == comm->net ? 0 : index;
 	}
-	return count == NET_BURST_MAX;
+	return count > 0 && count >= comm->backend->facts(net)->burst;
 }
 
 /*
  * Empty the groups first. A packet to us alone tells of results sent before it, and one that is
- * still in the other socket would be taken for lost (PROTOCOL.md section 10.2).
+ * still in the other socket would be taken for lost (PROTOCOL.md section 10.2). So would one that
+ * waits behind those that are read, since what is late is asked for in the same turn.
  */
 static void receive(struct winnow_comm *comm)
 {

@@ -328,7 +328,8 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 	uint64_t drained;
 
 	pthread_mutex_lock(&w.lock);
-	for (; count < max && net->first < net->end; count++, net->first++)
+	assert_int_equal(max, NET_BURST_MAX);
+	for (; count < net->facts.burst && net->first < net->end; count++, net->first++)
 		in[count] = (struct net_in){.data = &net->queue[net->first].byte,
 		                            .bytes = 1,
 		                            .from = net->queue[net->first].from};
@@ -412,8 +413,9 @@ int world_begin(void **state)
 	w.quiet = true;
 	w.deadline_us = UINT64_MAX;
 	w.own_queue = UINT32_MAX;
-	w.shared.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK), .buffer_bytes = 65536};
-	w.group.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK)};
+	w.shared.facts = (struct net_facts){
+		.fd = eventfd(0, EFD_NONBLOCK), .buffer_bytes = 65536, .burst = NET_BURST_MAX};
+	w.group.facts = (struct net_facts){.fd = eventfd(0, EFD_NONBLOCK), .burst = 16};
 	w.shared.ready = w.group.ready = true;
 	assert_non_null(comm);
 	comm->wake_fd = eventfd(0, EFD_NONBLOCK);

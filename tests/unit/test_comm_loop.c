@@ -44,19 +44,20 @@ static void test_whose(void **state)
 static void test_groups_first(void **state)
 {
 	struct winnow_comm *comm = *state;
+	const uint32_t grouped = 40 * w.group.facts.burst;
 	uint32_t at = 0;
 
 	comm->peers[1].group = &w.group;
-	for (uint32_t i = 0; i < 40 * NET_BURST_MAX; i++)
+	for (uint32_t i = 0; i < grouped; i++)
 		world_put(&w.group, address[1], 'g');
 	for (uint32_t i = 0; i < NET_BURST_MAX + 1; i++)
 		world_put(&w.shared, address[0], 's');
 	world_ring(w.shared.facts.fd);
 	world_start(comm);
-	await(w.heard_count == 41 * NET_BURST_MAX + 1);
+	await(w.heard_count == grouped + NET_BURST_MAX + 1);
 	while (w.heard[at].byte == 'g')
 		at++;
-	assert_int_equal(at, 32 * NET_BURST_MAX);
+	assert_int_equal(at, 32 * w.group.facts.burst);
 }
 
 /* Each aggregator in turn gets a batch, as large as one send() takes. */
