@@ -157,26 +157,34 @@ static void check_fast(const struct channel *c)
 	assert(fast->base == channel_edge(c) && fast->planned == c->planned);
 }
 
+static void check_ops(const struct channel *c)
+{
+	uint32_t used = 0, planned = 0;
+
+	for (uint32_t i = 0; i < c->config.op_slots; i++) {
+		check_operation(c, i);
+		used += c->ops[i].used;
+	}
+	assert(used == c->ops_used);
+	for (uint32_t i = 0; i < c->config.op_slots * c->config.segments_ahead; i++) {
+		check_segment(c, i);
+		planned += c->segments[i].state == SEGMENT_PLANNED;
+	}
+	assert(planned == c->order_tail - c->order_head);
+}
+
 void channel_check(const struct channel *channel)
 {
 	const struct channel_config *config = &channel->config;
-	uint32_t used = 0, planned = 0, segments = config->op_slots * config->segments_ahead;
 
 	channel_check_edges(channel);
 	/* Beyond that, of each operation that failed, one. */
 	assert(channel->planned - channel->base <= FRAMES_AHEAD_MAX + config->op_slots);
 	check_members(channel);
-	for (uint32_t i = 0; i < config->op_slots; i++) {
-		check_operation(channel, i);
-		used += channel->ops[i].used;
-	}
-	assert(used == channel->ops_used);
-	for (uint32_t i = 0; i < segments; i++) {
-		check_segment(channel, i);
-		planned += channel->segments[i].state == SEGMENT_PLANNED;
-	}
-	assert(planned == channel->order_tail - channel->order_head);
-	check_frames(channel);
 	if (config->fast != NULL)
 		check_fast(channel);
+	if (!check_walks(config->window + config->op_slots * config->segments_ahead))
+		return;
+	check_ops(channel);
+	check_frames(channel);
 }

@@ -87,22 +87,30 @@ static void check_op(const struct stream *s, uint32_t slot)
 	assert(op->segments_left >= 1 && op->segments_left <= task->cut.segment_count);
 }
 
-void stream_check(const struct stream *stream)
+static void check_ops(const struct stream *s)
 {
-	const struct stream *s = stream;
 	uint32_t planned = 0, announced = 0;
 
-	stream_check_edges(s);
-	check_frames(s);
-	check_order(s);
 	for (uint32_t slot = 0; slot < s->config.op_slots; slot++)
 		check_op(s, slot);
 	for (uint32_t i = 0; i < s->config.op_slots * s->config.segments_ahead; i++) {
 		planned += s->segments[i].state == SEGMENT_PLANNED;
 		announced += s->segments[i].state == SEGMENT_ANNOUNCED;
 	}
-	assert(s->answered_us <= s->asked_us && s->gap_answered_us <= s->answered_us);
 	assert(planned == s->order_count && announced == s->announced_count);
 	for (uint32_t i = 0; i < s->announced_count; i++)
 		assert(s->segments[s->announced[i]].state == SEGMENT_ANNOUNCED);
+}
+
+void stream_check(const struct stream *stream)
+{
+	const struct stream *s = stream;
+
+	stream_check_edges(s);
+	assert(s->answered_us <= s->asked_us && s->gap_answered_us <= s->answered_us);
+	if (!check_walks(s->config.window + s->config.op_slots * s->config.segments_ahead))
+		return;
+	check_frames(s);
+	check_order(s);
+	check_ops(s);
 }
