@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The circuit breaker: on a network that is shared, heavy loss for ten seconds ends a job, in either direction, with a line that says
 # who, how much and how long, on all workers; less loss does not, nor any on a network that is Winnow's alone.
+# release: like ecn and dscp, it is about what networks do beside us
 # aside: it measures seconds
 . "$(dirname "$0")/lib.sh"
 need_namespaces

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The class of datagrams (DSCP) as a capture sees it: of winnowd and of workers, by name and by number, in both families, by unicast
 # and by multicast, of the kernel's turned-round packets and of DPDK's; the marks' bits below it are as before.
+# release: it is over all datapaths
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 [ -z "${WINNOWD_OPTIONS:-}" ] || { echo "chooses the datapaths itself" && exit 77; }

@@ -2,6 +2,7 @@
 # Explicit congestion notification, over sockets, DPDK and past an XDP program: all datagrams may be marked, in both directions and families; what is
 # marked on its way to the aggregator is counted there, and the worker is told of it; what is marked on its way back the worker counts
 # itself; results are right, and with fewer datagrams under way.
+# release: it is over all datapaths
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 [ -z "${WINNOWD_OPTIONS:-}" ] || { echo "chooses the datapaths itself" && exit 77; }
