@@ -109,11 +109,11 @@ struct net_stats {
 
 /* Of a net, as long as it is open. */
 struct net_facts {
-	int fd;                  /* readable when something was received; -1: has none */
-	uint32_t buffer_bytes;   /* the receive buffer granted, as the kernel counts */
-	uint32_t send_bytes;     /* likewise the send buffer; 0: has none */
-	uint32_t payload_max;    /* largest datagram that it carries */
-	uint32_t burst;          /* with fewer, recv() gives all that wait; 0: not known, look again */
+	int fd;                /* readable when something was received; -1: has none */
+	uint32_t buffer_bytes; /* the receive buffer granted, as the kernel counts */
+	uint32_t send_bytes;   /* likewise the send buffer; 0: has none */
+	uint32_t payload_max;  /* largest datagram that it carries */
+	uint32_t burst; /* with fewer, recv() gives all that wait; 0: not known, look again */
 	struct net_addr address; /* where it receives */
 };
 
