@@ -133,45 +133,34 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
 }
 
-/* Its members continue in another membership, when all that live have said that they want to. */
-static void judge_ending(struct verdict *verdict, const json_t *job, double late_s)
+/*
+ * Not running: some have not come, or their UDP does not. Or it has ended, and its members continue in
+ * another membership, when all that live have said that they want to.
+ */
+static void judge_state(struct verdict *verdict, const json_t *job, double late_s)
 {
 	double state_s = report_number(job, "state_s");
+	bool forming = text_is(job, "state", "forming"), ending = text_is(job, "state", "ending");
 	struct names names = {0};
 	size_t index;
 	json_t *worker;
 
-	json_array_foreach(json_object_get(job, "workers"), index, worker)
-	{
-		if (text_is(worker, "state", "awaited"))
-			name_add(&names, job, report_whole(worker, "rank"));
-	}
-	if (text_is(job, "state", "ending") && names.count > 0 && state_s >= late_s)
-		add(verdict, "ending", job, "has ended %s ago, and awaits rank %s to continue",
-		    text_age(state_s, CELL), names_end(&names, names.count));
-}
-
-/* Not running: some have not come, or their UDP does not. */
-static void judge_joining(struct verdict *verdict, const json_t *job, double late_s)
-{
-	double state_s = report_number(job, "state_s");
-	bool forming = text_is(job, "state", "forming");
-	struct names names = {0};
-	size_t index;
-	json_t *worker;
-
-	if (text_is(job, "state", "running") || text_is(job, "state", "paused") ||
-	    text_is(job, "state", "ending") || state_s < late_s)
+	if (text_is(job, "state", "running") || text_is(job, "state", "paused") || state_s < late_s)
 		return;
 	json_array_foreach(json_object_get(job, "workers"), index, worker)
 	{
-		if (forming ? text_is(worker, "state", "missing")
-		            : !text_is(worker, "state", "ready"))
+		if (forming  ? text_is(worker, "state", "missing")
+		    : ending ? text_is(worker, "state", "awaited")
+		             : !text_is(worker, "state", "ready"))
 			name_add(&names, job, report_whole(worker, "rank"));
 	}
-	add(verdict, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
-	    text_age(state_s, CELL), forming ? "waits for" : "no UDP answer from",
-	    names_end(&names, names.count));
+	if (!ending)
+		add(verdict, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
+		    text_age(state_s, CELL), forming ? "waits for" : "no UDP answer from",
+		    names_end(&names, names.count));
+	else if (names.count > 0)
+		add(verdict, "ending", job, "has ended %s ago, and awaits rank %s to continue",
+		    text_age(state_s, CELL), names_end(&names, names.count));
 }
 
 static void judge_silence(struct verdict *verdict, const json_t *job)
@@ -208,9 +197,8 @@ uint32_t report_judge(const json_t *report, double late_s,
 		add(&verdict, "draining", NULL, "draining: it takes no new jobs");
 	json_array_foreach(json_object_get(report, "jobs"), index, job)
 	{
-		judge_joining(&verdict, job, late_s);
+		judge_state(&verdict, job, late_s);
 		judge_waiting(&verdict, job, late_s);
-		judge_ending(&verdict, job, late_s);
 		judge_silence(&verdict, job);
 		if (*report_text(job, "trouble") != '\0')
 			add(&verdict, "path", job, "%s", report_text(job, "trouble"));
