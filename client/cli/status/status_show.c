@@ -42,21 +42,13 @@ static const json_t *job_before(const struct status_target *target, const json_t
 	return NULL;
 }
 
-/* Seconds between the two answers, by winnowd's own clock; 0: another winnowd has answered. */
-static double seconds_between(const struct status_target *target)
-{
-	double seconds = 0;
-
-	if (target->earlier != NULL && target->report != NULL)
-		seconds = report_number(target->report, "uptime_s") -
-		          report_number(target->earlier, "uptime_s");
-	return seconds > 0 ? seconds : 0;
-}
-
-/* A counter that went back belongs to another job of the same name. */
+/*
+ * A counter that went back belongs to another job of the same name. `seconds` between the two answers,
+ * by winnowd's own clock: not above 0 where another winnowd has answered.
+ */
 static char *rate_text(double now, double before, double seconds, char text[16])
 {
-	double rate = seconds > 0 ? (now - before) / seconds : 0;
+	double rate = (now - before) / seconds;
 
 	if (!(seconds > 0) || now < before)
 		strcpy(text, "-");
@@ -157,35 +149,27 @@ static double held_share(const json_t *worker, const char **by)
  */
 static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTES])
 {
-	double longest_s = 0, most = 0, last_s = 0;
-	uint32_t rank = 0, last = 0;
-	const char *by = "";
+	const json_t *most = NULL, *last = NULL; /* workers */
+	double longest_s = 0, share;
+	const char *by;
 	json_t *worker;
 	size_t i;
 
 	json_array_foreach(json_object_get(job, "workers"), i, worker)
 	{
-		double rtt_s = report_number(worker, "rtt_s"), share;
-		const char *what;
-
-		longest_s = rtt_s > longest_s ? rtt_s : longest_s;
-		share = held_share(worker, &what);
-		if (share > most) {
-			most = share;
-			by = what;
-			rank = report_whole(worker, "rank");
-		}
-		if (report_number(worker, "last_s") > last_s) {
-			last_s = report_number(worker, "last_s");
-			last = report_whole(worker, "rank");
-		}
+		longest_s = fmax(longest_s, report_number(worker, "rtt_s"));
+		if (held_share(worker, &by) > held_share(most, &by))
+			most = worker;
+		if (report_number(worker, "last_s") > report_number(last, "last_s"))
+			last = worker;
 	}
 	rtt_text(longest_s, rtt);
-	if (most < HELD_SHOWN)
+	share = held_share(most, &by);
+	if (share < HELD_SHOWN)
 		strcpy(held, "-");
 	else
-		snprintf(held, TABLE_CELL_BYTES, "%s %.0f%%: %u", by, 100 * (most < 1 ? most : 1),
-		         *by == 'c' ? last : rank);
+		snprintf(held, TABLE_CELL_BYTES, "%s %.0f%%: %u", by, 100 * fmin(share, 1),
+		         report_whole(*by == 'c' ? last : most, "rank"));
 }
 
 /* "OPS\tIN B\tOUT B\tPKTS" or, of the difference from the answer before, each a second. */
@@ -195,7 +179,9 @@ static char *traffic_text(const struct status_target *target, const json_t *job,
 	static const char *const names[] = {"operations", "received_bytes", "sent_bytes",
 	                                    "received_packets"};
 	const json_t *before = job_before(target, job);
-	double seconds = before != NULL ? seconds_between(target) : 0;
+	double seconds = before == NULL ? 0
+	                                : report_number(target->report, "uptime_s") -
+	                                          report_number(target->earlier, "uptime_s");
 	size_t used = 0;
 
 	for (size_t i = 0; i < 4; i++) {
@@ -317,7 +303,7 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	if (report_whole(worker, "window") > 0)
 		snprintf(window, sizeof(window), "%u", report_whole(worker, "window"));
 	if (share >= HELD_SHOWN)
-		snprintf(held, sizeof(held), "%s %.0f%%", by, 100 * (share < 1 ? share : 1));
+		snprintf(held, sizeof(held), "%s %.0f%%", by, 100 * fmin(share, 1));
 	table_row(table,
 	          "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs\t%.63s",
 	          before, job, report_whole(worker, "rank"), state,
