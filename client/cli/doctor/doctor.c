@@ -48,10 +48,12 @@ int cli_doctor(int argc, char **argv)
 	if (doctor.job != NULL &&
 	    (!message_name_valid(doctor.job) || strchr(doctor.job, '/') != NULL))
 		return cli_error(2, "'%.80s' is no job's name", doctor.job);
+	if (json)
+		doctor_json();
 	doctor_host();
 	doctor_net(&doctor);
 	doctor_path(&doctor);
 	doctor_soft(&doctor);
-	status = doctor_print(json);
+	status = doctor_end();
 	return cli_flush(1) != 0 ? 1 : status;
 }

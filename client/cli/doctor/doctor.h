@@ -37,8 +37,11 @@ struct doctor {
 void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* All findings, after which there are none; returns 1 if something has failed, else 0. */
-int doctor_print(bool json);
+/* Before the first finding: they are for doctor_end() to print. Otherwise each is printed at once. */
+void doctor_json(void);
+
+/* How many there were, or all of them as JSON; returns 1 if something has failed, else 0. */
+int doctor_end(void);
 
 void doctor_host(void);
 void doctor_net(const struct doctor *doctor);

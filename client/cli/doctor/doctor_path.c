@@ -119,15 +119,11 @@ static void report_multicast(const char *address, const struct winnow_stats *sta
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
 static const char *reason(const char *address)
 {
-	static const char head[] = "aggregator ";
 	const char *line = winnow_last_error();
-	size_t length = strlen(address);
+	char head[320];
+	size_t length = (size_t)snprintf(head, sizeof(head), "aggregator %s: ", address);
 
-	if (strncmp(line, head, strlen(head)) == 0 &&
-	    strncmp(line + strlen(head), address, length) == 0 &&
-	    strncmp(line + strlen(head) + length, ": ", 2) == 0)
-		return line + strlen(head) + length + 2;
-	return line;
+	return strncmp(line, head, length) == 0 ? line + length : line;
 }
 
 static void report_failure(const char *address, struct winnow_comm *comm)

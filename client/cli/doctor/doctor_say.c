@@ -9,12 +9,17 @@
 #include "client/cli/doctor/doctor.h"
 #include "client/cli/table.h"
 
-static json_t *checks;
+static json_t *checks; /* NULL: findings are printed as they come */
 static uint32_t counts[DOCTOR_STATES];
 
 /* As JSON has them, and as people see them. */
 static const char *const state_names[][2] = {
 	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
+
+void doctor_json(void)
+{
+	checks = json_array();
+}
 
 void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
 {
@@ -27,12 +32,16 @@ void doctor_say(enum doctor_state state, const char *name, const char *fix, cons
 	text_safe(text, sizeof(text), text);
 	text_safe(safe_name, sizeof(safe_name), name);
 	text_safe(safe_fix, sizeof(safe_fix), fix != NULL ? fix : "");
-	if (checks == NULL)
-		checks = json_array();
 	counts[state]++;
-	json_array_append_new(checks,
-	                      json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name, "state",
-	                                state_names[state][0], "text", text, "fix", safe_fix));
+	if (checks != NULL) {
+		json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name,
+		                                        "state", state_names[state][0], "text",
+		                                        text, "fix", safe_fix));
+		return;
+	}
+	printf("%-5s %-16s %s\n", state_names[state][1], safe_name, text);
+	if (safe_fix[0] != '\0')
+		printf("%22s > %s\n", "", safe_fix);
 }
 
 bool doctor_read(const char *path, char *text, size_t room)
@@ -49,29 +58,9 @@ bool doctor_read(const char *path, char *text, size_t room)
 	return read;
 }
 
-static void print_text(void)
-{
-	const char *name, *state, *text, *fix;
-	json_t *check;
-	size_t index;
-
-	json_array_foreach(checks, index, check)
-	{
-		json_unpack(check, "{s:s, s:s, s:s, s:s}", "name", &name, "state", &state, "text",
-		            &text, "fix", &fix);
-		for (uint32_t i = 0; i < DOCTOR_STATES; i++)
-			if (strcmp(state, state_names[i][0]) == 0)
-				printf("%-5s %-16s %s\n", state_names[i][1], name, text);
-		if (*fix != '\0')
-			printf("%22s > %s\n", "", fix);
-	}
-	printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
-	       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
-}
-
 static void print_json(void)
 {
-	json_t *root = json_pack("{s:s, s:O}", "status",
+	json_t *root = json_pack("{s:s, s:o}", "status",
 	                         counts[DOCTOR_FAIL] > 0   ? "fail"
 	                         : counts[DOCTOR_WARN] > 0 ? "warn"
 	                                                   : "ok",
@@ -82,12 +71,12 @@ static void print_json(void)
 	json_decref(root);
 }
 
-int doctor_print(bool json)
+int doctor_end(void)
 {
-	if (json)
+	if (checks != NULL)
 		print_json();
 	else
-		print_text();
-	json_decref(checks);
+		printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
+		       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
 	return counts[DOCTOR_FAIL] > 0;
 }
