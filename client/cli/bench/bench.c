@@ -80,34 +80,31 @@ static const struct options options = {
 	.file_option = "config",
 };
 
-/* "1M,10M" */
-static bool sizes_read(void)
+static bool size_read(const char *item, uint32_t at)
 {
-	const char *at = settings.size_text;
-	char item[64];
-
-	for (uint64_t *size = settings.sizes; at != NULL; size++, settings.size_count++) {
-		if (settings.size_count == BENCH_LIST_MAX)
-			return false;
-		at = cli_item(at, item, sizeof(item));
-		if (option_size(item, size) != 0 || *size > SIZE_MOST)
-			return false;
-	}
-	return true;
+	return option_size(item, &settings.sizes[at]) == 0 && settings.sizes[at] <= SIZE_MOST;
 }
 
-static bool densities_read(void)
+static bool density_read(const char *item, uint32_t at)
 {
-	const char *at = settings.density_text;
-	char item[64], *end;
+	double *density = &settings.densities[at];
+	char *end;
 
-	for (double *density = settings.densities; at != NULL;
-	     density++, settings.density_count++) {
-		if (settings.density_count == BENCH_LIST_MAX)
-			return false;
+	*density = strtod(item, &end);
+	return end != item && *end == '\0' && *density >= 0 && *density <= 1;
+}
+
+/* "1M,10M": each item with its place. */
+static bool list_read(const char *text, bool (*read)(const char *item, uint32_t at),
+                      uint32_t *count)
+{
+	char item[64];
+
+	if (cli_item_count(text) > BENCH_LIST_MAX)
+		return false;
+	for (const char *at = text; at != NULL; ++*count) {
 		at = cli_item(at, item, sizeof(item));
-		*density = strtod(item, &end);
-		if (end == item || *end != '\0' || !(*density >= 0) || *density > 1)
+		if (!read(item, *count))
 			return false;
 	}
 	return true;
@@ -137,10 +134,10 @@ static int sweep_read(void)
 
 static int texts_read(void)
 {
-	if (!sizes_read())
+	if (!list_read(settings.size_text, size_read, &settings.size_count))
 		return cli_error(2, "--size is '%s': want sizes such as 100M or 4K,1M,100M",
 		                 settings.size_text);
-	if (!densities_read())
+	if (!list_read(settings.density_text, density_read, &settings.density_count))
 		return cli_error(
 			2, "--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
 			settings.density_text);

@@ -34,28 +34,25 @@ static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern
 {
 	const char *place = strstr(pattern, "%r");
 	int before = place != NULL ? (int)(place - pattern) : (int)strlen(pattern);
+	uint64_t wanted = total / 8 + 1, got = 0;
+	uint8_t *bytes = (uint8_t *)bits;
 	char path[4096];
-	int byte = 0;
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%.*s", before, pattern);
 	if (place != NULL)
 		snprintf(path + before, sizeof(path) - (size_t)before, "%u%s", rank, place + 2);
 	file = fopen(path, "rbe");
-	for (uint64_t block = 0; file != NULL && block < total && byte != EOF; block++) {
-		if (block % 8 == 0 && (byte = getc(file)) == EOF) {
-			rewind(file);
-			byte = getc(file);
-		}
-		if (byte >> block % 8 & 1)
-			bit_set(bits, block);
-	}
-	if (file == NULL || byte == EOF)
+	if (file != NULL)
+		got = fread(bytes, 1, wanted, file);
+	if (got == 0)
 		cli_error(1, "cannot read bitmap %s: %s", path,
 		          file == NULL || ferror(file) ? strerror(errno) : "it is empty");
+	for (uint64_t i = got; got > 0 && i < wanted; i++)
+		bytes[i] = bytes[i - got];
 	if (file != NULL)
 		fclose(file);
-	return file != NULL && byte != EOF;
+	return got > 0;
 }
 
 static bool choose_blocks(struct bench_data *data, uint32_t rank, double density)
