@@ -68,7 +68,7 @@ struct source {
 	struct source_op *ops;
 	char note[512]; /* something that the user should know; "" if nothing */
 
-	/* A trace: the workers' files, and what ops[].entries point into. */
+	/* A trace: the folder's files, the workers' first, and what ops[].entries point into. */
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;

@@ -9,19 +9,6 @@
 
 #include "client/cli/tune/source.h"
 
-/* What lies in a folder. */
-struct folder {
-	struct trace_file **files;
-	uint32_t count;
-};
-
-static void folder_close(struct folder *folder)
-{
-	for (uint32_t i = 0; i < folder->count; i++)
-		trace_file_close(folder->files[i]);
-	free((void *)folder->files);
-}
-
 static int is_trace(const struct dirent *entry)
 {
 	const char *dot = strrchr(entry->d_name, '.');
@@ -29,15 +16,16 @@ static int is_trace(const struct dirent *entry)
 	return dot != NULL && strcmp(dot, ".trace") == 0;
 }
 
-static int folder_open(struct folder *folder, const char *path, struct why *why)
+/* All traces in a folder. */
+static int folder_open(struct source *s, const char *path, struct why *why)
 {
 	struct dirent **names = NULL;
 	int count = scandir(path, &names, is_trace, alphasort), status = 0;
 
 	if (count < 0)
 		return why_set(why, 1, "cannot read %s: %s", path, strerror(errno));
-	folder->files = calloc((size_t)count + 1, sizeof(struct trace_file *));
-	if (folder->files == NULL)
+	s->traces = calloc((size_t)count + 1, sizeof(struct trace_file *));
+	if (s->traces == NULL)
 		status = why_set(why, 1, "out of memory");
 	else if (count == 0)
 		status = why_set(why, 1, "%s holds no trace: run the job with WINNOW_TRACE=%s",
@@ -51,24 +39,24 @@ static int folder_open(struct folder *folder, const char *path, struct why *why)
 		free(names[i]);
 		if (status != 0)
 			continue;
-		if (trace_file_open(file, &folder->files[i], why) != 0)
+		if (trace_file_open(file, &s->traces[i], why) != 0)
 			status = why_set(why, 1, "cannot use %s: %s", file, why->text);
 		else
-			folder->count++;
+			s->trace_count++;
 	}
 	free((void *)names);
 	return status;
 }
 
 /* The job that is meant: its latest run. */
-static int run_choose(struct source *s, const struct folder *folder, const char *job,
-                      const struct trace_head **out, struct why *why)
+static int run_choose(struct source *s, const char *job, const struct trace_head **out,
+                      struct why *why)
 {
 	const struct trace_head *best = NULL, *other = NULL;
 	uint32_t older = 0;
 
-	for (uint32_t i = 0; i < folder->count; i++) {
-		const struct trace_head *head = &folder->files[i]->head;
+	for (uint32_t i = 0; i < s->trace_count; i++) {
+		const struct trace_head *head = &s->traces[i]->head;
 
 		if (job != NULL && strcmp(head->job, job) != 0) {
 			other = head;
@@ -93,26 +81,30 @@ static int run_choose(struct source *s, const struct folder *folder, const char 
 	return 0;
 }
 
-static int files_take(struct source *s, struct folder *folder, const struct trace_head *run,
-                      struct why *why)
+/* Puts the run's traces at the places of their workers, the others behind them. */
+static int files_order(struct source *s, const struct trace_head *run, struct why *why)
 {
-	for (uint32_t i = 0; i < folder->count; i++) {
-		struct trace_file *file = folder->files[i];
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		struct trace_file *file = NULL;
 
-		if (file->head.run != run->run || file->head.rank >= s->world ||
-		    strcmp(file->head.job, run->job) != 0)
-			continue;
-		if (file->head.world != run->world || file->head.payload != run->payload ||
-		    file->head.channels != run->channels || s->traces[file->head.rank] != NULL)
-			return why_set(why, 1, "%s does not fit the other workers' traces",
-			               file->path);
-		s->traces[file->head.rank] = file;
-		folder->files[i--] = folder->files[--folder->count];
-	}
-	for (uint32_t rank = 0; rank < s->world; rank++)
-		if (s->traces[rank] == NULL)
+		for (uint32_t i = rank; i < s->trace_count; i++) {
+			const struct trace_head *head = &s->traces[i]->head;
+
+			if (head->run != run->run || head->rank != rank ||
+			    strcmp(head->job, run->job) != 0)
+				continue;
+			if (head->world != run->world || head->payload != run->payload ||
+			    head->channels != run->channels || file != NULL)
+				return why_set(why, 1, "%s does not fit the other workers' traces",
+				               s->traces[i]->path);
+			file = s->traces[i];
+			s->traces[i] = s->traces[rank];
+			s->traces[rank] = file;
+		}
+		if (file == NULL)
 			return why_set(why, 1, "the trace of worker %u of job %s is missing", rank,
 			               run->job);
+	}
 	return 0;
 }
 
@@ -217,29 +209,23 @@ static void ops_fill(struct source *s)
 		         file->count - s->op_count, file->count);
 }
 
-int source_trace(struct source *s, const char *folder_path, const char *job, uint32_t world,
+int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
                  struct why *why)
 {
 	const struct trace_head *run = NULL;
-	struct folder folder = {0};
-	int status = folder_open(&folder, folder_path, why);
+	int status;
 
 	*s = (struct source){0};
+	status = folder_open(s, folder, why);
 	if (status == 0)
-		status = run_choose(s, &folder, job, &run, why);
+		status = run_choose(s, job, &run, why);
 	if (status == 0 && world > run->world)
 		status = why_set(why, 2, "--world is %u, but the traced job had %u workers", world,
 		                 run->world);
 	if (status == 0) {
-		struct trace_head head = *run;
-
-		s->world = world != 0 ? world : head.world;
-		s->traces = calloc(s->world, sizeof(struct trace_file *));
-		s->trace_count = s->traces != NULL ? s->world : 0;
-		status = s->traces == NULL ? why_set(why, 1, "out of memory")
-		                           : files_take(s, &folder, &head, why);
+		s->world = world != 0 ? world : run->world;
+		status = files_order(s, run, why);
 	}
-	folder_close(&folder);
 	if (status == 0 && s->traces[0]->count == 0)
 		status = why_set(why, 1, "%s holds no operation", s->traces[0]->path);
 	if (status != 0)
