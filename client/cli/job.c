@@ -65,68 +65,18 @@ static const struct options options = {
 
 /* ---- one aggregator ---- */
 
-/* An aggregator that has been connected to, until when it is to have answered, and what has come so far. */
+/* An aggregator that has been connected to, what it is told, and what it has said. */
 struct talk {
 	int fd;
-	uint64_t end_us;
+	const struct proof_key *key;
+	struct control_message *order;
+	bool ordered; /* the order is out */
 	struct transcript transcript;
 	struct line_proof in; /* its lines': on once the order is out, if there is a key */
-	char said[LINES_BYTES_MAX];
-	size_t bytes;
+	struct lines lines;
+	struct control_message answer;
+	struct why why;
 };
-
-/* Waits for it. 0: a line has ended; or -errno: -ECONNRESET where it has gone. */
-static int talk_hear(struct talk *talk)
-{
-	while (memchr(talk->said, '\n', talk->bytes) == NULL) {
-		struct pollfd fd = {.fd = talk->fd, .events = POLLIN};
-		uint64_t now_us = clock_us();
-		ssize_t bytes;
-
-		if (now_us >= talk->end_us || talk->bytes + 1 == sizeof(talk->said))
-			return now_us >= talk->end_us ? -ETIMEDOUT : -EPROTO;
-		poll(&fd, 1, (int)((talk->end_us - now_us) / 1000 + 1));
-		bytes = recv(talk->fd, talk->said + talk->bytes,
-		             sizeof(talk->said) - 1 - talk->bytes, MSG_DONTWAIT);
-		if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
-			return bytes == 0 ? -ECONNRESET : -errno;
-		talk->bytes += bytes > 0 ? (size_t)bytes : 0;
-	}
-	return 0;
-}
-
-/*
- * False: none has come in time, or it is of no use: `why`. Only a refusal needs no proof: who does not know our
- * key can make none.
- */
-static bool answer_read(struct talk *talk, struct control_message *answer, struct why *why)
-{
-	int err = talk_hear(talk);
-	const char *said;
-	char *end;
-	bool good;
-
-	if (err != 0) {
-		why_set(why, err, "%s",
-		        err == -ECONNRESET  ? "connection closed"
-		        : err == -ETIMEDOUT ? "it has not answered"
-		                            : strerror(-err));
-		return false;
-	}
-	end = memchr(talk->said, '\n', talk->bytes);
-	*end++ = '\0';
-	said = line_proven(&talk->in, talk->said);
-	transcript_add(&talk->transcript, talk->said);
-	good = message_parse(said != NULL ? said : talk->said, answer, why) == 0;
-	if (good && said == NULL && answer->kind != CONTROL_FAILED) {
-		why_set(why, -EPROTO,
-		        "its answer has no right proof: somebody on the path has changed it");
-		good = false;
-	}
-	talk->bytes -= (size_t)(end - talk->said);
-	memmove(talk->said, end, talk->bytes);
-	return good;
-}
 
 /* -1: errno. */
 static int connect_to(const struct net_addr *to)
@@ -148,64 +98,103 @@ static int connect_to(const struct net_addr *to)
 	return -1;
 }
 
-/* To an aggregator that has been connected to. 0 and its answer, or `why` it has not done so. */
-static int order_say(struct talk *talk, struct control_message *order, const struct proof_key *key,
-                     struct control_message *answer, struct why *why)
+/* Its hello has come. */
+static int order_say(struct talk *talk)
 {
+	struct control_message *order = talk->order;
 	struct line_proof none; /* the order is our only line */
 	char *line;
 	size_t bytes;
 	bool sent;
 
-	transcript_begin(&talk->transcript);
-	if (!answer_read(talk, answer, why))
-		return -EIO;
-	if (answer->kind != CONTROL_HELLO)
-		return why_set(why, -EPROTO, "it is no winnowd");
-	if (answer->key != (key != NULL))
-		return why_set(why, -EPROTO, "%s",
-		               key != NULL ? "it runs with --insecure-no-key: so must this"
-		                           : "it wants the job's key: --key-file FILE");
+	if (talk->answer.kind != CONTROL_HELLO)
+		return why_set(&talk->why, -EPROTO, "it is no winnowd");
+	if (talk->answer.key != (talk->key != NULL))
+		return why_set(&talk->why, -EPROTO, "%s",
+		               talk->key != NULL ? "it runs with --insecure-no-key: so must this"
+		                                 : "it wants the job's key: --key-file FILE");
 	proof_random(order->nonce, sizeof(order->nonce));
-	if (key != NULL)
-		proof_of_order(key, answer->nonce, order, order->proof);
+	if (talk->key != NULL)
+		proof_of_order(talk->key, talk->answer.nonce, order, order->proof);
 	line = message_format(order);
 	if (line == NULL)
-		return why_set(why, -ENOMEM, "out of memory");
+		return why_set(&talk->why, -ENOMEM, "out of memory");
 	transcript_add(&talk->transcript, line);
-	if (key != NULL)
-		line_proofs_early(key, order->job, 0, &talk->transcript, &none, &talk->in);
+	if (talk->key != NULL)
+		line_proofs_early(talk->key, order->job, 0, &talk->transcript, &none, &talk->in);
 	bytes = strlen(line);
 	sent = send(talk->fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);
-	if (!sent)
-		return why_set(why, -errno, "%s", strerror(errno));
-	if (!answer_read(talk, answer, why))
-		return -EIO;
-	if (answer->kind != CONTROL_DONE)
-		return why_set(why, -EPROTO, "%s", answer->text);
-	return 0;
+	talk->ordered = true;
+	return sent ? 0 : why_set(&talk->why, -errno, "%s", strerror(errno));
+}
+
+/* A line has come. 0: another one must; 1: the order is obeyed; or -errno and talk->why. */
+static int line_take(void *context, const char *line)
+{
+	struct talk *talk = context;
+	const char *said = line_proven(&talk->in, line);
+
+	transcript_add(&talk->transcript, line);
+	if (message_parse(said != NULL ? said : line, &talk->answer, &talk->why) != 0)
+		return -EPROTO;
+	/* Only a refusal needs no proof: who does not know our key can make none. */
+	if (said == NULL && talk->answer.kind != CONTROL_FAILED)
+		return why_set(
+			&talk->why, -EPROTO,
+			"its answer has no right proof: somebody on the path has changed it");
+	if (!talk->ordered)
+		return order_say(talk);
+	return talk->answer.kind == CONTROL_DONE
+	               ? 1
+	               : why_set(&talk->why, -EPROTO, "%s", talk->answer.text);
+}
+
+/* What it says until it has obeyed: 1; or -errno and talk->why. */
+static int talk_hear(struct talk *talk, uint64_t end_us)
+{
+	int err = 0;
+
+	transcript_begin(&talk->transcript);
+	while (err == 0) {
+		struct pollfd fd = {.fd = talk->fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		char buffer[4096];
+		ssize_t bytes;
+
+		if (now_us >= end_us)
+			return why_set(&talk->why, -ETIMEDOUT, "it has not answered");
+		poll(&fd, 1, (int)((end_us - now_us) / 1000 + 1));
+		bytes = recv(talk->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+		if (bytes == 0)
+			return why_set(&talk->why, -ECONNRESET, "connection closed");
+		if (bytes < 0 && errno != EAGAIN && errno != EINTR)
+			return why_set(&talk->why, -errno, "%s", strerror(errno));
+		why_set(&talk->why, 0, "it sent something that is not a message");
+		if (bytes > 0)
+			err = lines_feed(&talk->lines, buffer, (size_t)bytes, line_take, talk);
+	}
+	return err;
 }
 
 /* 0, and the aggregator's word is printed; or 1. */
 static int order_give(const char *name, struct control_message *order, const struct proof_key *key)
 {
-	struct control_message answer;
+	uint64_t end_us = clock_us() + settings.timeout_us;
+	struct talk talk = {.key = key, .order = order};
 	struct net_addr to;
-	struct why why;
-	struct talk talk = {.end_us = clock_us() + settings.timeout_us};
 	int err;
 
-	if (net_resolve(name, &to, &why) != 0)
-		return cli_error(1, "%s: %s", name, why.text);
+	if (net_resolve(name, &to, &talk.why) != 0)
+		return cli_error(1, "%s: %s", name, talk.why.text);
 	talk.fd = connect_to(&to);
 	if (talk.fd < 0)
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
-	err = order_say(&talk, order, key, &answer, &why);
+	err = talk_hear(&talk, end_us);
 	close(talk.fd);
-	if (err != 0)
-		return cli_error(1, "%s: %s", name, why.text);
-	printf("%s: %s\n", name, answer.text);
+	if (err < 0)
+		return cli_error(1, "%s: %s", name, talk.why.text);
+	printf("%s: %s\n", name, talk.answer.text);
 	return 0;
 }
 
