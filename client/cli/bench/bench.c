@@ -232,12 +232,13 @@ static void summarize(struct bench_times *times, double us[], uint64_t n)
 }
 
 static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv, double us[],
-                   struct bench_row *row, enum bench_place place)
+                   struct bench_row *row, uint32_t place)
 {
 	const void *tensor = bench_data_tensor(data);
+	bool in_place = settings.in_place || place == 1;
 	struct bench_times *times = &row->times[place];
 	const struct bench_op op = {
-		.send = place == BENCH_IN_PLACE ? recv : tensor,
+		.send = in_place ? recv : tensor,
 		.recv = recv,
 		.count = row->count,
 		.dtype = settings.dtype,
@@ -255,9 +256,9 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		if (i == settings.warmup)
 			times->sums = (struct bench_sums){0};
 		before_us = times->sums.time_us;
-		if (place == BENCH_IN_PLACE)
+		if (in_place)
 			memcpy(recv, tensor, row->bytes);
-		if (bench_once(comm, settings.comm.rank, &op, &times->sums, &stats) != 0)
+		if (bench_once(comm, &op, &times->sums, &stats) != 0)
 			return 1;
 		if (counted)
 			us[i - settings.warmup] = times->sums.time_us - before_us;
@@ -274,16 +275,15 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 	return 0;
 }
 
-/* In each place that is asked for. */
 static int measure_row(struct winnow_comm *comm, const struct bench_data *data, void *recv,
                        double us[], struct bench_row *row)
 {
+	uint32_t places = bench_sweeps(&settings) ? BENCH_PLACES : 1;
 	int status = 0;
 
-	for (int place = 0; place < BENCH_PLACES && status == 0; place++) {
+	for (uint32_t place = 0; place < places && status == 0; place++) {
 		memset(recv, 0x5a, row->bytes);
-		if (bench_measures(&settings, (enum bench_place)place))
-			status = measure(comm, data, recv, us, row, (enum bench_place)place);
+		status = measure(comm, data, recv, us, row, place);
 	}
 	winnow_comm_stats(comm, &row->stats);
 	row->bound_us = bound_us(row);

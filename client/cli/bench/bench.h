@@ -40,9 +40,6 @@ struct bench_settings {
 	double densities[BENCH_LIST_MAX];
 };
 
-/* Where the result goes: into a tensor of its own, or into the one that is sent. */
-enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
-
 /* One allreduce to be measured. */
 struct bench_op {
 	const void *send;
@@ -69,7 +66,10 @@ struct bench_times {
 	uint64_t wrong; /* elements */
 };
 
-/* One row of the table. A sweep measures both places; otherwise --in-place says which. */
+/* A sweep measures out of place and then in place; otherwise there is one, and --in-place says which. */
+#define BENCH_PLACES 2
+
+/* One row of the table. */
 struct bench_row {
 	uint64_t bytes, count;
 	double density;       /* of this worker's blocks, as it turned out */
@@ -84,31 +84,18 @@ static inline bool bench_sweeps(const struct bench_settings *settings)
 	return settings->minbytes != 0;
 }
 
-static inline bool bench_measures(const struct bench_settings *settings, enum bench_place place)
-{
-	return bench_sweeps(settings) || settings->in_place == (place == BENCH_IN_PLACE);
-}
-
-/* The row's times: a sweep's are those out of place. */
-static inline const struct bench_times *bench_times(const struct bench_settings *settings,
-                                                    const struct bench_row *row)
-{
-	return &row->times[bench_measures(settings, BENCH_OUT_OF_PLACE) ? BENCH_OUT_OF_PLACE
-	                                                                : BENCH_IN_PLACE];
-}
-
 /* Wrong elements in all places. */
 static inline uint64_t bench_wrong(const struct bench_row *row)
 {
-	return row->times[BENCH_OUT_OF_PLACE].wrong + row->times[BENCH_IN_PLACE].wrong;
+	return row->times[0].wrong + row->times[1].wrong;
 }
 
 /*
  * bench_once - one operation: adds what it took to *sums. `stats` may be NULL. 0, or 1 and a line on
- * stderr, for rank `rank`.
+ * stderr.
  */
-int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *op,
-               struct bench_sums *sums, struct winnow_op_stats *stats);
+int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench_sums *sums,
+               struct winnow_op_stats *stats);
 
 /* nccl-tests' algbw in bytes/s, and its busbw: what each link of a ring would carry. */
 double bench_algbw(const struct bench_row *row, const struct bench_times *times);

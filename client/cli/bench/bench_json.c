@@ -65,7 +65,7 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 static json_t *row_json(const struct bench_settings *settings, const struct bench_row *row)
 {
 	const struct winnow_stats *stats = &row->stats;
-	json_t *times = times_json(settings, row, bench_times(settings, row));
+	json_t *times = times_json(settings, row, row->times);
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
 		"s:I, s:I, s:I, s:I}",
@@ -87,10 +87,8 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	if (!bench_sweeps(settings))
 		return object;
 	json_object_set_new(object, "errors", json_integer((json_int_t)bench_wrong(row)));
-	json_object_set_new(object, "out_of_place",
-	                    times_json(settings, row, &row->times[BENCH_OUT_OF_PLACE]));
-	json_object_set_new(object, "in_place",
-	                    times_json(settings, row, &row->times[BENCH_IN_PLACE]));
+	json_object_set_new(object, "out_of_place", times_json(settings, row, &row->times[0]));
+	json_object_set_new(object, "in_place", times_json(settings, row, &row->times[1]));
 	return object;
 }
 

@@ -5,14 +5,14 @@
 #include "client/cli/bench/bench.h"
 #include "client/cli/cli.h"
 
-static int failed(uint32_t rank, const char *what)
+static int failed(const struct winnow_comm *comm, const char *what)
 {
 	cli_progress("%s", "");
-	return cli_error(1, "rank %u: %s: %s", rank, what, winnow_last_error());
+	return cli_error(1, "rank %u: %s: %s", winnow_comm_rank(comm), what, winnow_last_error());
 }
 
-int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *op,
-               struct bench_sums *sums, struct winnow_op_stats *stats)
+int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench_sums *sums,
+               struct winnow_op_stats *stats)
 {
 	struct winnow_stats before, after;
 	struct winnow_request *request;
@@ -21,7 +21,7 @@ int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *o
 
 	/* An empty operation makes workers start together. */
 	if (winnow_allreduce(op->recv, op->recv, 0, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
-		return failed(rank, "starting line");
+		return failed(comm, "starting line");
 	winnow_comm_stats(comm, &before);
 	start_ns = clock_ns();
 	result = winnow_allreduce_async(op->send, op->recv, op->count, op->dtype, op->op,
@@ -30,8 +30,7 @@ int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *o
 		result = winnow_wait(request, -1, stats);
 	sums->time_us += (double)(clock_ns() - start_ns) / 1e3;
 	if (result != WINNOW_OK)
-		return failed(rank,
-		              "allreduce"); /* what is left of it goes with the communicator */
+		return failed(comm, "allreduce"); /* the rest of it goes with the communicator */
 	winnow_request_free(&request);
 	winnow_comm_stats(comm, &after);
 	sums->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);

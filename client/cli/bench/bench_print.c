@@ -28,7 +28,7 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 /* What a ring allreduce would send and receive, against what went over this worker's link. */
 static double saving(const struct bench_settings *settings, const struct bench_row *row)
 {
-	const struct bench_times *times = bench_times(settings, row);
+	const struct bench_times *times = row->times;
 	double world = (double)settings->comm.world;
 	double ring = 4 * (world - 1) / world * (double)row->bytes;
 	double ours = times->sums.sent_bytes + times->sums.received_bytes;
@@ -57,7 +57,7 @@ static void wire_head(const struct bench_settings *settings)
 
 static void wire_row(const struct bench_settings *settings, const struct bench_row *row)
 {
-	const struct bench_times *times = bench_times(settings, row);
+	const struct bench_times *times = row->times;
 	char wrong[24];
 
 	printf(" %12llu %12llu %5s %5s %8.4f %7.4f %11.1f %8.3f %8.3f %9.3f %9.3f %7.2f %6llu %6s",

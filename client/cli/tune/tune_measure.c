@@ -120,7 +120,7 @@ static int pass_run(const struct tune *tune, uint32_t block, struct bench_sums *
 			.options = {.block = block, .wire = WINNOW_WIRE_NATIVE},
 		};
 
-		status = bench_once(runner.comm, tune->settings->comm.rank, &operation, out, NULL);
+		status = bench_once(runner.comm, &operation, out, NULL);
 	}
 	return status;
 }
