@@ -62,7 +62,7 @@ static const struct options options = {
 struct run {
 	char hosts[HOSTS_MAX][HOST_BYTES];
 	struct net_addr addresses[HOSTS_MAX];
-	uint32_t host_count, index;
+	uint32_t host_count;
 	struct children children;
 };
 
@@ -123,15 +123,13 @@ static int index_find(void)
 {
 	uint32_t found = 0;
 
-	if (settings.index != NOT_GIVEN) {
-		run.index = (uint32_t)settings.index;
-		return run.index < run.host_count
+	if (settings.index != NOT_GIVEN)
+		return settings.index < run.host_count
 		               ? 0
 		               : cli_error(2, "--index is beyond --hosts %s" SEE, settings.hosts);
-	}
 	for (uint32_t i = 0; i < run.host_count; i++)
 		if (is_ours(&run.addresses[i]) && ++found > 0)
-			run.index = i;
+			settings.index = i;
 	if (found == 1)
 		return 0;
 	return cli_error(2, "%s of --hosts %s %s this host's: give --index" SEE,
@@ -162,12 +160,12 @@ static bool start_all(char **command)
 	uint32_t each = (uint32_t)settings.per_host;
 	bool started;
 
-	net_format(&run.addresses[run.index], address);
+	net_format(&run.addresses[settings.index], address);
 	setenv("WINNOW_LOG", "warn", 0);
 	started = children_winnowd(&run.children, winnowd, ours);
 	environment_set();
 	for (uint32_t i = 0; i < each && started; i++) {
-		children_environment(run.host_count, run.index, each, i);
+		children_environment(run.host_count, (uint32_t)settings.index, each, i);
 		started = children_worker(&run.children, command, ours);
 	}
 	if (!started)
