@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, where their own arguments end, medians */
+/* cli.c - what subcommands have in common: lines on stderr, memory, where their own arguments end, medians */
 
 #include "client/cli/cli.h"
 
@@ -35,6 +35,33 @@ int cli_flush(int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
 	return cli_error(status, "cannot write: %s", strerror(errno));
+}
+
+static void *had(void *memory, const char *what)
+{
+	if (memory == NULL)
+		exit(cli_error(1, "no memory for %s", what));
+	return memory;
+}
+
+void *cli_memory(size_t count, size_t bytes, const char *what)
+{
+	return had(calloc(count, bytes), what);
+}
+
+void *cli_memory_more(void *memory, size_t bytes, const char *what)
+{
+	return had(realloc(memory, bytes), what);
+}
+
+void *cli_tensor(uint64_t bytes)
+{
+	void *tensor;
+
+	if (posix_memalign(&tensor, 4096, bytes + 1) != 0)
+		exit(cli_error(1, "no memory for a tensor of %llu bytes",
+		               (unsigned long long)bytes));
+	return tensor;
 }
 
 void cli_progress(const char *format, ...)

@@ -16,6 +16,11 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
+/* Zeros, more room, and pages for a tensor. Without memory the command ends, and says for what. */
+void *cli_memory(size_t count, size_t bytes, const char *what);
+void *cli_memory_more(void *memory, size_t bytes, const char *what);
+void *cli_tensor(uint64_t bytes);
+
 /* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -293,23 +293,16 @@ static int measure_row(struct winnow_comm *comm, const struct bench_data *data, 
 static int run_row(struct winnow_comm *comm, struct bench_row *row)
 {
 	struct bench_data *data;
-	double *us = calloc(settings.iters, sizeof(*us));
-	void *recv = NULL;
-	int status;
+	double *us = cli_memory(settings.iters, sizeof(*us), "times");
+	void *recv = cli_tensor(row->bytes);
+	int status = 1;
 
 	progress("making tensors", 0, 0);
 	data = bench_data_make(&settings, row->count, row->density);
-	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
-		recv = NULL;
-	if (data == NULL)
-		status = 1;
-	else if (recv == NULL || us == NULL)
-		status = cli_error(1, "no memory for two tensors of %llu bytes",
-		                   (unsigned long long)row->bytes);
-	else
+	if (data != NULL) {
 		status = measure_row(comm, data, recv, us, row);
-	if (data != NULL)
 		bench_data_free(data);
+	}
 	free(recv);
 	free(us);
 	return status;

@@ -87,13 +87,9 @@ static int value_at(const struct bench_data *data, uint32_t rank, uint64_t index
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density)
 {
-	struct bench_data *data = calloc(1, sizeof(*data));
+	struct bench_data *data = cli_memory(1, sizeof(*data), "a tensor");
 	const uint64_t *own;
 
-	if (data == NULL) {
-		cli_error(1, "out of memory");
-		return NULL;
-	}
 	data->settings = settings;
 	data->count = count;
 	data->block_elems = settings->comm.block < count ? settings->comm.block
@@ -102,15 +98,8 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 	data->block_count = bitmap_block_count(count, data->block_elems);
 	data->elem_bytes = dtype_bytes((enum dtype)settings->dtype);
 	data->words = bitmap_word_count(data->block_count) + 1;
-	data->bits = calloc(settings->comm.world * data->words, sizeof(*data->bits));
-	if (posix_memalign(&data->tensor, 4096, count * data->elem_bytes + 1) != 0)
-		data->tensor = NULL;
-	if (data->bits == NULL || data->tensor == NULL) {
-		cli_error(1, "no memory for a tensor of %llu bytes",
-		          (unsigned long long)(count * data->elem_bytes));
-		bench_data_free(data);
-		return NULL;
-	}
+	data->bits = cli_memory(settings->comm.world * data->words, sizeof(*data->bits), "bitmaps");
+	data->tensor = cli_tensor(count * data->elem_bytes);
 	for (uint32_t rank = 0; rank < settings->comm.world; rank++) {
 		if (choose_blocks(data, rank, density))
 			continue;

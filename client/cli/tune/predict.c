@@ -9,6 +9,7 @@
 
 #include "bitmap/bitmap.h"
 #include "bitmap/coded.h"
+#include "client/cli/cli.h"
 #include "ebpf/geometry.h"
 
 #define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
@@ -30,11 +31,10 @@ struct work {
 	uint64_t frames;
 };
 
-bool predict_open(struct predict *p, uint32_t block, uint32_t world)
+void predict_open(struct predict *p, uint32_t block, uint32_t world)
 {
 	*p = (struct predict){.block = block, .world = world};
-	p->sent = calloc(world, sizeof(*p->sent));
-	return p->sent != NULL;
+	p->sent = cli_memory(world, sizeof(*p->sent), "sums");
 }
 
 void predict_close(struct predict *p)
@@ -322,7 +322,6 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 	};
 	struct work w = {.net = net, .op = op, .p = p};
 	size_t world = net->world;
-	bool good;
 
 	if (op->tile_rows != 0) {
 		part.tile_rows = op->tile_rows;
@@ -333,16 +332,14 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 	if (!geometry_compute(&input, &w.cut))
 		return false;
 	w.words = (w.cut.block_count + 63) / 64 + 1;
-	w.bits = calloc(world * (w.words + SEGMENT_WORDS) + 2u * net->channels, 8);
-	w.sent = calloc(world, sizeof(*w.sent));
-	good = w.bits != NULL && w.sent != NULL;
-	if (good) {
-		w.own = w.bits + world * w.words;
-		w.collected = w.own + world * SEGMENT_WORDS;
-		w.spread = w.collected + net->channels;
-		op_add(&w);
-	}
+	w.bits = cli_memory(world * (w.words + SEGMENT_WORDS) + 2u * net->channels, 8,
+	                    "bitmaps of all workers: give a coarser --blocks");
+	w.sent = cli_memory(world, sizeof(*w.sent), "sums");
+	w.own = w.bits + world * w.words;
+	w.collected = w.own + world * SEGMENT_WORDS;
+	w.spread = w.collected + net->channels;
+	op_add(&w);
 	free(w.bits);
 	free(w.sent);
-	return good;
+	return true;
 }

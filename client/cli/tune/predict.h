@@ -56,15 +56,15 @@ struct predict {
 	double limit_s[LIMIT_COUNT];  /* of that, by the port that decides */
 };
 
-bool predict_open(struct predict *p, uint32_t block, uint32_t world); /* false: out of memory */
+void predict_open(struct predict *p, uint32_t block, uint32_t world);
 void predict_close(struct predict *p);
 
 /* Does a bit never stand for elements of two tiles? */
 bool predict_tells(uint32_t fine, uint64_t columns, uint32_t tile_columns);
 
 /*
- * predict_add - another operation. p->block is a multiple of op->fine; of tiles, predict_tells(). False: no memory, or
- * sizes that no job may have.
+ * predict_add - another operation. p->block is a multiple of op->fine; of tiles, predict_tells(). False: sizes that no
+ * job may have.
  */
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op);
 

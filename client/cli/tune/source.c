@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bitmap/bitmap.h"
+#include "client/cli/cli.h"
 #include "client/cli/tune/npy.h"
 
 void source_close(struct source *s)
@@ -69,9 +70,7 @@ int source_files(struct source *s, const char **paths, uint32_t count, uint32_t 
 		               "worker, step by step",
 		               count, s->world);
 	s->op_count = count / s->world;
-	s->ops = calloc(s->op_count, sizeof(*s->ops));
-	if (s->ops == NULL)
-		return why_set(why, 1, "out of memory");
+	s->ops = cli_memory(s->op_count, sizeof(*s->ops), "operations");
 	for (uint32_t op = 0; op < s->op_count && status == 0; op++)
 		status = file_op(s, op, paths + (uint64_t)op * s->world, why);
 	return status;
@@ -92,18 +91,15 @@ static int file_read(const struct source_op *op, uint32_t rank, void **data, str
 
 /* ---- patterns ---- */
 
-int source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
-                   uint32_t world, struct why *why)
+void source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
+                    uint32_t world)
 {
 	*s = (struct source){
 		.world = world != 0 ? world : 4, .fine = 1, .op_count = 1, .pattern = *pattern};
 	s->pattern.world = s->world;
 	s->pattern.units = bitmap_block_count(op->count, op->row);
-	s->ops = calloc(1, sizeof(*s->ops));
-	if (s->ops == NULL)
-		return why_set(why, 1, "out of memory");
+	s->ops = cli_memory(1, sizeof(*s->ops), "operations");
 	s->ops[0] = *op;
-	return 0;
 }
 
 /* ---- bits and tensors ---- */
@@ -134,10 +130,8 @@ static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t 
 {
 	const struct source_op *o = &s->ops[op];
 	uint64_t bytes = o->count * dtype_bytes(o->dtype);
-	void *tensor = NULL;
+	void *tensor = cli_tensor(bytes);
 
-	if (posix_memalign(&tensor, 4096, bytes > 0 ? bytes : 1) != 0)
-		return NULL;
 	memset(tensor, 0, bytes);
 	for (uint64_t bit = 0; bit < source_bit_count(s, op); bit++)
 		if (bits[bit / 64] >> (bit % 64) & 1)
@@ -152,9 +146,8 @@ void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct w
 
 	if (s->ops[op].paths != NULL)
 		return file_read(&s->ops[op], rank, &tensor, why) == 0 ? tensor : NULL;
-	bits = malloc((source_bit_count(s, op) + 64) / 64 * 8);
-	why_set(why, 1, "out of memory");
-	if (bits != NULL && source_bits(s, op, rank, bits, why) == 0)
+	bits = cli_memory(source_bit_count(s, op) / 64 + 1, 8, "bitmaps");
+	if (source_bits(s, op, rank, bits, why) == 0)
 		tensor = tensor_of_bits(s, op, bits);
 	free(bits);
 	return tensor;

@@ -75,10 +75,7 @@ struct source {
 	struct pattern pattern; /* of a pattern */
 };
 
-/*
- * Each returns 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many
- * as there are.
- */
+/* 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many as there are. */
 int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world,
                  struct why *why);
 
@@ -87,8 +84,8 @@ int source_trace(struct source *s, const char *folder, const char *job, uint32_t
                  struct why *why);
 
 /* One made-up operation, whose rows are the pattern's units. */
-int source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
-                   uint32_t world, struct why *why);
+void source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
+                    uint32_t world);
 
 void source_close(struct source *s);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cli/cli.h"
 #include "client/cli/tune/source.h"
 
 static int is_trace(const struct dirent *entry)
@@ -24,10 +25,8 @@ static int folder_open(struct source *s, const char *path, struct why *why)
 
 	if (count < 0)
 		return why_set(why, 1, "cannot read %s: %s", path, strerror(errno));
-	s->traces = calloc((size_t)count + 1, sizeof(struct trace_file *));
-	if (s->traces == NULL)
-		status = why_set(why, 1, "out of memory");
-	else if (count == 0)
+	s->traces = cli_memory((size_t)count + 1, sizeof(struct trace_file *), "traces");
+	if (count == 0)
 		status = why_set(why, 1, "%s holds no trace: run the job with WINNOW_TRACE=%s",
 		                 path, path);
 	else if (count > SOURCE_FILES_MAX)
@@ -124,12 +123,11 @@ static int by_tag(const void *a, const void *b, void *file)
 /* The entries' numbers. */
 static uint32_t *sorted(struct trace_file *file)
 {
-	uint32_t *list = calloc((size_t)file->count + 1, sizeof(*list));
+	uint32_t *list = cli_memory(file->count + 1ul, sizeof(*list), "operations");
 
-	for (uint32_t i = 0; list != NULL && i < file->count; i++)
+	for (uint32_t i = 0; i < file->count; i++)
 		list[i] = i;
-	if (list != NULL)
-		qsort_r(list, file->count, sizeof(*list), by_tag, file);
+	qsort_r(list, file->count, sizeof(*list), by_tag, file);
 	return list;
 }
 
@@ -152,27 +150,22 @@ static void match(const struct source *s, uint32_t rank, const uint32_t *first,
 	}
 }
 
-static int match_all(struct source *s, struct why *why)
+static void match_all(struct source *s)
 {
 	uint64_t count = s->traces[0]->count, places = count * s->world;
 	uint32_t *first = sorted(s->traces[0]);
-	bool good;
 
-	s->entries = malloc((places + 1) * sizeof(*s->entries));
-	s->ops = calloc(count + 1, sizeof(*s->ops));
-	good = first != NULL && s->entries != NULL && s->ops != NULL;
-	for (uint64_t i = 0; good && i < places; i++)
+	s->entries = cli_memory(places, sizeof(*s->entries), "operations of all workers");
+	s->ops = cli_memory(count, sizeof(*s->ops), "operations");
+	for (uint64_t i = 0; i < places; i++)
 		s->entries[i] = i % s->world == 0 ? (uint32_t)(i / s->world) : UINT32_MAX;
-	for (uint32_t rank = 1; good && rank < s->world; rank++) {
+	for (uint32_t rank = 1; rank < s->world; rank++) {
 		uint32_t *list = sorted(s->traces[rank]);
 
-		good = list != NULL;
-		if (good)
-			match(s, rank, first, list, s->entries);
+		match(s, rank, first, list, s->entries);
 		free(list);
 	}
 	free(first);
-	return good ? 0 : why_set(why, 1, "out of memory");
 }
 
 /* Keeps the operations that all workers have recorded, in rank 0's order. */
@@ -231,10 +224,7 @@ int source_trace(struct source *s, const char *folder, const char *job, uint32_t
 	if (status != 0)
 		return status;
 	s->fine = s->traces[0]->entries[0].record.fine;
-	status = match_all(s, why);
-	if (status == 0)
-		ops_fill(s);
-	if (status == 0 && s->op_count == 0)
-		status = why_set(why, 1, "no operation is in all workers' traces");
-	return status;
+	match_all(s);
+	ops_fill(s);
+	return s->op_count > 0 ? 0 : why_set(why, 1, "no operation is in all workers' traces");
 }

@@ -12,21 +12,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/cli.h"
+
 #define ENTRIES_MAX (1u << 22)
 
-static bool entry_add(struct trace_file *file, const struct trace_record *record,
+static void entry_add(struct trace_file *file, const struct trace_record *record,
                       const uint8_t *body)
 {
-	if ((file->count & (file->count + 1)) == 0) { /* the room is a power of two less one */
-		size_t room = (size_t)file->count * 2 + 1;
-		void *longer = realloc(file->entries, room * sizeof(*file->entries));
-
-		if (longer == NULL)
-			return false;
-		file->entries = longer;
-	}
+	if ((file->count & (file->count + 1)) == 0) /* the room is a power of two less one */
+		file->entries = cli_memory_more(
+			file->entries, (file->count * 2 + 1ul) * sizeof(*file->entries), "traces");
 	file->entries[file->count++] = (struct trace_entry){*record, body};
-	return true;
 }
 
 /* All records; one that is not whole ends the file, as a killed process leaves it. */
@@ -52,8 +48,10 @@ static int index_make(struct trace_file *file, struct why *why)
 		if (record.kind == TRACE_END) {
 			file->ended = true;
 			file->end = record;
-		} else if (file->count == ENTRIES_MAX || !entry_add(file, &record, at)) {
+		} else if (file->count == ENTRIES_MAX) {
 			return why_set(why, -EINVAL, "it holds too many operations");
+		} else {
+			entry_add(file, &record, at);
 		}
 		at += record.body_bytes;
 	}
@@ -62,14 +60,12 @@ static int index_make(struct trace_file *file, struct why *why)
 
 int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 {
-	struct trace_file *file = calloc(1, sizeof(*file));
+	struct trace_file *file = cli_memory(1, sizeof(*file), "traces");
 	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
 	struct stat status = {0};
 	const char *wrong;
 
-	if (file == NULL)
-		err = -ENOMEM;
-	else if (fd < 0 || fstat(fd, &status) != 0)
+	if (fd < 0 || fstat(fd, &status) != 0)
 		err = -errno;
 	if (err == 0 && status.st_size > 0) {
 		file->memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);

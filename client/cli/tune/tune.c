@@ -135,14 +135,14 @@ static int source_open(struct source *source)
 	uint64_t count = settings.size / dtype_bytes((enum dtype)settings.dtype);
 	struct why why = {""};
 	struct stat status;
-	int result;
+	int result = 0;
 
 	if (settings.operand_count == 0)
-		result = source_pattern(source, &settings.pattern,
-		                        &(struct source_op){.count = count,
-		                                            .dtype = (enum dtype)settings.dtype,
-		                                            .row = settings.unit},
-		                        world, &why);
+		source_pattern(source, &settings.pattern,
+		               &(struct source_op){.count = count,
+		                                   .dtype = (enum dtype)settings.dtype,
+		                                   .row = settings.unit},
+		               world);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
 	         S_ISDIR(status.st_mode))
 		result = source_trace(source, settings.operands[0], settings.comm.job, world, &why);

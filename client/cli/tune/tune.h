@@ -118,7 +118,7 @@ int tune_predict(struct tune *tune);
 /* Decides which is best: the largest of those that are nearly as fast as the fastest. */
 void tune_judge(struct tune *tune);
 
-/* Bitmaps of `bits` zeros for each worker, in one piece of memory. NULL: out of memory. */
+/* Bitmaps of `bits` zeros for each worker, in one piece of memory. */
 uint64_t **tune_bits_make(uint32_t world, uint64_t bits);
 
 /* Those of all workers of an operation, likewise. NULL: an error that has been printed. */
@@ -129,7 +129,7 @@ struct predict_op tune_op(const struct source *source, uint32_t op, uint64_t *co
 
 /* ---- tune_used.c ---- */
 
-/* Operation `op` with the block that the job used. False: out of memory. */
+/* Operation `op` with the block that the job used. False: no job may have such a tensor. */
 bool tune_used_add(struct tune *tune, uint32_t op, const struct predict_op *input);
 void tune_used_sort(struct tune *tune);
 

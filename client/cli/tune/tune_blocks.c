@@ -136,9 +136,10 @@ int tune_blocks_choose(struct tune *tune)
 uint64_t **tune_bits_make(uint32_t world, uint64_t bits)
 {
 	size_t words = bits / 64 + 1;
-	uint64_t **rows = calloc(world, sizeof(*rows) + words * 8);
+	uint64_t **rows = cli_memory(world, sizeof(*rows) + words * 8,
+	                             "bitmaps of all workers: give a coarser --blocks");
 
-	for (uint32_t rank = 0; rank < world && rows != NULL; rank++)
+	for (uint32_t rank = 0; rank < world; rank++)
 		rows[rank] = (uint64_t *)(rows + world) + rank * words;
 	return rows;
 }
@@ -148,15 +149,12 @@ uint64_t **tune_bits(const struct source *source, uint32_t op)
 	uint64_t **bits = tune_bits_make(source->world, source_bit_count(source, op));
 	struct why why;
 
-	if (bits == NULL)
-		cli_error(1, "no memory for the bitmaps of %u workers: give a coarser --blocks",
-		          source->world);
-	for (uint32_t rank = 0; rank < source->world && bits != NULL; rank++) {
+	for (uint32_t rank = 0; rank < source->world; rank++) {
 		if (source_bits(source, op, rank, bits[rank], &why) == 0)
 			continue;
 		cli_error(1, "%s", why.text);
 		free((void *)bits);
-		bits = NULL;
+		return NULL;
 	}
 	return bits;
 }
@@ -186,7 +184,7 @@ static int op_predict(struct tune *tune, uint32_t op)
 	if (tune->source.traces != NULL && good)
 		good = tune_used_add(tune, op, &input);
 	if (bits != NULL && !good)
-		cli_error(1, "no memory for bitmaps, or a tensor that no job may have");
+		cli_error(1, "no job may have such a tensor");
 	free((void *)bits);
 	tune->ring_s += 2 * (world - 1) / world * (double)(o->count * dtype_bytes(o->dtype)) /
 	                tune->net.rate / tune->source.op_count;
@@ -213,8 +211,7 @@ int tune_predict(struct tune *tune)
 	int status = 0;
 
 	for (uint32_t i = 0; i < tune->block_count; i++)
-		if (!predict_open(&tune->rows[i].predicted, tune->rows[i].block, tune->net.world))
-			return cli_error(1, "out of memory");
+		predict_open(&tune->rows[i].predicted, tune->rows[i].block, tune->net.world);
 	for (uint32_t op = 0; op < tune->source.op_count && status == 0; op++)
 		status = op_predict(tune, op);
 	for (uint32_t i = 0; i < tune->block_count && status == 0; i++)

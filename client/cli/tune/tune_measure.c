@@ -24,10 +24,8 @@ static int tensors_make(const struct tune *tune)
 	struct why why;
 	uint64_t most = 1;
 
-	runner.tensors = calloc(source->op_count, sizeof(void *));
-	runner.times = calloc(3 * tune->settings->iters, sizeof(*runner.times));
-	if (runner.tensors == NULL || runner.times == NULL)
-		return cli_error(1, "out of memory");
+	runner.tensors = cli_memory(source->op_count, sizeof(void *), "operations");
+	runner.times = cli_memory(3 * tune->settings->iters, sizeof(*runner.times), "times");
 	runner.sent = runner.times + tune->settings->iters;
 	runner.received = runner.sent + tune->settings->iters;
 	for (uint32_t op = 0; op < source->op_count; op++) {
@@ -39,9 +37,7 @@ static int tensors_make(const struct tune *tune)
 		if (o->count * dtype_bytes(o->dtype) > most)
 			most = o->count * dtype_bytes(o->dtype);
 	}
-	if (posix_memalign(&runner.recv, 4096, most) != 0)
-		return cli_error(1, "no memory for a result of %llu bytes",
-		                 (unsigned long long)most);
+	runner.recv = cli_tensor(most);
 	memset(runner.recv, 0x5a, most);
 	return 0;
 }

@@ -204,33 +204,28 @@ static bool holds(const struct names *names, const struct source_op *op, size_t 
 	       (op->parts > 1 || op->count == count);
 }
 
-static bool place_add(struct names *names, uint32_t index, const json_t *part)
+static void place_add(struct names *names, uint32_t index, const json_t *part)
 {
 	struct tune *tune = names->tune;
 	const struct source_op *op = &tune->source.ops[index];
 	uint32_t number_of_it = (uint32_t)number(part, "number", TUNE_PARAMS_MAX);
 	uint64_t offset = (uint64_t)number(part, "offset", COUNT_MAX);
 	struct tune_param *param = &tune->params[number_of_it];
-	struct tune_place *longer;
 
 	if (offset < op->first || param->elems > op->count ||
 	    offset - op->first > op->count - param->elems)
-		return true; /* another part of its tensor holds it */
-	longer = realloc(tune->places, ((size_t)tune->place_count + 1) * sizeof(*longer));
-	if (longer == NULL)
-		return wrong(names, "out of memory");
-	tune->places = longer;
+		return; /* another part of its tensor holds it */
+	tune->places = cli_memory_more(tune->places,
+	                               (tune->place_count + 1ul) * sizeof(*tune->places), "places");
 	param->offset = offset - op->first;
-	longer[tune->place_count++] = (struct tune_place){index, number_of_it, param->offset};
-	return true;
+	tune->places[tune->place_count++] = (struct tune_place){index, number_of_it, param->offset};
 }
 
-static bool places_make(struct names *names)
+static void places_make(struct names *names)
 {
 	const struct source *source = &names->tune->source;
 	json_t *layout, *part;
 	size_t l, p;
-	bool good = true;
 
 	for (uint32_t i = 0; i < source->op_count; i++)
 		json_array_foreach(names->layouts, l, layout)
@@ -239,10 +234,9 @@ static bool places_make(struct names *names)
 				continue;
 			json_array_foreach(json_object_get(layout, "parameters"), p, part)
 			{
-				good = good && place_add(names, i, part);
+				place_add(names, i, part);
 			}
 		}
-	return good;
 }
 
 /* "JOB.RUN.0.names" for "JOB.RUN.0.trace" */
@@ -272,11 +266,12 @@ int tune_names_read(struct tune *tune)
 		good = lines_read(&names, file);
 		fclose(file);
 	}
-	good = good && places_make(&names);
-	if (!good && names.path == beside)
+	if (good)
+		places_make(&names);
+	else if (names.path == beside)
 		status = cli_error(1, "%s: %s; move it away, or say --names FILE", names.path,
 		                   names.wrong);
-	else if (!good)
+	else
 		status = cli_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names.path,
 		                   names.wrong);
 	json_decref(names.layouts);

@@ -31,7 +31,7 @@ static void span(uint64_t first, uint64_t elems, uint32_t block, uint32_t world,
 }
 
 /* One operation at the best block size; the blocks' bytes with their share of all the rest. */
-static int inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
+static void inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	const struct source_op *o = &tune->source.ops[op];
@@ -41,8 +41,6 @@ static int inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
 	double factor =
 		sent.data_bytes > 0 ? (double)predict_bytes(&sent) / (double)sent.data_bytes : 0;
 
-	if (blocks == NULL)
-		return cli_error(1, "out of memory");
 	for (uint32_t rank = 0; rank < world; rank++)
 		predict_coarsen(bits[rank], source_bit_count(&tune->source, op),
 		                block / tune->source.fine, blocks[rank]);
@@ -59,7 +57,6 @@ static int inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
 		p->sent_bytes += own / world * dtype_bytes(o->dtype) * factor;
 	}
 	free((void *)blocks);
-	return 0;
 }
 
 /* ---- what they would cost by themselves ---- */
@@ -79,10 +76,10 @@ static int own_add(struct tune *tune, const struct tune_place *place, uint64_t *
 	uint64_t count = (p->elems + tune->source.fine - 1) / tune->source.fine;
 	uint64_t **own = tune_bits_make(tune->net.world, count);
 	struct predict_op op = tune_op(&tune->source, place->op, own);
-	bool good = own != NULL;
+	bool good = true;
 
 	op.count = p->elems;
-	for (uint32_t rank = 0; rank < tune->net.world && good; rank++)
+	for (uint32_t rank = 0; rank < tune->net.world; rank++)
 		for (uint64_t i = 0; i < count; i++)
 			if (bit_test(bits[rank], first + i))
 				bit_set(own[rank], i);
@@ -92,7 +89,7 @@ static int own_add(struct tune *tune, const struct tune_place *place, uint64_t *
 		good = predict_add(&costs->all[i], &tune->net, &op);
 	}
 	free((void *)own);
-	return good ? 0 : cli_error(1, "out of memory");
+	return good ? 0 : cli_error(1, "no job may have a tensor such as %s", p->name);
 }
 
 static double sent_mean(const struct predict *cost)
@@ -129,32 +126,30 @@ static void own_judge(struct tune_param *p, const struct own_costs *costs)
 	}
 }
 
-static bool own_open(struct own_costs *costs, uint32_t block, uint32_t tile_rows, uint32_t world)
+static void own_open(struct own_costs *costs, uint32_t block, uint32_t tile_rows, uint32_t world)
 {
 	costs->tile_rows[costs->count] = tile_rows;
-	return predict_open(&costs->all[costs->count++], block, world);
+	predict_open(&costs->all[costs->count++], block, world);
 }
 
 /* So high that a tile has some hundred bytes; wider ones are for columns that are zero in groups. */
 #define TILE_ELEMS 128
 
-static bool own_open_all(const struct tune *tune, const struct tune_param *p,
+static void own_open_all(const struct tune *tune, const struct tune_param *p,
                          struct own_costs *costs)
 {
 	uint64_t rows = p->row > 0 ? p->elems / p->row : 0;
-	bool good = true;
 
-	for (uint32_t i = 0; i < tune->block_count && good; i++)
+	for (uint32_t i = 0; i < tune->block_count; i++)
 		if (i == 0 || tune->rows[i].block <= p->elems)
-			good = own_open(costs, tune->rows[i].block, 0, tune->net.world);
-	for (uint32_t wide = 1; wide <= 16 && good; wide *= 4) {
+			own_open(costs, tune->rows[i].block, 0, tune->net.world);
+	for (uint32_t wide = 1; wide <= 16; wide *= 4) {
 		uint32_t high = rows < TILE_ELEMS / wide ? (uint32_t)rows : TILE_ELEMS / wide;
 
 		if (rows > 1 && p->elems % p->row == 0 && wide < p->row &&
 		    predict_tells(tune->source.fine, p->row, wide))
-			good = own_open(costs, high * wide, high, tune->net.world);
+			own_open(costs, high * wide, high, tune->net.world);
 	}
-	return good;
 }
 
 /*
@@ -165,8 +160,9 @@ static int own_cost(struct tune *tune, uint32_t index, uint64_t ***bits)
 	struct tune_param *p = &tune->params[index];
 	struct own_costs costs = {.count = 0};
 	uint32_t used = 0;
-	int status = own_open_all(tune, p, &costs) ? 0 : cli_error(1, "out of memory");
+	int status = 0;
 
+	own_open_all(tune, p, &costs);
 	for (uint32_t i = 0; i < tune->place_count && status == 0; i++) {
 		const struct tune_place *place = &tune->places[i];
 
@@ -184,8 +180,8 @@ static int own_cost(struct tune *tune, uint32_t index, uint64_t ***bits)
 
 int tune_params_cost(struct tune *tune)
 {
-	uint64_t ***bits = calloc(tune->source.op_count, sizeof(*bits));
-	int status = bits != NULL ? 0 : cli_error(1, "out of memory");
+	uint64_t ***bits = cli_memory(tune->source.op_count, sizeof(*bits), "operations");
+	int status = 0;
 
 	/* Those of operations that hold any. */
 	for (uint32_t i = 0; i < tune->place_count && status == 0; i++) {
@@ -194,7 +190,10 @@ int tune_params_cost(struct tune *tune)
 		if (bits[op] != NULL)
 			continue;
 		bits[op] = tune_bits(&tune->source, op);
-		status = bits[op] != NULL ? inside_add(tune, op, bits[op]) : 1;
+		if (bits[op] == NULL)
+			status = 1;
+		else
+			inside_add(tune, op, bits[op]);
 	}
 	for (uint32_t i = 0; i < tune->param_count && status == 0; i++) {
 		struct tune_param *p = &tune->params[i];
@@ -205,7 +204,7 @@ int tune_params_cost(struct tune *tune)
 		p->sent_bytes /= n;
 		status = own_cost(tune, i, bits);
 	}
-	for (uint32_t op = 0; bits != NULL && op < tune->source.op_count; op++)
+	for (uint32_t op = 0; op < tune->source.op_count; op++)
 		free((void *)bits[op]);
 	free((void *)bits);
 	return status;

@@ -44,9 +44,8 @@ bool tune_used_add(struct tune *tune, uint32_t number, const struct predict_op *
 		used->unknown = true;
 		return true;
 	}
-	if (used->predicted.sent == NULL &&
-	    !predict_open(&used->predicted, input->fine, tune->net.world))
-		return false;
+	if (used->predicted.sent == NULL)
+		predict_open(&used->predicted, input->fine, tune->net.world);
 	used->predicted.block = op->block;
 	as_it_was.columns = op->columns;
 	as_it_was.tile_rows = op->tile_rows;
