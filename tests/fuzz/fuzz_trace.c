@@ -48,7 +48,8 @@ static void file(const struct script *script)
 		assert(strlen(why.text) > 0 && strchr(why.text, '\n') == NULL);
 	} else {
 		for (uint32_t i = 0; i < trace->count; i++) {
-			uint64_t count = trace_bits(&trace->entries[i].record);
+			const struct trace_entry *entry = &trace->entries[i];
+			uint64_t count = trace_bits(&entry->record);
 			uint64_t *bits;
 
 			assert(count <= BITS_COUNT_MAX);
@@ -56,7 +57,7 @@ static void file(const struct script *script)
 				continue;
 			bits = malloc((count + 63) / 64 * 8);
 			assert(bits != NULL);
-			if (trace_file_bitmap(trace, i, bits, &why) == 0 && count % 64 != 0)
+			if (trace_bitmap_take(entry->body, &entry->record, bits) && count % 64 != 0)
 				assert(bits[count / 64] >> (count % 64) == 0);
 			free(bits);
 		}

@@ -264,7 +264,6 @@ static void remove_all(void)
 static void test_record_and_read(void **state)
 {
 	struct trace *trace = opened(0, 1, 1 << 20);
-	struct why why = {""};
 	struct trace_file *file;
 	uint64_t bits;
 
@@ -285,7 +284,7 @@ static void test_record_and_read(void **state)
 	assert_true(file->ended);
 	assert_false(file->cut);
 	assert_int_equal(file->end.received_bytes, 20);
-	assert_int_equal(trace_file_bitmap(file, 1, &bits, &why), 0);
+	assert_true(trace_bitmap_take(file->entries[1].body, &file->entries[1].record, &bits));
 	assert_int_equal(bits, 4); /* pairs of elements: 0 0 1 0 */
 	trace_file_close(file);
 	remove_all();
@@ -307,7 +306,6 @@ static void test_parts(void **state)
 	struct trace *trace = opened(0, 1, 1 << 20);
 	const uint64_t want[] = {0, 2};
 	struct trace_file *file;
-	struct why why;
 
 	(void)state;
 	assert_non_null(trace);
@@ -328,7 +326,7 @@ static void test_parts(void **state)
 		assert_int_equal(record->block, part->tile_rows * part->tile_columns);
 		assert_int_equal(record->columns, part->columns);
 		assert_int_equal(record->tile_rows, part->columns > 0 ? part->tile_rows : 0);
-		assert_int_equal(trace_file_bitmap(file, i, &bits, &why), 0);
+		assert_true(trace_bitmap_take(file->entries[i].body, record, &bits));
 		assert_int_equal(bits, want[i > 0]);
 	}
 	trace_file_close(file);

@@ -120,8 +120,12 @@ int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bi
 		free(data);
 	} else if (s->traces == NULL) {
 		pattern_bits(&s->pattern, rank, o->row / s->fine, source_bit_count(s, 0), bits);
-	} else if (trace_file_bitmap(s->traces[rank], o->entries[rank], bits, why) != 0) {
-		return why_set(why, 1, "cannot use %s: %s", s->traces[rank]->path, why->text);
+	} else {
+		const struct trace_entry *entry = &s->traces[rank]->entries[o->entries[rank]];
+
+		if (!trace_bitmap_take(entry->body, &entry->record, bits))
+			return why_set(why, 1, "cannot use %s: a record's bitmap is damaged",
+			               s->traces[rank]->path);
 	}
 	return 0;
 }

@@ -18,7 +18,7 @@
 
 #define SOURCE_FILES_MAX 4096
 
-/* ---- trace_read.c: one worker's trace, an index of it, and bitmaps on demand ---- */
+/* ---- trace_read.c: one worker's trace, and an index of it ---- */
 
 struct trace_entry {
 	struct trace_record record;
@@ -40,10 +40,6 @@ struct trace_file {
 /* 0, or -errno and one line in `why`, without the path. */
 int trace_file_open(const char *path, struct trace_file **out, struct why *why);
 void trace_file_close(struct trace_file *file); /* NULL is fine */
-
-/* The bitmap of operation `index`: bitmap[(trace_bits() + 63) / 64]. */
-int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap,
-                      struct why *why);
 
 /* ---- source.c, source_trace.c ---- */
 

@@ -97,13 +97,3 @@ void trace_file_close(struct trace_file *file)
 	free(file->entries);
 	free(file);
 }
-
-int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap,
-                      struct why *why)
-{
-	const struct trace_entry *entry = &file->entries[index];
-
-	return trace_bitmap_take(entry->body, &entry->record, bitmap)
-	               ? 0
-	               : why_set(why, -EINVAL, "a record's bitmap is damaged");
-}
