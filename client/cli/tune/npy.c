@@ -18,6 +18,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "client/cli/cli.h"
+
 #define COUNT_MAX 0x1p48
 
 /* ---- the dictionary ---- */
@@ -129,12 +131,10 @@ static int dictionary_take(const json_t *root, struct npy *npy, struct why *why)
 
 static int text_take(const uint8_t *text, size_t bytes, struct npy *npy, struct why *why)
 {
-	char *copy = malloc(bytes + 1);
+	char *copy = cli_memory(bytes + 1, 1, "a head");
 	json_t *root;
 	int err;
 
-	if (copy == NULL)
-		return why_set(why, -ENOMEM, "out of memory");
 	memcpy(copy, text, bytes);
 	json_make(copy, bytes);
 	root = json_loadb(copy, bytes, JSON_DECODE_INT_AS_REAL, NULL);
@@ -150,21 +150,17 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
               struct why *why)
 {
 	struct npy npy = {0};
-	uint64_t text_bytes, data_bytes;
-	uint32_t before = 10;
+	uint64_t text_bytes = 0, data_bytes;
+	uint32_t before;
 	int err;
 
 	if (bytes < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
 		return why_set(why, -EINVAL, "it is not a .npy file");
 	if (head[6] < 1 || head[6] > 3)
 		return why_set(why, -EINVAL, "it is of version %u of .npy: want 1 to 3", head[6]);
-	text_bytes = head[8] | (uint64_t)head[9] << 8;
-	if (head[6] > 1) {
-		before = 12;
-		if (bytes < before)
-			return why_set(why, -EINVAL, "it ends within its head");
-		text_bytes |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
-	}
+	before = head[6] > 1 ? 12 : 10;
+	for (uint32_t i = 8; i < before && i < bytes; i++)
+		text_bytes |= (uint64_t)head[i] << (i - 8) * 8;
 	if (text_bytes > NPY_HEAD_BYTES_MAX - before)
 		return why_set(why, -EINVAL,
 		               "its head has %llu bytes, more than any of an array of numbers",
@@ -185,7 +181,7 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 
 int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 {
-	uint8_t head[NPY_HEAD_BYTES_MAX], *memory = NULL;
+	uint8_t head[NPY_HEAD_BYTES_MAX], *memory;
 	FILE *file = fopen(path, "re");
 	struct stat status;
 	uint64_t bytes;
@@ -200,17 +196,15 @@ int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 		err = npy_parse(head, bytes, (uint64_t)status.st_size, out, why);
 	if (err == 0 && data != NULL) {
 		bytes = out->count * dtype_bytes(out->dtype);
-		if (posix_memalign((void **)&memory, 4096, bytes + 1) != 0)
-			err = why_set(why, -ENOMEM, "no memory for its %llu bytes",
-			              (unsigned long long)bytes);
-		else if (fseeko(file, (off_t)out->data_from, SEEK_SET) != 0 ||
-		         fread(memory, 1, bytes, file) != bytes)
+		memory = cli_tensor(bytes);
+		if (fseeko(file, (off_t)out->data_from, SEEK_SET) != 0 ||
+		    fread(memory, 1, bytes, file) != bytes) {
 			err = why_set(why, -EIO, "cannot read it: %s",
 			              ferror(file) ? strerror(errno) : "it has become shorter");
-		if (err == 0)
-			*data = memory;
-		else
 			free(memory);
+		} else {
+			*data = memory;
+		}
 	}
 	if (file != NULL)
 		fclose(file);

@@ -50,20 +50,20 @@ static void compare(const struct tune *tune, uint32_t other, FILE *out)
 	        row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
-/* The next size that differs by more than what counts as equal, or the last. */
-static bool neighbour(const struct tune *tune, int step, uint32_t *out)
+/* With the next size that differs by more than what counts as equal, or the last, if there is any. */
+static void compare_next(const struct tune *tune, int step, FILE *out)
 {
 	double best_s = tune->rows[tune->best].time_s;
-	int64_t i = (int64_t)tune->best + step, end = step < 0 ? -1 : (int64_t)tune->block_count;
+	int64_t last = step < 0 ? 0 : (int64_t)tune->block_count - 1, i = tune->best;
 
-	for (; i != end; i += step) {
-		double ratio = tune->rows[i].time_s / best_s;
+	while (i != last) {
+		double ratio = tune->rows[i += step].time_s / best_s;
 
-		*out = (uint32_t)i;
 		if (ratio > TUNE_NEAR || ratio < 1 / TUNE_NEAR)
-			return true;
+			break;
 	}
-	return end - step != (int64_t)tune->best;
+	if (i != tune->best)
+		compare(tune, (uint32_t)i, out);
 }
 
 /* The best is not the one that loads the link least. */
@@ -100,14 +100,11 @@ void tune_reasons(const struct tune *tune, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	const struct tune_row *fastest = &tune->rows[tune->measured_best];
-	uint32_t other;
 
 	fprintf(out, "Best: block %u. The link is busy with %s.\n", best->block,
 	        limit_texts[limit_of(&best->predicted)]);
-	if (neighbour(tune, -1, &other))
-		compare(tune, other, out);
-	if (neighbour(tune, 1, &other))
-		compare(tune, other, out);
+	compare_next(tune, -1, out);
+	compare_next(tune, 1, out);
 	explain_choice(tune, out);
 	if (best->d > 0.95)
 		fprintf(out,
