@@ -6,9 +6,7 @@
  * aggregators by the list of hosts, and try again until those have started.
  */
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

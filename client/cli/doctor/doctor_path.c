@@ -4,11 +4,8 @@
  * finds the largest datagram and whether multicast arrives, and sums something
  */
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "aggregator/control/message.h"

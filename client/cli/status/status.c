@@ -3,9 +3,7 @@
 
 #include "client/cli/status/status.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"

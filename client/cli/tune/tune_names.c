@@ -10,7 +10,6 @@
  * makes its buckets anew after the first step: so a count does not say which tensor it is.
  */
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
