@@ -68,7 +68,7 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	json_t *times = times_json(settings, row, row->times);
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
-		"s:I, s:I, s:I, s:I}",
+		"s:I, s:I, s:I, s:I, s:o*}",
 		"world", (json_int_t)settings->comm.world, "rank", (json_int_t)settings->comm.rank,
 		"bytes", (json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
 		(json_int_t)settings->comm.block, "density", row->density, "union",
@@ -78,12 +78,10 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 		(int)stats->payload, "window", (int)stats->window, "channels", (int)stats->channels,
 		"multicast", (int)stats->multicast, "seed", (json_int_t)settings->seed, "rtt_us",
 		(json_int_t)stats->rtt_us, "rtt_least_us", (json_int_t)stats->rtt_least_us,
-		"window_now", (json_int_t)stats->window_now);
+		"window_now", (json_int_t)stats->window_now, "bound_us",
+		settings->rate != 0 ? json_real(row->bound_us) : NULL);
 
-	json_object_update(object, times);
-	json_decref(times);
-	if (settings->rate != 0)
-		json_object_set_new(object, "bound_us", json_real(row->bound_us));
+	json_object_update_new(object, times);
 	if (!bench_sweeps(settings))
 		return object;
 	json_object_set_new(object, "errors", json_integer((json_int_t)bench_wrong(row)));

@@ -54,26 +54,22 @@ static const struct options options = {
 
 static json_t *target_json(const struct status_target *target)
 {
-	json_t *object = json_pack("{s:s, s:s}", "address", target->address, "status",
-	                           status_health_name(target->health));
+	bool owned = target->report != NULL && target->owner >= 0;
 	json_t *problems = json_array();
 	char name[OWNER_NAME_BYTES];
 
-	if (target->report != NULL && target->owner >= 0) {
+	if (owned)
 		owner_name(target->owner, name);
-		json_object_set_new(object, "user", json_string(name));
-	}
-	if (target->report == NULL)
-		json_object_set_new(object, "why", json_string(target->why.text));
 	for (uint32_t i = 0; i < target->problem_count; i++)
 		json_array_append_new(problems,
 		                      json_pack("{s:s, s:s, s:s}", "code", target->problems[i].code,
 		                                "job", target->problems[i].job, "text",
 		                                target->problems[i].text));
-	json_object_set_new(object, "problems", problems);
-	if (target->report != NULL)
-		json_object_set(object, "report", target->report);
-	return object;
+	return json_pack("{s:s, s:s, s:o*, s:o*, s:o, s:O*}", "address", target->address, "status",
+	                 status_health_name(target->health), "user",
+	                 owned ? json_string(name) : NULL, "why",
+	                 target->report == NULL ? json_string(target->why.text) : NULL, "problems",
+	                 problems, "report", target->report);
 }
 
 static void print_json(void)

@@ -20,22 +20,20 @@ static json_t *row_json(const struct tune *tune, const struct tune_row *row)
 {
 	struct predict_flow sent = predict_sent_mean(&row->predicted);
 	double ops = (double)row->predicted.operations;
-	json_t *object = json_pack(
-		"{s:i, s:f, s:f, s:o, s:o, s:o, s:f, s:b}", "block", (int)row->block, "density",
-		row->d, "union", row->united, "sent", flow_json(&sent, ops), "received",
-		flow_json(&row->predicted.received, ops), "sent_bytes_most",
-		cli_json_whole((double)predict_sent_most(&row->predicted) / ops), "predicted_us",
-		row->time_s * 1e6, "best", row == &tune->rows[tune->best]);
+	json_t *measured = NULL;
 
-	if (object != NULL && row->measured_s > 0)
-		json_object_set_new(
-			object, "measured",
-			json_pack("{s:f, s:o, s:o, s:o, s:I}", "time_us", row->measured_s * 1e6,
-		                  "sent_bytes", cli_json_whole(row->counted_sent), "received_bytes",
-		                  cli_json_whole(row->counted_received), "predicted_sent_bytes",
-		                  cli_json_whole(row->own_sent_bytes), "retransmits",
-		                  (json_int_t)row->retransmits));
-	return object;
+	if (row->measured_s > 0)
+		measured = json_pack("{s:f, s:o, s:o, s:o, s:I}", "time_us", row->measured_s * 1e6,
+		                     "sent_bytes", cli_json_whole(row->counted_sent),
+		                     "received_bytes", cli_json_whole(row->counted_received),
+		                     "predicted_sent_bytes", cli_json_whole(row->own_sent_bytes),
+		                     "retransmits", (json_int_t)row->retransmits);
+	return json_pack("{s:i, s:f, s:f, s:o, s:o, s:o, s:f, s:b, s:o*}", "block", (int)row->block,
+	                 "density", row->d, "union", row->united, "sent", flow_json(&sent, ops),
+	                 "received", flow_json(&row->predicted.received, ops), "sent_bytes_most",
+	                 cli_json_whole((double)predict_sent_most(&row->predicted) / ops),
+	                 "predicted_us", row->time_s * 1e6, "best", row == &tune->rows[tune->best],
+	                 "measured", measured);
 }
 
 static json_t *param_json(const struct tune_param *p)
@@ -52,33 +50,25 @@ static json_t *param_json(const struct tune_param *p)
 
 static json_t *share_json(const struct tune_share *share)
 {
-	json_t *object = json_pack("{s:i, s:i, s:I}", "block", (int)share->block, "operations",
-	                           (int)share->operations, "bytes", (json_int_t)share->bytes);
-
-	if (share->tile_rows > 0)
-		json_object_set_new(object, "tile_rows", json_integer(share->tile_rows));
-	return object;
+	return json_pack("{s:i, s:i, s:I, s:o*}", "block", (int)share->block, "operations",
+	                 (int)share->operations, "bytes", (json_int_t)share->bytes, "tile_rows",
+	                 share->tile_rows > 0 ? json_integer(share->tile_rows) : NULL);
 }
 
 /* Of a trace: what the operations looked at were reduced with, and the job's own totals. */
-static void job_add(const struct tune *tune, json_t *object)
+static json_t *job_json(const struct tune *tune)
 {
-	const struct trace_file *file = tune->source.traces != NULL ? tune->source.traces[0] : NULL;
+	const struct trace_file *file = tune->source.traces[0];
 	const struct tune_used *used = &tune->used;
 	json_t *job, *blocks = json_array();
+	double used_s = tune_used_s(tune);
 
-	if (file == NULL) {
-		json_decref(blocks);
-		return;
-	}
 	for (uint32_t i = 0; i < used->share_count; i++)
 		json_array_append_new(blocks, share_json(&used->shares[i]));
-	job = json_pack("{s:s, s:o, s:b}", "job", file->head.job, "blocks", blocks, "nothing_to_do",
-	                tune_used_enough(tune));
-	if (used->share_count > 0)
-		json_object_set_new(job, "block", json_integer(used->shares[0].block));
-	if (tune_used_s(tune) > 0)
-		json_object_set_new(job, "predicted_us", json_real(tune_used_s(tune) * 1e6));
+	job = json_pack("{s:s, s:o, s:b, s:o*, s:o*}", "job", file->head.job, "blocks", blocks,
+	                "nothing_to_do", tune_used_enough(tune), "block",
+	                used->share_count > 0 ? json_integer(used->shares[0].block) : NULL,
+	                "predicted_us", used_s > 0 ? json_real(used_s * 1e6) : NULL);
 	if (file->ended)
 		json_object_update_new(job,
 		                       json_pack("{s:I, s:I, s:I, s:I}", "operations",
@@ -86,7 +76,7 @@ static void job_add(const struct tune *tune, json_t *object)
 		                                 (json_int_t)file->end.sent_bytes, "received_bytes",
 		                                 (json_int_t)file->end.received_bytes,
 		                                 "retransmits", (json_int_t)file->end.retransmits));
-	json_object_set_new(object, "traced_job", job);
+	return job;
 }
 
 int tune_json(const struct tune *tune)
@@ -94,13 +84,14 @@ int tune_json(const struct tune *tune)
 	const struct predict_net *net = &tune->net;
 	json_t *rows = json_array(), *params = json_array();
 	json_t *object = json_pack(
-		"{s:i, s:i, s:o, s:i, s:i, s:i, s:b, s:o, s:i, s:f, s:s, s:o}", "world",
+		"{s:i, s:i, s:o, s:i, s:i, s:i, s:b, s:o, s:i, s:f, s:s, s:o, s:o, s:o*}", "world",
 		(int)net->world, "operations", (int)tune->source.op_count, "bytes",
 		cli_json_whole((double)tune->rows[0].predicted.bytes / tune->source.op_count),
 		"aggregators", (int)net->aggregators, "channels", (int)net->channels, "payload",
 		(int)net->payload, "multicast", net->multicast, "rate_bit_s",
 		cli_json_whole(net->rate * 8), "best", (int)tune->rows[tune->best].block, "ring_us",
-		tune->ring_s * 1e6, "way", tune_way(tune), "rows", rows);
+		tune->ring_s * 1e6, "way", tune_way(tune), "rows", rows, "parameters", params,
+		"traced_job", tune->source.traces != NULL ? job_json(tune) : NULL);
 
 	if (object == NULL)
 		return cli_error(1, "out of memory");
@@ -108,8 +99,6 @@ int tune_json(const struct tune *tune)
 		json_array_append_new(rows, row_json(tune, &tune->rows[i]));
 	for (uint32_t i = 0; i < tune->param_count; i++)
 		json_array_append_new(params, param_json(&tune->params[i]));
-	json_object_set_new(object, "parameters", params);
-	job_add(tune, object);
 	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	printf("\n");
 	json_decref(object);
