@@ -303,12 +303,3 @@ int children_wait(struct children *c)
 		uv_signal_stop(&signals[i]);
 	return c->status;
 }
-
-void children_winnowd_end(struct children *c)
-{
-	if (c->winnowd <= 0)
-		return;
-	kill(c->winnowd, SIGTERM);
-	waitpid(c->winnowd, NULL, 0);
-	c->winnowd = 0;
-}

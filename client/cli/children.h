@@ -61,9 +61,6 @@ int children_wait(struct children *c);
 /* Sends a signal to all running workers, and to what they have started if they are grouped. */
 void children_signal(const struct children *c, int number);
 
-/* Tells winnowd to end, if there is one, and waits until it has. */
-void children_winnowd_end(struct children *c);
-
 /* RANK and the other variables of worker `place` of `each` on host `host` of `hosts`. */
 void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place);
 

@@ -77,6 +77,9 @@ int bench_local_stop(int status)
 			status = cli_error(128 + WTERMSIG(how), "rank %u was ended by signal %d",
 			                   i + 1, WTERMSIG(how));
 	}
-	children_winnowd_end(&children);
+	if (children.winnowd > 0) {
+		kill(children.winnowd, SIGTERM);
+		waitpid(children.winnowd, NULL, 0);
+	}
 	return status;
 }

@@ -66,7 +66,7 @@ static json_t *target_json(const struct status_target *target)
 		                                "job", target->problems[i].job, "text",
 		                                target->problems[i].text));
 	return json_pack("{s:s, s:s, s:o*, s:o*, s:o, s:O*}", "address", target->address, "status",
-	                 status_health_name(target->health), "user",
+	                 status_health_names[target->health], "user",
 	                 owned ? json_string(name) : NULL, "why",
 	                 target->report == NULL ? json_string(target->why.text) : NULL, "problems",
 	                 problems, "report", target->report);
@@ -75,7 +75,7 @@ static json_t *target_json(const struct status_target *target)
 static void print_json(void)
 {
 	json_t *aggregators = json_array();
-	json_t *root = json_pack("{s:s}", "status", status_health_name(worst));
+	json_t *root = json_pack("{s:s}", "status", status_health_names[worst]);
 
 	for (uint32_t i = 0; i < targets.count; i++)
 		json_array_append_new(aggregators, target_json(&targets.list[i]));

@@ -26,6 +26,7 @@
 
 /* Their numbers are exit statuses, and the worst of several aggregators is the whole's. */
 enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
+extern const char *const status_health_names[];
 
 /* Something that a person should look into; printable ASCII. */
 struct report_problem {
@@ -94,8 +95,6 @@ int status_targets_read(const char *const operands[], uint32_t count, const char
 void status_ask(uv_loop_t *loop, struct status_targets *targets,
                 void (*done)(enum status_health worst));
 void status_targets_free(struct status_targets *targets);
-
-const char *status_health_name(enum status_health health);
 
 struct status_view {
 	bool rates;   /* differences from the answer before, not sums */

@@ -67,12 +67,7 @@ void status_targets_free(struct status_targets *targets)
 	}
 }
 
-const char *status_health_name(enum status_health health)
-{
-	static const char *const names[] = {"healthy", "degraded", "unreachable"};
-
-	return names[health];
-}
+const char *const status_health_names[] = {"healthy", "degraded", "unreachable"};
 
 /* ---- asking ---- */
 

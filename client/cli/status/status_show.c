@@ -383,7 +383,7 @@ static void show_head(const struct status_target *target, const struct lines *to
 	line(to,
 	     "%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
 	     "slots",
-	     target->address, status_health_name(target->health), report_text(report, "version"),
+	     target->address, status_health_names[target->health], report_text(report, "version"),
 	     text_age(report_number(report, "uptime_s"), CELL), report_text(report, "datapath"),
 	     report_text(report, "isa"), threads, threads == 1 ? "" : "s", jobs,
 	     jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), CELL),
