@@ -26,15 +26,9 @@ struct names {
 	struct tune *tune;
 	const char *path;
 	json_t *layouts; /* as they are in the file; a parameter's "number" is its place in tune->params */
-	json_t *tags; /* "TAG": the number of its layout; NULL: layouts are found by count */
-	char wrong[256];
+	json_t *tags;   /* "TAG": the number of its layout; NULL: layouts are found by count */
+	struct why why; /* they are no use */
 };
-
-static bool wrong(struct names *names, const char *what)
-{
-	snprintf(names->wrong, sizeof(names->wrong), "%s", what);
-	return false;
-}
 
 /* ---- what both files have ---- */
 
@@ -95,13 +89,13 @@ static bool part_read(struct names *names, json_t *object, json_int_t count)
 	uint32_t index;
 
 	if (name == NULL || offset < 0 || !shape_read(json_object_get(object, "shape"), &param))
-		return wrong(names, "a parameter lacks name, offset or shape");
+		return why_set(&names->why, false, "a parameter lacks name, offset or shape");
 	if ((json_int_t)param.elems > count - offset)
-		return wrong(names, "a parameter ends behind its tensor");
+		return why_set(&names->why, false, "a parameter ends behind its tensor");
 	text_safe(param.name, sizeof(param.name), name);
 	index = param_number(names->tune, &param);
 	if (index == TUNE_PARAMS_MAX)
-		return wrong(names, "it has more than 4096 parameters");
+		return why_set(&names->why, false, "it has more than 4096 parameters");
 	return json_object_set_new(object, "number", json_integer(index)) == 0;
 }
 
@@ -112,9 +106,9 @@ static bool layout_read(struct names *names, json_t *object)
 	size_t index;
 
 	if (json_array_size(names->layouts) == LAYOUTS_MAX)
-		return wrong(names, "it has more than 4096 tensors");
+		return why_set(&names->why, false, "it has more than 4096 tensors");
 	if (!json_is_array(list) || count < 0)
-		return wrong(names, "a tensor lacks count or parameters");
+		return why_set(&names->why, false, "a tensor lacks count or parameters");
 	json_array_foreach(list, index, value)
 	{
 		if (!part_read(names, value, count))
@@ -134,9 +128,9 @@ static bool file_read(struct names *names)
 	size_t index;
 
 	if (root == NULL)
-		return wrong(names, error.text);
+		return why_set(&names->why, false, "%s", error.text);
 	if (!json_is_array(list))
-		good = wrong(names, "it has no list of tensors");
+		good = why_set(&names->why, false, "it has no list of tensors");
 	json_array_foreach(list, index, value)
 	{
 		good = good && layout_read(names, value);
@@ -155,12 +149,13 @@ static bool line_read(struct names *names, json_t *line)
 	char key[32];
 
 	if (layout < 0)
-		return wrong(names, "a line has no layout");
+		return why_set(&names->why, false, "a line has no layout");
 	if (tag < 0)
-		return layout == known ? layout_read(names, line)
-		                       : wrong(names, "layouts are not in their order");
+		return layout == known
+		               ? layout_read(names, line)
+		               : why_set(&names->why, false, "layouts are not in their order");
 	if (layout >= known)
-		return wrong(names, "a line has a layout that is not there");
+		return why_set(&names->why, false, "a line has a layout that is not there");
 	snprintf(key, sizeof(key), "%lld", (long long)tag);
 	return json_object_set_new(names->tags, key, json_integer(layout)) == 0;
 }
@@ -178,7 +173,7 @@ static bool lines_read(struct names *names, FILE *file)
 		json_t *object = json_loads(line, 0, NULL);
 
 		good = object != NULL ? line_read(names, object)
-		                      : wrong(names, "a line is no JSON");
+		                      : why_set(&names->why, false, "a line is no JSON");
 		json_decref(object);
 	}
 	free(line);
@@ -269,10 +264,10 @@ int tune_names_read(struct tune *tune)
 		places_make(&names);
 	else if (names.path == beside)
 		status = cli_error(1, "%s: %s; move it away, or say --names FILE", names.path,
-		                   names.wrong);
+		                   names.why.text);
 	else
 		status = cli_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names.path,
-		                   names.wrong);
+		                   names.why.text);
 	json_decref(names.layouts);
 	json_decref(names.tags);
 	return status;
