@@ -275,34 +275,26 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 	return 0;
 }
 
-static int measure_row(struct winnow_comm *comm, const struct bench_data *data, void *recv,
-                       double us[], struct bench_row *row)
+static int run_row(struct winnow_comm *comm, struct bench_row *row)
 {
 	uint32_t places = bench_sweeps(&settings) ? BENCH_PLACES : 1;
-	int status = 0;
+	double *us = cli_memory(settings.iters, sizeof(*us), "times");
+	void *recv = cli_tensor(row->bytes);
+	struct bench_data *data;
+	int status;
 
+	progress("making tensors", 0, 0);
+	data = bench_data_make(&settings, row->count, row->density);
+	status = data != NULL ? 0 : 1;
 	for (uint32_t place = 0; place < places && status == 0; place++) {
 		memset(recv, 0x5a, row->bytes);
 		status = measure(comm, data, recv, us, row, place);
 	}
+	progress("", 0, 0);
 	winnow_comm_stats(comm, &row->stats);
 	row->bound_us = bound_us(row);
-	return status;
-}
-
-static int run_row(struct winnow_comm *comm, struct bench_row *row)
-{
-	struct bench_data *data;
-	double *us = cli_memory(settings.iters, sizeof(*us), "times");
-	void *recv = cli_tensor(row->bytes);
-	int status = 1;
-
-	progress("making tensors", 0, 0);
-	data = bench_data_make(&settings, row->count, row->density);
-	if (data != NULL) {
-		status = measure_row(comm, data, recv, us, row);
+	if (data != NULL)
 		bench_data_free(data);
-	}
 	free(recv);
 	free(us);
 	return status;
@@ -312,9 +304,12 @@ static int run_rows(struct winnow_comm *comm)
 {
 	static struct bench_row rows[BENCH_ROWS_MAX];
 	uint32_t elem_bytes = dtype_bytes((enum dtype)settings.dtype), count = 0;
+	bool prints = settings.comm.rank == 0 && !settings.json;
 	uint64_t wrong = 0;
 
-	bench_print_head(&settings);
+	progress("", 0, 0);
+	if (prints)
+		bench_print_head(&settings);
 	for (uint32_t s = 0; s < settings.size_count; s++) {
 		for (uint32_t d = 0; d < settings.density_count; d++) {
 			struct bench_row *row = &rows[count];
@@ -324,13 +319,16 @@ static int run_rows(struct winnow_comm *comm)
 			row->density = settings.densities[d];
 			if (run_row(comm, row) != 0)
 				return 1;
-			bench_print_row(&settings, row);
+			if (prints)
+				bench_print_row(&settings, row);
 			wrong += bench_wrong(row);
 			count++;
 		}
 	}
-	bench_print_foot(&settings, rows, count);
-	bench_json(&settings, rows, count);
+	if (prints)
+		bench_print_foot(&settings, rows, count);
+	if (settings.json)
+		bench_json(&settings, rows, count);
 	if (wrong > 0 && settings.comm.rank != 0) /* whose table nobody sees */
 		cli_error(1, "rank %u has %llu wrong elements", settings.comm.rank,
 		          (unsigned long long)wrong);

@@ -5,7 +5,6 @@
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench.h"
-#include "client/cli/cli.h"
 #include "client/cli/cli_json.h"
 #include "ebpf/geometry.h"
 
@@ -96,8 +95,6 @@ void bench_json(const struct bench_settings *settings, const struct bench_row ro
 {
 	json_t *object, *list;
 
-	if (!settings->json)
-		return;
 	object = row_json(settings, &rows[count - 1]);
 	if (count > 1 || bench_sweeps(settings)) {
 		list = json_array();
@@ -105,7 +102,6 @@ void bench_json(const struct bench_settings *settings, const struct bench_row ro
 			json_array_append_new(list, row_json(settings, &rows[i]));
 		json_object_set_new(object, "rows", list);
 	}
-	cli_progress("%s", "");
 	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	printf("\n");
 	json_decref(object);

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_print.c - tables and the progress line; docs/BENCHMARKS.md defines every column */
+/* bench_print.c - tables; docs/BENCHMARKS.md defines every column */
 
 #include <stdio.h>
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench.h"
-#include "client/cli/cli.h"
-
-static bool prints(const struct bench_settings *settings)
-{
-	return settings->comm.rank == 0 && !settings->json;
-}
 
 double bench_algbw(const struct bench_row *row, const struct bench_times *times)
 {
@@ -128,9 +122,6 @@ const char *const bench_wires[] = {"auto", "f32", "fixed32", "fixed16", "fixed8"
 
 void bench_print_head(const struct bench_settings *settings)
 {
-	if (!prints(settings))
-		return;
-	cli_progress("%s", "");
 	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
 	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
@@ -145,9 +136,6 @@ void bench_print_head(const struct bench_settings *settings)
 
 void bench_print_row(const struct bench_settings *settings, const struct bench_row *row)
 {
-	if (!prints(settings))
-		return;
-	cli_progress("%s", "");
 	if (bench_sweeps(settings))
 		sweep_row(settings, row);
 	else
@@ -160,8 +148,6 @@ void bench_print_foot(const struct bench_settings *settings, const struct bench_
 {
 	const struct winnow_stats *stats = &rows[count - 1].stats;
 
-	if (!prints(settings))
-		return;
 	if (bench_sweeps(settings))
 		sweep_foot(settings, rows, count);
 	printf("# time: median of %llu; busbw: algbw * 2(n-1)/n, as of a ring; %s\n",
