@@ -55,9 +55,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	if (end != NULL)
 		target->earlier = parse(end + 1, bytes - first - 1);
 	if (target->report != NULL) {
-		target->problem_count = report_judge(target->report, 5, target->problems);
-		assert(target->problem_count <= REPORT_PROBLEMS_MAX);
-		target->health = target->problem_count > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
+		target->problems = json_array();
+		report_judge(target->report, 5, target->problems);
+		assert(json_array_size(target->problems) <= REPORT_PROBLEMS_MAX);
+		target->health =
+			json_array_size(target->problems) > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
 	}
 	show(&targets, false, 0);
 	show(&targets, true, 20);

@@ -12,7 +12,20 @@
 
 #include "client/cli/status/status.h"
 
-static struct report_problem problems[REPORT_PROBLEMS_MAX];
+static json_t *problems; /* of the last report */
+
+static size_t judged(const json_t *report, double late_s)
+{
+	json_decref(problems);
+	problems = json_array();
+	report_judge(report, late_s, problems);
+	return json_array_size(problems);
+}
+
+static const char *said(size_t index, const char *name)
+{
+	return report_text(json_array_get(problems, index), name);
+}
 
 static json_t *parsed(const char *text)
 {
@@ -39,15 +52,15 @@ static json_t *job_of(const char *more)
 /* Degraded once, with this code and a text that has `pattern`; NULL: healthy. */
 static void expect(json_t *report, double late_s, const char *code, const char *pattern)
 {
-	uint32_t count = report_judge(report, late_s, problems);
+	size_t count = judged(report, late_s);
 
 	if (code == NULL) {
 		assert_int_equal(count, 0);
 	} else {
 		assert_int_equal(count, 1);
-		assert_string_equal(problems[0].code, code);
-		if (strstr(problems[0].text, pattern) == NULL)
-			fail_msg("'%s' lacks '%s'", problems[0].text, pattern);
+		assert_string_equal(said(0, "code"), code);
+		if (strstr(said(0, "text"), pattern) == NULL)
+			fail_msg("'%s' lacks '%s'", said(0, "text"), pattern);
 	}
 	json_decref(report);
 }
@@ -109,7 +122,7 @@ static void test_absurd(void **state)
 
 			snprintf(more, sizeof(more), "\"%s\":%s", names[n], values[v]);
 			report = job_of(more);
-			(void)report_judge(report, 5, problems);
+			(void)judged(report, 5);
 			json_decref(report);
 		}
 	}
@@ -123,9 +136,9 @@ static void test_escapes(void **state)
 	                   "\"state\":\"running\",\"trouble\":\"\\u001b[2J\"}]}");
 
 	(void)state;
-	assert_int_equal(report_judge(r, 5, problems), 1);
-	assert_string_equal(problems[0].job, "?]0;x???");
-	assert_string_equal(problems[0].text, "?[2J");
+	assert_int_equal(judged(r, 5), 1);
+	assert_string_equal(said(0, "job"), "?]0;x???");
+	assert_string_equal(said(0, "text"), "?[2J");
 	json_decref(r);
 }
 
@@ -151,9 +164,9 @@ static void test_limits(void **state)
 	}
 	strcpy(at, "]}");
 	r = parsed(text);
-	assert_int_equal(report_judge(r, 5, problems), REPORT_PROBLEMS_MAX);
-	assert_int_equal(strlen(problems[0].job), REPORT_NAME_BYTES - 1);
-	assert_non_null(strstr(problems[1].text, "h), 2, 3, 4 and 95 more, which did not call"));
+	assert_int_equal(judged(r, 5), REPORT_PROBLEMS_MAX);
+	assert_int_equal(strlen(said(0, "job")), REPORT_NAME_BYTES - 1);
+	assert_non_null(strstr(said(1, "text"), "h), 2, 3, 4 and 95 more, which did not call"));
 	json_decref(r);
 	free(text);
 }

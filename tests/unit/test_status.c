@@ -200,6 +200,7 @@ static void test_addresses(void **state)
 	FILE *errors = stderr;
 
 	(void)state;
+	status_targets_free(&targets);
 	stderr = fopen("/dev/null", "we");
 	assert_non_null(stderr);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

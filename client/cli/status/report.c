@@ -52,29 +52,23 @@ static bool text_is(const json_t *object, const char *name, const char *text)
 
 /* ---- what is wrong ---- */
 
-struct verdict {
-	struct report_problem *problems;
-	uint32_t count;
-};
+static void add(json_t *problems, const char *code, const json_t *job, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
-static void add(struct verdict *verdict, const char *code, const json_t *job, const char *format,
-                ...) __attribute__((format(printf, 4, 5)));
-
-static void add(struct verdict *verdict, const char *code, const json_t *job, const char *format,
-                ...)
+static void add(json_t *problems, const char *code, const json_t *job, const char *format, ...)
 {
-	struct report_problem *problem = &verdict->problems[verdict->count];
+	char name[REPORT_NAME_BYTES], text[REPORT_TEXT_BYTES];
 	va_list args;
 
-	if (verdict->count == REPORT_PROBLEMS_MAX)
+	if (json_array_size(problems) == REPORT_PROBLEMS_MAX)
 		return;
-	verdict->count++;
-	problem->code = code;
-	text_safe(problem->job, sizeof(problem->job), report_text(job, "name"));
+	text_safe(name, sizeof(name), report_text(job, "name"));
 	va_start(args, format);
-	vsnprintf(problem->text, sizeof(problem->text), format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	text_safe(problem->text, sizeof(problem->text), problem->text);
+	text_safe(text, sizeof(text), text);
+	json_array_append_new(
+		problems, json_pack("{s:s, s:s, s:s}", "code", code, "job", name, "text", text));
 }
 
 /* "1 (host-a), 3 (host-b) and 2 more" */
@@ -114,7 +108,7 @@ static const char *names_end(struct names *names, uint32_t total)
 	return names->text;
 }
 
-static void judge_waiting(struct verdict *verdict, const json_t *job, double late_s)
+static void judge_waiting(json_t *problems, const json_t *job, double late_s)
 {
 	const json_t *waiting = json_object_get(job, "waiting"), *rank;
 	uint32_t missing = report_whole(waiting, "missing");
@@ -128,7 +122,7 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	{
 		name_add(&names, job, (uint32_t)json_integer_value(rank));
 	}
-	add(verdict, "straggler", job, "others have waited %s for rank %s, which %s",
+	add(problems, "straggler", job, "others have waited %s for rank %s, which %s",
 	    text_age(waited_s, CELL), names_end(&names, missing),
 	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
 }
@@ -137,7 +131,7 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
  * Not running: some have not come, or their UDP does not. Or it has ended, and its members continue in
  * another membership, when all that live have said that they want to.
  */
-static void judge_state(struct verdict *verdict, const json_t *job, double late_s)
+static void judge_state(json_t *problems, const json_t *job, double late_s)
 {
 	double state_s = report_number(job, "state_s");
 	bool forming = text_is(job, "state", "forming"), ending = text_is(job, "state", "ending");
@@ -155,15 +149,15 @@ static void judge_state(struct verdict *verdict, const json_t *job, double late_
 			name_add(&names, job, report_whole(worker, "rank"));
 	}
 	if (!ending)
-		add(verdict, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
+		add(problems, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
 		    text_age(state_s, CELL), forming ? "waits for" : "no UDP answer from",
 		    names_end(&names, names.count));
 	else if (names.count > 0)
-		add(verdict, "ending", job, "has ended %s ago, and awaits rank %s to continue",
+		add(problems, "ending", job, "has ended %s ago, and awaits rank %s to continue",
 		    text_age(state_s, CELL), names_end(&names, names.count));
 }
 
-static void judge_silence(struct verdict *verdict, const json_t *job)
+static void judge_silence(json_t *problems, const json_t *job)
 {
 	double limit_s = report_number(job, "silence_limit_s"), worst_s = 0;
 	struct names names = {0};
@@ -180,28 +174,25 @@ static void judge_silence(struct verdict *verdict, const json_t *job)
 		worst_s = silent_s > worst_s ? silent_s : worst_s;
 	}
 	if (limit_s > 0 && names.count > 0)
-		add(verdict, "silent", job,
+		add(problems, "silent", job,
 		    "nothing was heard for %s from rank %s: lost, and the job with it, after %s",
 		    text_age(worst_s, CELL), names_end(&names, names.count),
 		    text_age(limit_s, CELL));
 }
 
-uint32_t report_judge(const json_t *report, double late_s,
-                      struct report_problem problems[REPORT_PROBLEMS_MAX])
+void report_judge(const json_t *report, double late_s, json_t *problems)
 {
-	struct verdict verdict = {.problems = problems};
 	size_t index;
 	json_t *job;
 
 	if (json_is_true(json_object_get(report, "draining")))
-		add(&verdict, "draining", NULL, "draining: it takes no new jobs");
+		add(problems, "draining", NULL, "draining: it takes no new jobs");
 	json_array_foreach(json_object_get(report, "jobs"), index, job)
 	{
-		judge_state(&verdict, job, late_s);
-		judge_waiting(&verdict, job, late_s);
-		judge_silence(&verdict, job);
+		judge_state(problems, job, late_s);
+		judge_waiting(problems, job, late_s);
+		judge_silence(problems, job);
 		if (*report_text(job, "trouble") != '\0')
-			add(&verdict, "path", job, "%s", report_text(job, "trouble"));
+			add(problems, "path", job, "%s", report_text(job, "trouble"));
 	}
-	return verdict.count;
 }

@@ -55,21 +55,15 @@ static const struct options options = {
 static json_t *target_json(const struct status_target *target)
 {
 	bool owned = target->report != NULL && target->owner >= 0;
-	json_t *problems = json_array();
 	char name[OWNER_NAME_BYTES];
 
 	if (owned)
 		owner_name(target->owner, name);
-	for (uint32_t i = 0; i < target->problem_count; i++)
-		json_array_append_new(problems,
-		                      json_pack("{s:s, s:s, s:s}", "code", target->problems[i].code,
-		                                "job", target->problems[i].job, "text",
-		                                target->problems[i].text));
-	return json_pack("{s:s, s:s, s:o*, s:o*, s:o, s:O*}", "address", target->address, "status",
+	return json_pack("{s:s, s:s, s:o*, s:o*, s:O, s:O*}", "address", target->address, "status",
 	                 status_health_names[target->health], "user",
 	                 owned ? json_string(name) : NULL, "why",
 	                 target->report == NULL ? json_string(target->why.text) : NULL, "problems",
-	                 problems, "report", target->report);
+	                 target->problems, "report", target->report);
 }
 
 static void print_json(void)

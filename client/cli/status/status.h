@@ -28,22 +28,14 @@
 enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
 extern const char *const status_health_names[];
 
-/* Something that a person should look into; printable ASCII. */
-struct report_problem {
-	const char *code; /* "draining", "straggler", "joining", "silent", "path" */
-	char job[REPORT_NAME_BYTES];
-	char text[REPORT_TEXT_BYTES];
-};
-
 struct status_target {
 	char address[280]; /* "HOST:PORT" */
 	enum status_health health;
-	int64_t owner;   /* the user that it runs as; -1: not known */
-	struct why why;  /* it is unreachable */
-	json_t *report;  /* NULL: unreachable */
-	json_t *earlier; /* the answer before, for rates; NULL: none */
-	uint32_t problem_count;
-	struct report_problem problems[REPORT_PROBLEMS_MAX];
+	int64_t owner;    /* the user that it runs as; -1: not known */
+	struct why why;   /* it is unreachable */
+	json_t *report;   /* NULL: unreachable */
+	json_t *earlier;  /* the answer before, for rates; NULL: none */
+	json_t *problems; /* see report_judge() */
 };
 
 struct status_targets {
@@ -73,11 +65,11 @@ uint32_t report_whole(const json_t *object, const char *name);
 const char *report_text(const json_t *object, const char *name);
 
 /*
- * report_judge - what makes the aggregator degraded; 0: it is healthy. docs/OPERATE.md has the
- * definition. `late_s`: workers may keep others waiting for this long.
+ * report_judge - add what makes the aggregator degraded, if anything does, to a list of objects: `code` (a
+ * word), `job` and `text`, printable ASCII for people. docs/OPERATE.md has the definition. `late_s`:
+ * workers may keep others waiting for this long.
  */
-uint32_t report_judge(const json_t *report, double late_s,
-                      struct report_problem problems[REPORT_PROBLEMS_MAX]);
+void report_judge(const json_t *report, double late_s, json_t *problems);
 
 /* ---- status_ask.c ---- */
 

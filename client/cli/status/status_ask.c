@@ -64,6 +64,7 @@ void status_targets_free(struct status_targets *targets)
 	for (uint32_t i = 0; i < targets->count; i++) {
 		json_decref(targets->list[i].report);
 		json_decref(targets->list[i].earlier);
+		json_decref(targets->list[i].problems);
 	}
 }
 
@@ -171,9 +172,8 @@ static const char *answer_take(struct call *call, bool ended)
 		target->report = report_parse(body, bytes, &target->why);
 	if (target->report == NULL)
 		return NULL;
-	target->problem_count =
-		report_judge(target->report, asking.targets->late_s, target->problems);
-	target->health = target->problem_count > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
+	report_judge(target->report, asking.targets->late_s, target->problems);
+	target->health = json_array_size(target->problems) > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
 	return NULL;
 }
 
@@ -277,7 +277,8 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 		json_decref(target->earlier);
 		target->earlier = target->report;
 		target->report = NULL;
-		target->problem_count = 0;
+		json_decref(target->problems);
+		target->problems = json_array();
 		target->health = STATUS_UNREACHABLE;
 		target->owner = -1;
 		why_set(&target->why, 0, "no answer within %.1f s",

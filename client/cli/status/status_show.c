@@ -448,6 +448,8 @@ void status_show(const struct status_targets *targets, const struct status_view 
 {
 	const struct lines to = {.out = out, .width = view->width};
 	struct table own = {0}, *jobs = view->jobs != NULL ? view->jobs : &own;
+	json_t *problem;
+	size_t k;
 
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
@@ -455,11 +457,12 @@ void status_show(const struct status_targets *targets, const struct status_view 
 		if (view->brief && target->health == STATUS_HEALTHY)
 			continue;
 		show_head(target, &to);
-		for (uint32_t k = 0; k < target->problem_count; k++) {
-			const struct report_problem *problem = &target->problems[k];
+		json_array_foreach(target->problems, k, problem)
+		{
+			const char *job = report_text(problem, "job");
 
-			line(&to, "  ! %s%s%s%s", *problem->job != '\0' ? "job " : "", problem->job,
-			     *problem->job != '\0' ? ": " : "", problem->text);
+			line(&to, "  ! %s%s%s%s", *job != '\0' ? "job " : "", job,
+			     *job != '\0' ? ": " : "", report_text(problem, "text"));
 		}
 		if (target->report != NULL && !view->brief)
 			show_notes(target, &to);
