@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, memory, where their own arguments end, medians */
+/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, where their own arguments end, medians */
 
 #include "client/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
+
+#include "aggregator/net/clock.h"
+#include "aggregator/net/sockaddr.h"
 
 static const char *command = "";
 
@@ -37,7 +42,7 @@ int cli_flush(int status)
 	return cli_error(status, "cannot write: %s", strerror(errno));
 }
 
-static void *had(void *memory, const char *what)
+static void *memory_or_end(void *memory, const char *what)
 {
 	if (memory == NULL)
 		exit(cli_error(1, "no memory for %s", what));
@@ -46,12 +51,12 @@ static void *had(void *memory, const char *what)
 
 void *cli_memory(size_t count, size_t bytes, const char *what)
 {
-	return had(calloc(count, bytes), what);
+	return memory_or_end(calloc(count, bytes), what);
 }
 
 void *cli_memory_more(void *memory, size_t bytes, const char *what)
 {
-	return had(realloc(memory, bytes), what);
+	return memory_or_end(realloc(memory, bytes), what);
 }
 
 void *cli_tensor(uint64_t bytes)
@@ -75,6 +80,46 @@ void cli_progress(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fflush(stderr);
+}
+
+int cli_connect(const struct net_addr *to, uint64_t end_us)
+{
+	uint64_t now_us = clock_us(), left_us = end_us > now_us ? end_us - now_us : 1;
+	const struct timeval limit = {.tv_sec = (time_t)(left_us / 1000000),
+	                              .tv_usec = (suseconds_t)(left_us % 1000000)};
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(to, &address);
+	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
+	do
+		err = connect(fd, &address.any, size) == 0 ? 0 : errno;
+	while (err == EINTR);
+	if (err == 0)
+		return fd;
+	close(fd);
+	errno = err == EINPROGRESS ? ETIMEDOUT : err;
+	return -1;
+}
+
+ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us)
+{
+	for (;;) {
+		struct pollfd in = {.fd = fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		ssize_t bytes;
+
+		poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000 + 1) : 0);
+		bytes = recv(fd, to, room, MSG_DONTWAIT);
+		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
+			return bytes;
+		if (now_us >= end_us) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
+	}
 }
 
 bool cli_can_loop(void)

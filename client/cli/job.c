@@ -2,7 +2,6 @@
 /* job.c - winnow job: an operator's order to a job that runs, given to each of its aggregators; PROTOCOL.md section 5.11 */
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "aggregator/control/proof.h"
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
-#include "aggregator/net/sockaddr.h"
 #include "client/cli/cli.h"
 #include "client/comm/comm_options.h"
 
@@ -78,26 +76,6 @@ struct talk {
 	struct why why;
 };
 
-/* -1: errno. */
-static int connect_to(const struct net_addr *to)
-{
-	const struct timeval limit = {.tv_sec = (time_t)(settings.timeout_us / 1000000),
-	                              .tv_usec = (suseconds_t)(settings.timeout_us % 1000000)};
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(to, &address);
-	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
-
-	if (fd < 0)
-		return -1;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
-	if (connect(fd, &address.any, size) == 0)
-		return fd;
-	err = errno == EINPROGRESS ? ETIMEDOUT : errno;
-	close(fd);
-	errno = err;
-	return -1;
-}
-
 /* Its hello has come. */
 static int order_say(struct talk *talk)
 {
@@ -157,22 +135,16 @@ static int talk_hear(struct talk *talk, uint64_t end_us)
 
 	transcript_begin(&talk->transcript);
 	while (err == 0) {
-		struct pollfd fd = {.fd = talk->fd, .events = POLLIN};
-		uint64_t now_us = clock_us();
 		char buffer[4096];
-		ssize_t bytes;
+		ssize_t bytes = cli_receive(talk->fd, buffer, sizeof(buffer), end_us);
 
-		if (now_us >= end_us)
-			return why_set(&talk->why, -ETIMEDOUT, "it has not answered");
-		poll(&fd, 1, (int)((end_us - now_us) / 1000 + 1));
-		bytes = recv(talk->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-		if (bytes == 0)
-			return why_set(&talk->why, -ECONNRESET, "connection closed");
-		if (bytes < 0 && errno != EAGAIN && errno != EINTR)
-			return why_set(&talk->why, -errno, "%s", strerror(errno));
+		if (bytes <= 0)
+			return why_set(&talk->why, -ECONNRESET, "%s",
+			               bytes == 0           ? "connection closed"
+			               : errno == ETIMEDOUT ? "it has not answered"
+			                                    : strerror(errno));
 		why_set(&talk->why, 0, "it sent something that is not a message");
-		if (bytes > 0)
-			err = lines_feed(&talk->lines, buffer, (size_t)bytes, line_take, talk);
+		err = lines_feed(&talk->lines, buffer, (size_t)bytes, line_take, talk);
 	}
 	return err;
 }
@@ -187,7 +159,7 @@ static int order_give(const char *name, struct control_message *order, const str
 
 	if (net_resolve(name, &to, &talk.why) != 0)
 		return cli_error(1, "%s: %s", name, talk.why.text);
-	talk.fd = connect_to(&to);
+	talk.fd = cli_connect(&to, end_us);
 	if (talk.fd < 0)
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
 	err = talk_hear(&talk, end_us);

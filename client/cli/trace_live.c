@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,14 +137,11 @@ static void ask(const struct trace_request *request, bool all)
 	}
 	for (uint32_t i = 0; i < asked_count; i++) {
 		struct asked *one = &asked[i];
-		struct pollfd in = {.fd = one->fd, .events = POLLIN};
-		uint64_t now_us = clock_us();
 		ssize_t count;
 
-		if (!waits[i] || one->fd < 0 ||
-		    poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000) : 0) <= 0)
+		if (!waits[i] || one->fd < 0)
 			continue;
-		count = recv(one->fd, text, sizeof(text), 0);
+		count = cli_receive(one->fd, text, sizeof(text), end_us);
 		one->answered = count > 0 && trace_answer_take(text, (size_t)count, &one->answer);
 	}
 }
