@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"
@@ -192,6 +193,8 @@ int cli_top(int argc, char **argv)
 	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
 	if (!settings.plain)
 		screen_close();
+	if (asking) /* which may take its time, and for which nobody waits */
+		_exit(exit_status);
 	status_targets_free(&targets);
 	return exit_status;
 }
