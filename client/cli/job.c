@@ -44,14 +44,12 @@ static const struct option list[] = {
 static const struct options options = {
 	.program = "winnow job",
 	.usage = "pause|resume|shrink JOB [...]",
-	.about = "Tells a job that runs to wait before its next operation, to continue, or to do "
-		 "without a worker.\nIt takes the job's key. pause: operations under way end as "
-		 "far as "
-		 "all workers have called them; no\nwaiting counts, and nothing is lost. shrink: "
-		 "the "
-		 "worker's error says that an operator has taken\nit out, and the others continue "
-		 "as "
-		 "after a loss, if their program knows how.",
+	.about =
+		"Tells a job that runs to wait before its next operation, to continue, or to do "
+		"without a worker.\nIt takes the job's key. pause: operations under way end as far "
+		"as all workers have called them; no\nwaiting counts, and nothing is lost. shrink: "
+		"the worker's error says that an operator has taken\nit out, and the others "
+		"continue as after a loss, if their program knows how.",
 	.examples = "  winnow job pause train1 --aggregator 10.0.0.1:5555 --key-file key\n"
 		    "  winnow job shrink train1 --rank 3 --reason 'its host is needed'\n",
 	.list = list,

@@ -204,10 +204,7 @@ static void blocks_print(const struct tune_used *used, FILE *out)
 {
 	uint32_t named = used->share_count < 4 ? used->share_count : 3;
 
-	if (used->share_count == 0)
-		fprintf(out, "tiles");
-	else
-		fprintf(out, used->share_count == 1 ? "block" : "blocks");
+	fprintf(out, used->share_count == 1 ? "block" : "blocks");
 	for (uint32_t i = 0; i < named; i++) {
 		const struct tune_share *share = &used->shares[i];
 

@@ -45,8 +45,7 @@ static void compare(const struct tune *tune, uint32_t other, FILE *out)
 
 	fprintf(out,
 	        "  block %u takes %+.1f %%: blocks and the zeros in them %+.1f, headers %+.1f, "
-	        "bitmaps "
-	        "%+.1f\n",
+	        "bitmaps %+.1f\n",
 	        row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
@@ -82,18 +81,16 @@ static void explain_choice(const struct tune *tune, FILE *out)
 	else
 		fprintf(out,
 		        "  block %u is %.1f %% better, but of what is within %.0f %% the larger "
-		        "costs "
-		        "less CPU time\n",
+		        "costs less CPU time\n",
 		        least->block, (1 - least->time_s / best->time_s) * 100,
 		        (TUNE_NEAR - 1) * 100);
 }
 
 const char *tune_way(const struct tune *tune)
 {
-	const bool ring =
-		tune->ring_s > 0 && tune->ring_s < RING_BETTER * tune->rows[tune->best].time_s;
-
-	return ring ? "ring" : "aggregators";
+	return tune->ring_s > 0 && tune->ring_s < RING_BETTER * tune->rows[tune->best].time_s
+	               ? "ring"
+	               : "aggregators";
 }
 
 void tune_reasons(const struct tune *tune, FILE *out)
@@ -117,8 +114,7 @@ void tune_reasons(const struct tune *tune, FILE *out)
 	if (tune->ring_s > 0 && tune->ring_s < best->time_s)
 		fprintf(out,
 		        "  a ring would take %.0f %% of that: few zeros, few workers, or an "
-		        "aggregator "
-		        "with a port no faster than theirs\n",
+		        "aggregator with a port no faster than theirs\n",
 		        100 * tune->ring_s / best->time_s);
 	if (tune->ring_s > 0)
 		fprintf(out, "Way: %s, by the links alone; a ring takes %.2f times as long.\n",
