@@ -20,17 +20,6 @@
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
 
-/* The MTU at our end of the route, 0: no route; and how much of it the headers take. */
-static int route_mtu(const char *address, int *headers)
-{
-	struct net_addr found = {.ip = net_ipv4(0)};
-	struct why why;
-	bool known = net_resolve(address, &found, &why) == 0;
-
-	*headers = (int)net_headers(&found.ip);
-	return known ? (int)net_route_mtu(&found) : 0;
-}
-
 /* An operator who has paused the job would have us wait for as long as he likes. */
 static int sum(struct winnow_comm *comm, const int32_t *send, int32_t *got, uint64_t count)
 {
@@ -80,9 +69,12 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 
 static void report_size(const char *address, const struct winnow_stats *stats)
 {
-	int headers, mtu = route_mtu(address, &headers), carried = (int)stats->payload + headers;
 	char fix[400], host[NET_HOST_BYTES] = "";
+	struct net_addr at = {.ip = net_ipv4(0)};
 	struct why why;
+	bool known = net_resolve(address, &at, &why) == 0;
+	int mtu = known ? (int)net_route_mtu(&at) : 0; /* at our end of the route; 0: none */
+	int headers = (int)net_headers(&at.ip), carried = (int)stats->payload + headers;
 	uint16_t port;
 
 	(void)net_split(address, host, &port, &why);

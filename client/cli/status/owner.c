@@ -35,8 +35,8 @@ static struct net_ip ip_of(const char *hex)
 	return ip;
 }
 
-/* Who listens at that very address comes before who listens at all. */
-static void search(const char *path, const struct net_addr *peer, int64_t *found, bool *exact)
+/* Into found[]: who listens at that very address, and who does at all. */
+static void search(const char *path, const struct net_addr *peer, int64_t found[2])
 {
 	FILE *table = fopen(path, "re");
 	unsigned port, state, uid;
@@ -51,10 +51,9 @@ static void search(const char *path, const struct net_addr *peer, int64_t *found
 			continue;
 		ip = ip_of(hex);
 		if (memcmp(ip.bytes, peer->ip.bytes, sizeof(ip.bytes)) == 0)
-			*exact = true;
-		else if (!net_ip_none(&ip) || *found >= 0 || *exact)
-			continue;
-		*found = uid;
+			found[0] = uid;
+		else if (net_ip_none(&ip) && found[1] < 0)
+			found[1] = uid;
 	}
 	if (table != NULL)
 		fclose(table);
@@ -63,14 +62,13 @@ static void search(const char *path, const struct net_addr *peer, int64_t *found
 int64_t owner_of(int fd)
 {
 	struct net_addr peer;
-	int64_t found = -1;
-	bool exact = false;
+	int64_t found[2] = {-1, -1};
 
 	if (!peer_is_here(fd, &peer))
 		return -1;
-	search("/proc/net/tcp", &peer, &found, &exact);
-	search("/proc/net/tcp6", &peer, &found, &exact);
-	return found;
+	search("/proc/net/tcp", &peer, found);
+	search("/proc/net/tcp6", &peer, found);
+	return found[0] >= 0 ? found[0] : found[1];
 }
 
 void owner_name(int64_t uid, char name[OWNER_NAME_BYTES])
