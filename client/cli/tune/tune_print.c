@@ -27,15 +27,6 @@ static char *time_text(double seconds, char text[16])
 	return text;
 }
 
-static uint32_t line_width(void)
-{
-	uint32_t width = 0, height;
-
-	if (isatty(STDOUT_FILENO))
-		screen_size(&width, &height);
-	return width;
-}
-
 static void head(const struct tune *tune)
 {
 	const struct source *source = &tune->source;
@@ -56,14 +47,6 @@ static void head(const struct tune *tune)
 	if (source->traces != NULL && source->traces[0]->cut)
 		printf("# note: the trace ends within a record: its process was killed, or its "
 		       "disk was full\n");
-}
-
-static void columns(struct table *table, bool measured)
-{
-	table_columns(table, "<\tBLOCK\tD\tU\tSENT\tRECEIVED\tTIME");
-	if (measured)
-		table_columns(table, "MEASURED\tSENT/PRED\tRECV/PRED");
-	table_columns(table, "PKTS OUT\tPKTS IN\tHEADERS\tBITMAPS");
 }
 
 static void row_print(const struct tune *tune, const struct tune_row *row, struct table *table)
@@ -253,10 +236,15 @@ static void job_print(const struct tune *tune, FILE *out)
 void tune_print(const struct tune *tune)
 {
 	struct table table = {0};
-	uint32_t width = line_width();
+	uint32_t width = 0, height;
 
+	if (isatty(STDOUT_FILENO))
+		screen_size(&width, &height);
 	head(tune);
-	columns(&table, tune->rows[0].measured_s > 0);
+	table_columns(&table, "<\tBLOCK\tD\tU\tSENT\tRECEIVED\tTIME");
+	if (tune->rows[0].measured_s > 0)
+		table_columns(&table, "MEASURED\tSENT/PRED\tRECV/PRED");
+	table_columns(&table, "PKTS OUT\tPKTS IN\tHEADERS\tBITMAPS");
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		row_print(tune, &tune->rows[i], &table);
 	table_print(&table, true, width, stdout);
