@@ -26,8 +26,6 @@ static int list_read(const char *at, struct status_targets *out)
 {
 	while (at != NULL) {
 		struct status_target *target = &out->list[out->count];
-		size_t length = strcspn(at, ",");
-		const char *item = at;
 		char host[NET_HOST_BYTES];
 		struct why why;
 		uint16_t port;
@@ -35,12 +33,11 @@ static int list_read(const char *at, struct status_targets *out)
 		if (out->count == STATUS_TARGETS_MAX)
 			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
 		at = cli_item(at, target->address, sizeof(target->address));
-		if (length >= sizeof(target->address) ||
-		    net_split(target->address, host, &port, &why) != 0)
+		if (net_split(target->address, host, &port, &why) != 0)
 			return cli_error(2,
-			                 "'%.*s' is not HOST:PORT: give the address of winnowd's "
+			                 "'%.100s' is not HOST:PORT: give the address of winnowd's "
 			                 "--metrics, such as " METRICS_DEFAULT,
-			                 length < 100 ? (int)length : 100, item);
+			                 target->address);
 		out->count++;
 	}
 	return 0;
