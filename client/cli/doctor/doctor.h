@@ -31,7 +31,7 @@ struct doctor {
 };
 
 /*
- * doctor_say - a finding, printf-like, and how to mend it; `fix` NULL: it need not be, or cannot.
+ * doctor_say - a finding, printf-like, and how to mend it unless it is OK; `fix` NULL: it cannot be.
  * Both are made printable.
  */
 void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)

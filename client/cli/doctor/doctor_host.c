@@ -20,17 +20,16 @@ static void check_kernel(void)
 {
 	unsigned major = 0, minor = 0;
 	struct utsname name;
+	bool known = uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2;
+	bool old = major < 5 || (major == 5 && minor < 18);
 
-	if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2)
+	if (!known)
 		doctor_say(DOCTOR_WARN, "kernel", NULL, "cannot tell its version");
-	else if (major > 5 || (major == 5 && minor >= 18))
-		doctor_say(DOCTOR_OK, "kernel", NULL, "%s %s %s", name.sysname, name.release,
-		           name.machine);
 	else
-		doctor_say(DOCTOR_WARN, "kernel",
+		doctor_say(old ? DOCTOR_WARN : DOCTOR_OK, "kernel",
 		           "install a newer kernel on aggregators that are to use --device",
-		           "%s %s %s is older than 5.18: no XDP", name.sysname, name.release,
-		           name.machine);
+		           "%s %s %s%s", name.sysname, name.release, name.machine,
+		           old ? " is older than 5.18: no XDP" : "");
 }
 
 static void check_cpu(void)
@@ -59,13 +58,10 @@ static void check_clock(void)
 	for (int i = 0; i < CLOCK_READS; i++)
 		end_ns = clock_ns();
 	ns = (double)(end_ns - start_ns) / CLOCK_READS;
-	if (ns < CLOCK_SLOW_NS)
-		doctor_say(DOCTOR_OK, "clock", NULL, "%s, read in %.0f ns", source, ns);
-	else
-		doctor_say(DOCTOR_WARN, "clock",
-		           "see available_clocksource beside it; tsc or kvm-clock are fast",
-		           "%s, read in %.0f ns: slow, and each burst of packets reads it", source,
-		           ns);
+	doctor_say(ns < CLOCK_SLOW_NS ? DOCTOR_OK : DOCTOR_WARN, "clock",
+	           "see available_clocksource beside it; tsc or kvm-clock are fast",
+	           "%s, read in %.0f ns%s", source, ns,
+	           ns < CLOCK_SLOW_NS ? "" : ": slow, and each burst of packets reads it");
 }
 
 static void check_huge_pages(void)

@@ -37,12 +37,9 @@ static int check_buffer(int fd, int force, int plain, const char *name, const ch
 	getsockopt(fd, SOL_SOCKET, plain, &granted, &size);
 	bytes = granted;
 	granted /= 2;
-	if (granted >= wanted)
-		doctor_say(DOCTOR_OK, name, NULL, "%d KB granted", granted / 1024);
-	else
-		doctor_say(DOCTOR_WARN, name, fix,
-		           "%d KB granted of %d asked for: the window shrinks, bursts are lost",
-		           granted / 1024, wanted / 1024);
+	doctor_say(granted >= wanted ? DOCTOR_OK : DOCTOR_WARN, name, fix,
+	           "%d KB granted of %d asked for%s", granted / 1024, wanted / 1024,
+	           granted >= wanted ? "" : ": the window shrinks, bursts are lost");
 	return bytes;
 }
 
@@ -78,9 +75,7 @@ static void check_offload(int fd)
 	bool receives = setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on)) == 0;
 
 	doctor_say(sends && receives ? DOCTOR_OK : DOCTOR_WARN, "udp offload",
-	           sends && receives
-	                   ? NULL
-	                   : "Linux 5.0 has both: without, each datagram costs a system call",
+	           "Linux 5.0 has both: without, each datagram costs a system call",
 	           "segmentation %s, GRO %s", sends ? "yes" : "no", receives ? "yes" : "no");
 }
 
@@ -184,8 +179,8 @@ static void check_device(const char *name)
 	}
 	if (device.mbits > 0)
 		snprintf(speed, sizeof(speed), ", %g Gbit/s", device.mbits / 1e3);
-	doctor_say(device.multicast ? DOCTOR_OK : DOCTOR_WARN, label, device.multicast ? NULL : fix,
-	           "%s, MTU %d%s%s", device.driver, device.mtu, speed,
+	doctor_say(device.multicast ? DOCTOR_OK : DOCTOR_WARN, label, fix, "%s, MTU %d%s%s",
+	           device.driver, device.mtu, speed,
 	           device.multicast ? "" : ", no multicast: each worker gets a copy");
 	check_device_xdp(&device);
 }

@@ -149,9 +149,8 @@ static void try_job(const char *address, const char *as, struct winnow_comm *com
 	lossy = stats.retransmits * 100 > stats.sent_packets;
 	doctor_say(
 		lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
-		lossy ? "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
-			"buffers above, on both hosts"
-		      : NULL,
+		"packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the buffers above, "
+		"on both hosts",
 		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
 		"%.0f us%s",
 		address, *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,

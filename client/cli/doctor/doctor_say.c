@@ -31,7 +31,7 @@ void doctor_say(enum doctor_state state, const char *name, const char *fix, cons
 	va_end(args);
 	text_safe(text, sizeof(text), text);
 	text_safe(safe_name, sizeof(safe_name), name);
-	text_safe(safe_fix, sizeof(safe_fix), fix != NULL ? fix : "");
+	text_safe(safe_fix, sizeof(safe_fix), fix != NULL && state != DOCTOR_OK ? fix : "");
 	counts[state]++;
 	if (checks != NULL) {
 		json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name,

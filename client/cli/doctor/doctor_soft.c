@@ -38,13 +38,11 @@ static void check_gpu(void)
 
 	if (!doctor_read("/proc/driver/nvidia/version", text, sizeof(text)))
 		doctor_say(DOCTOR_ABSENT, "gpu", NULL, "no NVIDIA driver is loaded");
-	else if (driver != NULL)
-		doctor_say(DOCTOR_OK, "gpu", NULL, "%s", text);
 	else
-		doctor_say(DOCTOR_WARN, "gpu",
+		doctor_say(driver != NULL ? DOCTOR_OK : DOCTOR_WARN, "gpu",
 		           "in a container, run it with the NVIDIA runtime; else install the "
 		           "driver's libraries",
-		           "%s; but libcuda.so.1 is not found", text);
+		           "%s%s", text, driver != NULL ? "" : "; but libcuda.so.1 is not found");
 	if (driver != NULL)
 		dlclose(driver);
 }
