@@ -14,29 +14,19 @@
 
 #include "ebpf/answer.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fast_settings);
-} settings SEC(".maps");
+/* An array that user space has in its memory as well. */
+#define SHARED(name, type_of_values, entries)                                                      \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
+		__uint(max_entries, entries);                                                      \
+		__type(key, __u32);                                                                \
+		__type(value, type_of_values);                                                     \
+	} name SEC(".maps")
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, FAST_CHANNELS_MAX);
-	__type(key, __u32);
-	__type(value, struct fast_channel);
-} channels SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the loader says how many */
-	__type(key, __u32);
-	__type(value, struct fast_slot);
-} slots SEC(".maps");
+SHARED(settings, struct fast_settings, 1);
+SHARED(channels, struct fast_channel, FAST_CHANNELS_MAX);
+SHARED(slots, struct fast_slot, 1); /* the loader says how many */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -52,7 +42,6 @@ struct inbound {
 	__u32 ack;
 	__u16 window;
 	__u32 body_bytes; /* behind the header */
-	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
 	int marked;       /* ECN: a queue on its way was long */
 	int six;          /* by IPv6: a constant wherever it is used */
 };
@@ -356,15 +345,13 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	__u8 kind = wire->kind;
 	int verdict;
 
-	if (in.worker < FAST_WORKERS_MAX)
-		in.at_home = is_home(&channel->home[in.worker], wire, six);
 	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
 		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
 	else if (!channel->sealed && wire->seal != channel->tokens[in.worker])
 		verdict = count(WIRE_DROP_SEAL, XDP_DROP);
 	else if (kind == WIRE_KNOCK)
 		verdict = XDP_PASS; /* user space says whether it may have moved */
-	else if (!in.at_home)
+	else if (!is_home(&channel->home[in.worker], wire, six))
 		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
 	else if (kind != WIRE_PUSH)
 		verdict = XDP_PASS;
@@ -409,33 +396,6 @@ static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settin
 	return verdict == XDP_PASS ? count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }
 
-/* Whole, undivided UDP datagrams to us; the rest of the machine's traffic is none of ours. */
-static __always_inline int packet(struct xdp_md *ctx)
-{
-	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct iphdr *ip = (void *)(eth + 1);
-	struct udphdr *udp = (void *)(ip + 1);
-	const struct fast_settings *fast;
-	__u32 key = 0, ip_bytes, udp_bytes;
-
-	fast = bpf_map_lookup_elem(&settings, &key);
-	if (!fast || (void *)(udp + 1) > end || udp->dest != fast->port)
-		return XDP_PASS;
-	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != ANSWER_IHL ||
-	    ip->protocol != IPPROTO_UDP || (ip->frag_off & bpf_htons(0x3fff)) != 0)
-		return XDP_PASS;
-	/* Answers go out from the address that was written to: it must be one machine's. */
-	if ((fast->ip != 0 && ip->daddr != fast->ip) || (eth->h_dest[0] & 1) != 0)
-		return XDP_PASS;
-	ip_bytes = bpf_ntohs(ip->tot_len);
-	udp_bytes = bpf_ntohs(udp->len);
-	if (udp_bytes < sizeof(*udp) || ip_bytes != udp_bytes + sizeof(*ip) ||
-	    ctx->data_end - ctx->data < sizeof(*eth) + ip_bytes)
-		return XDP_PASS;
-	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp), 0);
-}
-
 static __always_inline int is_ours(const struct fast_settings *fast, const __u64 *to)
 {
 	int ours = 0;
@@ -446,30 +406,50 @@ static __always_inline int is_ours(const struct fast_settings *fast, const __u64
 	return ours && (to[0] | to[1]) != 0;
 }
 
+/* Does the packet hold so many bytes of UDP to us, whole and undivided? */
+static __always_inline int four_ours(const struct fast_settings *fast, const struct ethhdr *eth,
+                                     __u32 bytes)
+{
+	const struct iphdr *ip = (const void *)(eth + 1);
+
+	return eth->h_proto == bpf_htons(ETH_P_IP) && *(const __u8 *)ip == ANSWER_IHL &&
+	       ip->protocol == IPPROTO_UDP && (ip->frag_off & bpf_htons(0x3fff)) == 0 &&
+	       bpf_ntohs(ip->tot_len) == bytes + sizeof(*ip) &&
+	       (fast->ip == 0 || ip->daddr == fast->ip);
+}
+
 /* The same by IPv6. What has further headers goes up. */
-static __always_inline int packet_six(struct xdp_md *ctx)
+static __always_inline int six_ours(const struct fast_settings *fast, const struct ethhdr *eth,
+                                    __u32 bytes)
+{
+	const struct ipv6hdr *ip = (const void *)(eth + 1);
+	const struct udphdr *udp = (const void *)(ip + 1);
+
+	return eth->h_proto == bpf_htons(ETH_P_IPV6) && *(const __u8 *)ip >> 4 == 6 &&
+	       ip->nexthdr == IPPROTO_UDP && udp->check != 0 &&
+	       bpf_ntohs(ip->payload_len) == bytes && is_ours(fast, (const __u64 *)&ip->daddr);
+}
+
+/*
+ * UDP datagrams to us; the rest of the machine's traffic is none of ours. Answers go out from the
+ * address that was written to: it must be one machine's.
+ */
+static __always_inline int packet(struct xdp_md *ctx, int six)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct ipv6hdr *ip = (void *)(eth + 1);
-	struct udphdr *udp = (void *)(ip + 1);
-	const __u64 *to = (const __u64 *)&ip->daddr;
+	struct udphdr *udp = (void *)eth + UDP_AT(six);
 	const struct fast_settings *fast;
 	__u32 key = 0, bytes;
 
 	fast = bpf_map_lookup_elem(&settings, &key);
-	if (!fast || (void *)(udp + 1) > end || udp->dest != fast->port)
-		return XDP_PASS;
-	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || *(__u8 *)ip >> 4 != 6 ||
-	    ip->nexthdr != IPPROTO_UDP || udp->check == 0)
-		return XDP_PASS;
-	if (!is_ours(fast, to) || (eth->h_dest[0] & 1) != 0)
+	if (!fast || (void *)(udp + 1) > end || udp->dest != fast->port || (eth->h_dest[0] & 1))
 		return XDP_PASS;
 	bytes = bpf_ntohs(udp->len);
-	if (bytes < sizeof(*udp) || bpf_ntohs(ip->payload_len) != bytes ||
-	    ctx->data_end - ctx->data < UDP_AT(1) + bytes)
+	if (bytes < sizeof(*udp) || ctx->data_end - ctx->data < UDP_AT(six) + bytes ||
+	    !(six ? six_ours(fast, eth, bytes) : four_ours(fast, eth, bytes)))
 		return XDP_PASS;
-	return datagram(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), 1);
+	return datagram(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
 }
 
 /*
@@ -479,7 +459,7 @@ static __always_inline int packet_six(struct xdp_md *ctx)
 SEC("xdp")
 int winnow_six(struct xdp_md *ctx)
 {
-	return packet_six(ctx);
+	return packet(ctx, 1);
 }
 
 struct {
@@ -496,7 +476,7 @@ static __always_inline int either(struct xdp_md *ctx)
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_PASS;
 	if (eth->h_proto != bpf_htons(ETH_P_IPV6))
-		return packet(ctx);
+		return packet(ctx, 0);
 	bpf_tail_call(ctx, &families, 0);
 	return XDP_PASS;
 }
