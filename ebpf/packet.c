@@ -18,25 +18,10 @@ static void put_bytes(struct packet_out *out, const void *data, uint32_t bytes)
 	out->pieces[0].iov_len = out->bytes;
 }
 
-static bool kind_known(uint8_t kind)
-{
-	switch ((enum wire_kind)kind) {
-	case WIRE_ANNOUNCE:
-	case WIRE_PUSH:
-	case WIRE_STATUS:
-	case WIRE_KNOCK:
-	case WIRE_PLAN:
-	case WIRE_RESULT:
-	case WIRE_STATUS_BACK:
-	case WIRE_KNOCKED:
-	case WIRE_PROBE:
-		return true;
-	}
-	return false;
-}
-
 enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out)
 {
+	const uint8_t first = to_worker ? WIRE_PLAN : WIRE_ANNOUNCE;
+	const uint8_t last = to_worker ? WIRE_PROBE : WIRE_KNOCK;
 	struct wire_header wire;
 
 	if (bytes < sizeof(wire))
@@ -46,7 +31,7 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 		return WIRE_DROP_MAGIC;
 	if (wire.version != WIRE_VERSION)
 		return WIRE_DROP_VERSION;
-	if (!kind_known(wire.kind) || ((wire.kind & WIRE_TO_WORKER) != 0) != to_worker)
+	if (wire.kind < first || wire.kind > last)
 		return WIRE_DROP_KIND;
 
 	out->kind = wire.kind;
