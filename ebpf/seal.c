@@ -78,9 +78,7 @@ __attribute__((target("avx2"))) static void nh_wide(const __u64 *key, const uint
 	sums[0] += across(_mm256_add_epi64(a, b));
 	sums[1] += across(_mm256_add_epi64(c, d));
 }
-#endif
 
-#ifdef __x86_64__
 __attribute__((target("avx512f"))) static inline __m512i nh_eight(__m512i sum, const __u64 *key,
                                                                   __m512i data)
 {
@@ -196,11 +194,6 @@ static uint64_t run_end(struct run *run)
 	return sip_end(&sip, run->word_count * 8);
 }
 
-static bool edge_counts(uint8_t kind)
-{
-	return kind != WIRE_KNOCK && kind != WIRE_KNOCKED && kind != WIRE_PROBE;
-}
-
 /* The header but for the seal, and the length. */
 static void run_begin(struct run *run, const struct seal_stretch *stretch,
                       const struct seal_key *key, const uint8_t *header, uint32_t bytes,
@@ -212,7 +205,7 @@ static void run_begin(struct run *run, const struct seal_stretch *stretch,
 
 	memcpy(&wire, header, sizeof(wire));
 	memcpy(words, header, sizeof(words));
-	if (edge_counts(wire.kind))
+	if (wire.kind != WIRE_KNOCK && wire.kind != WIRE_KNOCKED && wire.kind != WIRE_PROBE)
 		high = (uint32_t)(seal_extend(edge, wire.edge) >> 32);
 	run->stretch = stretch;
 	run->key = key;
