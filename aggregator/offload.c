@@ -11,34 +11,28 @@
 #include "ebpf/seal.h"
 
 #define GROUP_TTL 1 /* as the sockets' own: one network */
-#define INDEX_NONE (-1)
 
 struct offload {
 	struct xdp *xdp;
-	struct why mode;      /* "native", or "generic" and why not native */
-	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
+	struct why mode; /* "native", or "generic" and why not native */
 };
 
 int offload_open(const struct xdp_config *config, struct offload **out, struct why *why)
 {
 	struct offload *offload = malloc(sizeof(*offload));
+	const struct xdp_view *view;
 	int err;
 
 	if (offload == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
-	for (uint32_t id = 0; id < 65536; id++)
-		offload->index[id] = INDEX_NONE;
 	err = xdp_open(config, &offload->xdp, why);
 	if (err != 0) {
 		free(offload);
 		return err;
 	}
-	if (xdp_look(offload->xdp)->mode == XDP_MODE_NATIVE)
-		why_set(&offload->mode, 0, "native");
-	else
-		why_set(&offload->mode, 0, "generic%s%s",
-		        xdp_look(offload->xdp)->note.text[0] != '\0' ? ": " : "",
-		        xdp_look(offload->xdp)->note.text);
+	view = xdp_look(offload->xdp);
+	why_set(&offload->mode, 0, "%s%s%s", view->mode == XDP_MODE_NATIVE ? "native" : "generic",
+	        view->note.text[0] != '\0' ? ": " : "", view->note.text);
 	*out = offload;
 	return 0;
 }
@@ -62,7 +56,6 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 	fast->worker_count = channel->worker_count;
 	fast->group_token = channel->group_token;
 	fast->group_ip = htonl(net_ip_number(&channel->group));
-	memset(fast->group_six, 0, sizeof(fast->group_six));
 	if (fast->group_ip == 0)
 		memcpy(fast->group_six, channel->group.bytes, sizeof(fast->group_six));
 	fast->group_port = htons(channel->group_port);
@@ -86,8 +79,7 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 
 	if (offload == NULL)
 		return "";
-	if (offload->index[channel->id] != INDEX_NONE) /* left by a job that was never opened */
-		offload_release(offload, channel->id);
+	offload_release(offload, channel->id); /* left by a job that was never opened */
 	if (channel->worker_count > FAST_WORKERS_MAX)
 		why = "more than 64 workers";
 	else
@@ -96,7 +88,6 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 		xdp_known(offload->xdp, channel->id, true);
 		return why;
 	}
-	offload->index[channel->id] = (int16_t)index;
 	config->fast = &xdp_look(offload->xdp)->channels[index];
 	config->fast_slots = &xdp_look(offload->xdp)->slots[config->fast->first_slot];
 	fill(config->fast, channel, config);
@@ -107,22 +98,14 @@ void offload_unshare(void *context, uint16_t id)
 {
 	struct offload *offload = context;
 
-	if (offload == NULL || offload->index[id] == INDEX_NONE)
-		return;
-	xdp_channel_end(offload->xdp, offload->index[id], true);
-	offload->index[id] = INDEX_NONE;
+	if (offload != NULL)
+		xdp_known(offload->xdp, id, true);
 }
 
 void offload_release(struct offload *offload, uint16_t id)
 {
-	if (offload == NULL)
-		return;
-	if (offload->index[id] == INDEX_NONE) {
+	if (offload != NULL)
 		xdp_known(offload->xdp, id, false);
-		return;
-	}
-	xdp_channel_end(offload->xdp, offload->index[id], false);
-	offload->index[id] = INDEX_NONE;
 }
 
 void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT])

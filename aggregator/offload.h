@@ -31,7 +31,7 @@ const char *offload_describe(const struct offload *offload);
 const char *offload_share(void *offload, const struct jobs_channel *channel,
                           struct channel_config *config);
 
-/* offload_unshare - the channel does not use the memory: others may. Unknown ids are fine. */
+/* offload_unshare - the channel does not use the memory: others may. */
 void offload_unshare(void *offload, uint16_t id);
 
 /* offload_release - the channel is detached: the program forgets it. Unknown ids are fine. */

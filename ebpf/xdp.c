@@ -37,8 +37,7 @@ struct xdp {
 	struct winnow_bpf *skeleton;
 	int link; /* file descriptor; -1: not attached */
 	uint32_t slot_count;
-	uint32_t first[FAST_CHANNELS_MAX]; /* each channel's slots; */
-	uint32_t count[FAST_CHANNELS_MAX]; /* 0: no such channel */
+	uint32_t count[FAST_CHANNELS_MAX]; /* each channel's slots; 0: no such channel */
 	int cpu_count;
 	uint64_t *cpu_values; /* [cpu_count], scratch */
 };
@@ -106,55 +105,36 @@ static struct bpf_prog_info program_look(uint32_t id)
 	return info;
 }
 
-/* explain_busy - some other program sits there: say which. */
-static int explain_busy(struct why *why, const char *device, uint32_t program_id)
-{
-	struct bpf_prog_info info = program_look(program_id);
-
-	return why_set(why, -EBUSY,
-	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
-	               "xdp off, or end its owner)",
-	               device, info.name[0] != '\0' ? info.name : "?", program_id, device);
-}
-
-/* Ask about a device; what is not known stays 0. */
-static struct ifreq ask(const char *device, unsigned long what)
+static int device_mtu(const char *device)
 {
 	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
-	if (fd < 0 || ioctl(fd, what, &request) != 0)
-		request = (struct ifreq){0};
+	if (fd < 0 || ioctl(fd, SIOCGIFMTU, &request) != 0)
+		request.ifr_mtu = 0;
 	if (fd >= 0)
 		close(fd);
-	return request;
+	return request.ifr_mtu;
 }
 
-/* An address of the device, network byte order; 0: it has none. */
-static uint32_t device_ip(const char *device)
-{
-	struct ifreq found = ask(device, SIOCGIFADDR);
-	struct sockaddr_in address;
-
-	memcpy(&address, &found.ifr_addr, sizeof(address));
-	return address.sin_addr.s_addr;
-}
-
-/* The device's addresses of IPv6, as many as the program takes. */
-static void device_six(const char *device, __u64 out[FAST_ADDRESSES_MAX][2])
+/* The device's: the first of IPv4 where `ip` is 0, and as many of IPv6 as the program takes. */
+static void device_addresses(const char *device, bool six, struct fast_settings *settings)
 {
 	struct ifaddrs *all = NULL;
 	uint32_t count = 0;
 
 	(void)!getifaddrs(&all);
-	for (const struct ifaddrs *at = all; at != NULL && count < FAST_ADDRESSES_MAX;
-	     at = at->ifa_next) {
+	for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
 		const struct sockaddr_in6 *in6 = (const void *)at->ifa_addr;
+		const struct sockaddr_in *in = (const void *)at->ifa_addr;
 
-		if (in6 != NULL && in6->sin6_family == AF_INET6 &&
-		    strcmp(at->ifa_name, device) == 0)
-			memcpy(out[count++], &in6->sin6_addr, sizeof(out[0]));
+		if (in == NULL || strcmp(at->ifa_name, device) != 0)
+			continue;
+		if (in->sin_family == AF_INET && settings->ip == 0)
+			settings->ip = in->sin_addr.s_addr;
+		if (in->sin_family == AF_INET6 && six && count < FAST_ADDRESSES_MAX)
+			memcpy(settings->six[count++], &in6->sin6_addr, sizeof(in6->sin6_addr));
 	}
 	freeifaddrs(all);
 }
@@ -165,17 +145,17 @@ static void addresses_set(struct fast_settings *settings, const struct xdp_confi
 	settings->ip = htonl(config->ip);
 	if (config->families == XDP_SIX)
 		settings->ip = INADDR_NONE; /* no datagram is sent to this one */
-	else if (config->ip == 0 && config->device != NULL)
-		settings->ip = device_ip(config->device);
 	memcpy(settings->six[0], config->six, sizeof(config->six));
-	if (config->families == XDP_BOTH && config->device != NULL)
-		device_six(config->device, settings->six);
+	if (config->device != NULL)
+		device_addresses(config->device, config->families == XDP_BOTH, settings);
 }
 
 int xdp_taken(const char *device, struct why *why)
 {
 	struct bpf_xdp_query_opts query = {.sz = sizeof(query)};
 	int index = (int)if_nametoindex(device), status;
+	struct bpf_prog_info info;
+	uint32_t id;
 
 	if (index == 0)
 		return why_set(why, -ENODEV, "no network device is called \"%s\"", device);
@@ -184,10 +164,14 @@ int xdp_taken(const char *device, struct why *why)
 		return why_set(why, status, "cannot ask about %s: %s", device, strerror(-status));
 	if (query.attach_mode == XDP_ATTACHED_NONE)
 		return 0;
-	return explain_busy(why, device,
-	                    query.prog_id != 0       ? query.prog_id
-	                    : query.drv_prog_id != 0 ? query.drv_prog_id
-	                                             : query.skb_prog_id);
+	id = query.prog_id != 0       ? query.prog_id
+	     : query.drv_prog_id != 0 ? query.drv_prog_id
+	                              : query.skb_prog_id;
+	info = program_look(id);
+	return why_set(why, -EBUSY,
+	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
+	               "xdp off, or end its owner)",
+	               device, info.name[0] != '\0' ? info.name : "?", id, device);
 }
 
 static int explain_attach(struct why *why, const char *device, const char *mode, int status)
@@ -201,7 +185,7 @@ static int explain_attach(struct why *why, const char *device, const char *mode,
 	return why_set(why, -EOPNOTSUPP,
 	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
 	               "MTU of %d (try 3498), or the kernel is older than 5.18",
-	               device, mode, strerror(-status), ask(device, SIOCGIFMTU).ifr_mtu);
+	               device, mode, strerror(-status), device_mtu(device));
 }
 
 /* The link is not pinned, so the program leaves with its last descriptor: with us. */
@@ -240,25 +224,24 @@ static int attach(struct xdp *xdp, const struct xdp_config *config, struct why *
 
 /* ---- opening and closing ---- */
 
-/* map_memory - the values of a mapped array, which lie as in an array of C. */
-static void *map_memory(struct bpf_map *map)
+static size_t map_bytes(const struct bpf_map *map)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t bytes = (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
-	void *memory;
+	return (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
+}
 
-	bytes = (bytes + page - 1) / page * page;
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+/* map_memory - the values of a mapped array, which lie as in an array of C. */
+static void *map_memory(const struct bpf_map *map)
+{
+	void *memory =
+		mmap(NULL, map_bytes(map), PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void unmap_memory(struct bpf_map *map, void *memory)
+static void unmap_memory(const struct bpf_map *map, void *memory)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t bytes = (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
-
 	if (memory != NULL)
-		munmap(memory, (bytes + page - 1) / page * page);
+		munmap(memory, map_bytes(map));
 }
 
 static int load(struct xdp *xdp, struct why *why)
@@ -378,17 +361,11 @@ void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT])
 
 /* ---- channels ---- */
 
-void xdp_known(struct xdp *xdp, uint16_t id, bool known)
-{
-	__atomic_store_n(&xdp->view.settings->known[id], known ? FAST_KNOWN_USER : 0,
-	                 __ATOMIC_RELEASE);
-}
-
 /* Do slots [first, first + count) belong to nobody? If not, where does the one in the way end? */
 static bool range_free(const struct xdp *xdp, uint32_t first, uint32_t count, uint32_t *next)
 {
 	for (int i = 0; i < FAST_CHANNELS_MAX; i++) {
-		uint32_t start = xdp->first[i], end = start + xdp->count[i];
+		uint32_t start = xdp->view.channels[i].first_slot, end = start + xdp->count[i];
 
 		if (start != end && start < first + count && first < end) {
 			*next = end;
@@ -396,12 +373,6 @@ static bool range_free(const struct xdp *xdp, uint32_t first, uint32_t count, ui
 		}
 	}
 	return true;
-}
-
-static void slots_clear(struct fast_slot *slots, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		memset(&slots[i], 0, offsetof(struct fast_slot, data));
 }
 
 int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window)
@@ -420,9 +391,9 @@ int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window)
 			return -ENOSPC;
 	while (!range_free(xdp, first, window, &first));
 
-	xdp->first[index] = first;
 	xdp->count[index] = window;
-	slots_clear(xdp->view.slots + first, window);
+	for (uint32_t i = 0; i < window; i++)
+		memset(&xdp->view.slots[first + i], 0, offsetof(struct fast_slot, data));
 	xdp->view.channels[index] =
 		(struct fast_channel){.id = id, .first_slot = first, .window_mask = window - 1};
 	__atomic_store_n(&xdp->view.settings->known[id], (uint8_t)(FAST_KNOWN_FIRST + index),
@@ -437,12 +408,15 @@ static void wait_for_programs(void)
 		usleep(20000); /* a kernel without: no program runs for nearly as long */
 }
 
-void xdp_channel_end(struct xdp *xdp, int index, bool known)
+void xdp_known(struct xdp *xdp, uint16_t id, bool known)
 {
-	struct fast_channel *channel = &xdp->view.channels[index];
+	struct fast_settings *settings = xdp->view.settings;
+	int index = settings->known[id] - FAST_KNOWN_FIRST;
 
-	xdp_known(xdp, channel->id, known);
-	__atomic_store_n(&channel->active, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&settings->known[id], known ? FAST_KNOWN_USER : 0, __ATOMIC_RELEASE);
+	if (index < 0)
+		return;
+	__atomic_store_n(&xdp->view.channels[index].active, 0, __ATOMIC_RELEASE);
 	wait_for_programs();
 	xdp->count[index] = 0;
 }

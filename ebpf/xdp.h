@@ -65,12 +65,6 @@ int xdp_taken(const char *device, struct why *why);
 const struct xdp_view *xdp_look(const struct xdp *xdp);
 
 /*
- * xdp_known - a channel that user space alone serves: its packets pass. False: it is unknown
- * again, and its packets are dropped. Not for channels of xdp_channel_open(). Any thread.
- */
-void xdp_known(struct xdp *xdp, uint16_t id, bool known);
-
-/*
  * xdp_channel_open - a channel for the program: `window` (a power of two) neighbouring slots,
  * all closed, and a struct fast_channel that is zero but for id, first_slot and window_mask. It is
  * known and not active: its packets pass until the caller, having filled in the rest, sets
@@ -80,10 +74,10 @@ void xdp_known(struct xdp *xdp, uint16_t id, bool known);
 int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window);
 
 /*
- * xdp_channel_end - no CPU looks at its slots any more when this returns, which takes some ms. Its packets are dropped
- * from here on; or pass, as by xdp_known(), if user space goes on alone.
+ * xdp_known - user space alone serves this channel: its packets pass. False: it is unknown, and they are dropped. If
+ * it had slots no CPU looks at them any more when this returns, which then takes some ms.
  */
-void xdp_channel_end(struct xdp *xdp, int index, bool known);
+void xdp_known(struct xdp *xdp, uint16_t id, bool known);
 
 /* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
 void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);

@@ -49,13 +49,13 @@ static void test_slot_ranges(void **state)
 	assert_int_equal(xdp_channel_open(xdp, 9, 1), -ENOSPC);
 
 	xdp_look(xdp)->slots[64].state = FAST_DONE;
-	xdp_channel_end(xdp, small, false);
+	xdp_known(xdp, 7, false);
 	assert_int_equal(xdp_look(xdp)->settings->known[7], 0);
 	small = xdp_channel_open(xdp, 9, 8);
 	assert_int_equal(channels[small].first_slot, 64);
 	assert_int_equal(xdp_look(xdp)->slots[64].state, FAST_CLOSED);
 	assert_int_equal(channels[small].tokens[0], 0);
-	xdp_channel_end(xdp, other, false);
+	xdp_known(xdp, 8, false);
 	assert_int_equal(channels[xdp_channel_open(xdp, 10, 8)].first_slot, 72);
 }
 
@@ -66,7 +66,7 @@ static void test_leave(void **state)
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
-	xdp_channel_end(xdp, world->index, true);
+	xdp_known(xdp, CHANNEL, true);
 	assert_int_equal(xdp_look(xdp)->settings->known[CHANNEL], FAST_KNOWN_USER);
 	frame_make(&frame, WIRE_PUSH, 0, NULL, 0);
 	expect_pass(world, &frame);
@@ -83,7 +83,7 @@ static void test_many_channels(void **state)
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
-	xdp_channel_end(xdp, world->index, false);
+	xdp_known(xdp, CHANNEL, false);
 	for (uint16_t i = 0; i < SLOT_COUNT; i++)
 		assert_int_equal(xdp_channel_open(xdp, i, 1), i);
 	assert_int_equal(xdp_channel_open(xdp, 999, 1), -ENOSPC);
@@ -91,10 +91,10 @@ static void test_many_channels(void **state)
 	frame.at.wire.channel = SLOT_COUNT - 1;
 	expect_pass(world, &frame);
 	for (uint16_t i = 1; i < SLOT_COUNT; i += SLOT_COUNT / 4)
-		xdp_channel_end(xdp, i, false);
+		xdp_known(xdp, i, false);
 	frame.at.wire.channel = 1;
 	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
-	xdp_channel_end(xdp, 0, false);
+	xdp_known(xdp, 0, false);
 	assert_int_equal(xdp_channel_open(xdp, CHANNEL, 2), 0);
 }
 

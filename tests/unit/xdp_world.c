@@ -235,7 +235,7 @@ void world_open(struct world *world, uint16_t worker_count)
 
 void world_close(struct world *world)
 {
-	xdp_channel_end(world->xdp, world->index, false);
+	xdp_known(world->xdp, world->channel->id, false);
 }
 
 struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t unit_bytes,
