@@ -4,6 +4,7 @@
 #include "ebpf/xdp.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <linux/if_link.h>
@@ -22,6 +23,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "ebpf/packet.h"
 #include "ebpf/winnow.skel.h" /* made by bpftool from winnow.bpf.c */
 
 _Static_assert(sizeof(struct fast_slot) % 8 == 0, "values of a mapped array lie 8-byte aligned");
@@ -29,8 +31,7 @@ _Static_assert(sizeof(struct fast_channel) % 8 == 0, "likewise");
 _Static_assert(FAST_CHANNELS_MAX + FAST_KNOWN_FIRST <= 256, "an index fits fast_settings.known");
 
 #define SAID_BYTES 160
-#define LEFT_BEHIND                                                                                \
-	"redirect" /* of redirect.bpf.c: DPDK attaches it, and may not live to detach it */
+#define LEFT_BEHIND "redirect" /* redirect.bpf.c's: DPDK may not live to detach it */
 
 struct xdp {
 	struct xdp_view view;
@@ -421,7 +422,7 @@ void xdp_known(struct xdp *xdp, uint16_t id, bool known)
 	xdp->count[index] = 0;
 }
 
-const char *fast_counter_name(enum fast_counter counter)
+const char *fast_counter_name(uint32_t counter)
 {
 	static const char *const names[] = {
 		[FAST_COUNT_PASSED] = "passed", [FAST_COUNT_ADDED] = "added",
@@ -429,5 +430,6 @@ const char *fast_counter_name(enum fast_counter counter)
 		[FAST_COUNT_MERGED] = "merged",
 	};
 
-	return counter >= FAST_COUNT_PASSED && counter < FAST_COUNTER_COUNT ? names[counter] : "";
+	assert(counter < FAST_COUNTER_COUNT);
+	return counter < FAST_COUNT_PASSED ? drop_name((enum wire_drop)counter) : names[counter];
 }

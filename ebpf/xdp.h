@@ -82,8 +82,8 @@ void xdp_known(struct xdp *xdp, uint16_t id, bool known);
 /* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
 void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);
 
-/* "passed", "added" and so on: the label of a counter from FAST_COUNT_PASSED on. */
-const char *fast_counter_name(enum fast_counter counter);
+/* "short", "passed" and so on: the label of an enum fast_counter. */
+const char *fast_counter_name(uint32_t counter);
 
 /*
  * xdp_sweep - detach redirect.bpf.c from the device if a process that is no more has left it there.

@@ -41,7 +41,7 @@ struct snapshot {
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
 
-/* A worker of a job, and what jobs knows of it (NULL: not wanted). False: it has not said what it sees. */
+/* A worker of a job, and what jobs knows of it. False: it has not said what it sees. */
 bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
                      struct worker_snapshot *out, struct jobs_worker *known);
 

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "aggregator/http/http_impl.h"
 
@@ -54,8 +53,9 @@ static void worker_numbers(FILE *out, const struct jobs *jobs, const struct snap
 		for (uint32_t i = 0; i < now->job_count; i++) {
 			for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++) {
 				struct worker_snapshot worker;
+				struct jobs_worker known;
 
-				if (!snapshot_worker(jobs, &now->jobs[i], rank, &worker, NULL) &&
+				if (!snapshot_worker(jobs, &now->jobs[i], rank, &worker, &known) &&
 				    n->at < offsetof(struct worker_snapshot, waits))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
@@ -100,7 +100,7 @@ static void drop_metrics(FILE *out, const struct snapshot *now)
 	       "Packets received and not used, by reason.");
 	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++)
 		fprintf(out, "winnow_packets_dropped_total{reason=\"%s\"} %" PRIu64 "\n",
-		        drop_name((enum wire_drop)d), now->drops[d]);
+		        fast_counter_name(d), now->drops[d]);
 }
 
 static void fast_metrics(FILE *out, const struct snapshot *now)
@@ -110,7 +110,7 @@ static void fast_metrics(FILE *out, const struct snapshot *now)
 	       "packets_dropped_total.");
 	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
 		fprintf(out, "winnow_xdp_packets_total{verdict=\"%s\"} %" PRIu64 "\n",
-		        fast_counter_name((enum fast_counter)i), now->fast[i]);
+		        fast_counter_name(i), now->fast[i]);
 }
 
 static void refusal_metrics(FILE *out, const struct jobs_totals *totals)

@@ -25,16 +25,6 @@ static void add_view(struct job_snapshot *job, const struct channel_view *one)
 	job->slots_used += one->slots_used;
 }
 
-/*
- * The first channel stands for all: which one is slowest changes, and a counter must not go back.
- */
-static void add_times(struct job_snapshot *job, const struct channel_stats *one, bool first)
-{
-	for (uint32_t k = 0; k <= CHANNEL_TIMES; k++)
-		job->times[k] += one->eager_times[k] + (first ? one->times[k] : 0);
-	job->times_us += one->eager_times_us + (first ? one->times_us : 0);
-}
-
 /* An operation is on all channels, but an eager one is on one of them. */
 static void job_take(struct data *data, struct job_snapshot *job)
 {
@@ -48,12 +38,17 @@ static void job_take(struct data *data, struct job_snapshot *job)
 			continue;
 		counters_add(&job->stats, &stats, sizeof(stats));
 		add_view(job, &view);
-		add_times(job, &stats, i == 0);
+		if (i == 0) { /* for all: the slowest changes, and a counter must not go back */
+			memcpy(job->times, stats.times, sizeof(job->times));
+			job->times_us = stats.times_us;
+		}
 		if (stats.operations - stats.eager > most)
 			most = stats.operations - stats.eager;
 	}
 	if (strcmp(job->view.state, "paused") == 0) /* nobody is waited for */
 		job->busy.wait = (struct channel_wait){0};
+	counters_add(job->times, job->stats.eager_times, sizeof(job->times));
+	job->times_us += job->stats.eager_times_us;
 	job->operations = job->stats.eager + most;
 	job->blocks_zero = job->stats.blocks - job->stats.blocks_nonzero;
 }
@@ -101,13 +96,9 @@ void snapshot_free(struct snapshot *snapshot)
 bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
                      struct worker_snapshot *out, struct jobs_worker *known)
 {
-	struct jobs_worker worker;
-
-	jobs_worker(jobs, job->index, rank, &worker);
-	*out = (struct worker_snapshot){.seen = worker.seen, .waits = job->waits[rank]};
-	if (known != NULL)
-		*known = worker;
-	return worker.seen.frames > 0;
+	jobs_worker(jobs, job->index, rank, known);
+	*out = (struct worker_snapshot){.seen = known->seen, .waits = job->waits[rank]};
+	return known->seen.frames > 0;
 }
 
 const char *http_datapath(const struct http_sources *sources)

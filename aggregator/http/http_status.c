@@ -2,7 +2,6 @@
 /* http_status.c - /status: one JSON object; docs/OPERATE.md lists its fields */
 
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "aggregator/http/http_impl.h"
 #include "bitmap/dtype.h"
@@ -32,12 +31,13 @@ static void numbers_put(json_t *object, const struct http_number list[], const v
 	}
 }
 
-static json_t *drops_json(const uint64_t drops[WIRE_DROP_COUNT])
+/* Drops, or what the XDP program counts besides: those from `first` to before `end`. */
+static json_t *counts_json(const uint64_t counts[], uint32_t first, uint32_t end)
 {
 	json_t *object = json_object();
 
-	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++)
-		json_object_set_new(object, drop_name((enum wire_drop)d), number(drops[d]));
+	for (uint32_t i = first; i < end; i++)
+		json_object_set_new(object, fast_counter_name(i), number(counts[i]));
 	return object;
 }
 
@@ -130,15 +130,15 @@ static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 {
 	const struct channel_stats *stats = &job->stats;
 	const struct jobs_view *view = &job->view;
-	json_t *object =
-		json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:i, s:i}, s:s?, s:o, s:o}", "name",
-	                  view->name, "state", view->state, "density",
-	                  share(stats->blocks_owned, stats->blocks * view->world), "union",
-	                  share(stats->blocks_nonzero, stats->blocks), "operation",
-	                  operation_json(&job->busy), "waiting", wait_json(&job->busy.wait),
-	                  "slots", "used", (int)job->slots_used, "total", (int)job->slots,
-	                  "trouble", *view->trouble != '\0' ? view->trouble : NULL, "drops",
-	                  drops_json(stats->drops), "workers", workers_json(jobs, job));
+	json_t *object = json_pack(
+		"{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:i, s:i}, s:s?, s:o, s:o}", "name", view->name,
+		"state", view->state, "density",
+		share(stats->blocks_owned, stats->blocks * view->world), "union",
+		share(stats->blocks_nonzero, stats->blocks), "operation",
+		operation_json(&job->busy), "waiting", wait_json(&job->busy.wait), "slots", "used",
+		(int)job->slots_used, "total", (int)job->slots, "trouble",
+		*view->trouble != '\0' ? view->trouble : NULL, "drops",
+		counts_json(stats->drops, 1, WIRE_DROP_COUNT), "workers", workers_json(jobs, job));
 
 	numbers_put(object, http_job_numbers, job);
 	json_object_set_new(object, "features", message_features(view->features));
@@ -155,16 +155,6 @@ static json_t *failure_json(const struct jobs *jobs)
 		return json_null();
 	return json_pack("{s:s, s:s, s:s, s:o}", "job", failure.job, "code", failure.code, "text",
 	                 failure.text, "age_s", seconds(failure.age_us));
-}
-
-static json_t *fast_json(const uint64_t counters[FAST_COUNTER_COUNT])
-{
-	json_t *object = json_object();
-
-	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
-		json_object_set_new(object, fast_counter_name((enum fast_counter)i),
-		                    number(counters[i]));
-	return object;
 }
 
 char *http_status(const struct http_sources *sources, uint64_t uptime_us)
@@ -188,11 +178,12 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 	                 offload_describe(sources->offload), "isa", bitmap_best()->name, "threads",
 	                 (int)sources->threads, "rcvbuf_bytes", (int)sources->rcvbuf_bytes,
 	                 "uptime_s", seconds(uptime_us), "memory_limit_from", sources->bytes_from,
-	                 "packets", packets, "drops", drops_json(now.drops), "last_failure",
-	                 failure_json(sources->jobs), "jobs", list);
+	                 "packets", packets, "drops", counts_json(now.drops, 1, WIRE_DROP_COUNT),
+	                 "last_failure", failure_json(sources->jobs), "jobs", list);
 	numbers_put(root, http_numbers, &now);
 	if (sources->offload != NULL)
-		json_object_set_new(root, "xdp_packets", fast_json(now.fast));
+		json_object_set_new(root, "xdp_packets",
+		                    counts_json(now.fast, FAST_COUNT_PASSED, FAST_COUNTER_COUNT));
 	snapshot_free(&now);
 	text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	json_decref(root);
