@@ -51,22 +51,15 @@ static bool config_valid(const struct channel_config *c)
 	       c->segments_ahead <= 64;
 }
 
-static uint32_t power_of_two_above(uint32_t value)
-{
-	uint32_t power = 1;
-
-	while (power < value)
-		power *= 2;
-	return power;
-}
-
 static void lay_out_tables(struct channel *ch, struct arena *arena, const struct channel_config *c)
 {
 	size_t workers = c->worker_count;
 
 	ch->rank_words = (c->worker_count + 63u) / 64;
 	ch->segment_words = geometry_segment_max(c->payload) / 64;
-	ch->segment_count = power_of_two_above(c->op_slots * c->segments_ahead);
+	ch->segment_count = 1;
+	while (ch->segment_count < c->op_slots * c->segments_ahead)
+		ch->segment_count *= 2;
 	ch->members = arena_take(arena, workers, sizeof(*ch->members));
 	ch->binds = arena_take(arena, workers * c->op_slots, sizeof(*ch->binds));
 	ch->ops = arena_take(arena, c->op_slots, sizeof(*ch->ops));
@@ -78,73 +71,50 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 }
 
 /*
- * While measuring, the tables do not exist yet: their members are not stored. Bitmaps of ranks lie side by side, because
- * between the buffers each would have a page of its own.
+ * While measuring, one entry of each table stands for all. Bitmaps of ranks lie side by side, because between the
+ * buffers each would have a page of its own.
  */
-static void lay_out_ranks(struct channel *ch, struct arena *arena, const struct channel_config *c)
+static void lay_out_entries(struct channel *ch, struct arena *arena, const struct channel_config *c)
 {
-	bool real = arena->start != NULL;
+	const uint32_t step = arena->start != NULL, segments = c->op_slots * c->segments_ahead;
 
-	for (uint32_t i = 0; i < c->op_slots; i++) {
-		void *bound = arena_take(arena, ch->rank_words, 8);
+	for (uint32_t i = 0; i < c->op_slots; i++)
+		ch->ops[i * step].bound = arena_take(arena, ch->rank_words, 8);
+	for (uint32_t i = 0; i < segments; i++)
+		ch->segments[i * step].joined = arena_take(arena, ch->rank_words, 8);
+	for (uint32_t i = 0; i < c->window; i++)
+		ch->slots[i * step].came = arena_take(arena, ch->rank_words, 8);
 
-		if (real)
-			ch->ops[i].bound = bound;
+	for (uint32_t i = 0; i < c->op_slots; i++)
+		ch->ops[i * step].eager =
+			arena_take(arena, WIRE_EAGER_SEGMENTS, eager_bytes(c->payload));
+	for (uint32_t i = 0; i < segments; i++) {
+		struct segment *segment = &ch->segments[i * step];
+
+		segment->united = arena_take(arena, ch->segment_words, 8);
+		segment->set = arena_take(arena, ch->segment_words, 8);
+		segment->bits = arena_take(arena, c->worker_count, ch->segment_words * 8);
 	}
-	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
-		void *joined = arena_take(arena, ch->rank_words, 8);
-
-		if (real)
-			ch->segments[i].joined = joined;
-	}
-	for (uint32_t i = 0; i < c->window; i++) {
-		void *came = arena_take(arena, ch->rank_words, 8);
-
-		if (real)
-			ch->slots[i].came = came;
-	}
-}
-
-static void lay_out_buffers(struct channel *ch, struct arena *arena, const struct channel_config *c)
-{
-	bool real = arena->start != NULL;
-
-	for (uint32_t i = 0; i < c->op_slots; i++) {
-		void *eager = arena_take(arena, WIRE_EAGER_SEGMENTS, eager_bytes(c->payload));
-
-		if (real)
-			ch->ops[i].eager = eager;
-	}
-	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
-		void *united = arena_take(arena, ch->segment_words, 8);
-		void *set = arena_take(arena, ch->segment_words, 8);
-		void *bits = arena_take(arena, c->worker_count, ch->segment_words * 8);
-
-		if (real) {
-			ch->segments[i].united = united;
-			ch->segments[i].set = set;
-			ch->segments[i].bits = bits;
-		}
-	}
-	for (uint32_t i = 0; i < c->window; i++) {
-		void *data = arena_take(arena, 2, c->payload);
-
-		if (real)
-			ch->slots[i].data = data;
-	}
+	for (uint32_t i = 0; i < c->window; i++)
+		ch->slots[i * step].data = arena_take(arena, 2, c->payload);
 }
 
 size_t channel_memory(const struct channel_config *config)
 {
 	struct channel measure = {0};
 	struct arena arena = {0};
+	struct operation op;
+	struct segment segment;
+	struct slot slot;
 
 	if (!config_valid(config))
 		return 0;
 	arena_take(&arena, 1, sizeof(struct channel));
 	lay_out_tables(&measure, &arena, config);
-	lay_out_ranks(&measure, &arena, config);
-	lay_out_buffers(&measure, &arena, config);
+	measure.ops = &op;
+	measure.segments = &segment;
+	measure.slots = &slot;
+	lay_out_entries(&measure, &arena, config);
 	return arena.used;
 }
 
@@ -162,8 +132,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	memset(arena.start, 0, bytes);
 	ch = arena_take(&arena, 1, sizeof(*ch));
 	lay_out_tables(ch, &arena, config);
-	lay_out_ranks(ch, &arena, config);
-	lay_out_buffers(ch, &arena, config);
+	lay_out_entries(ch, &arena, config);
 
 	ch->config = *config;
 	ch->config.tokens = NULL;
