@@ -286,7 +286,8 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
  * Which numbers travel, and how they are added. Fixed-point numbers are integers here: the workers
  * convert them.
  */
-struct sum sum_of(const struct channel *channel, const struct segment *segment);
+struct sum sum_of(const struct channel *channel, const struct segment *segment, uint32_t unit_bytes,
+                  uint32_t block_count, uint8_t *sums);
 
 /*
  * sum_add - the blocks in `lanes`, `own` of them, follow each other at `data`; `first`: nothing has

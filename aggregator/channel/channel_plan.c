@@ -248,12 +248,8 @@ static void plan_failure(struct channel *channel, struct operation *op, uint64_t
 /* What is added up of an operation without frames. */
 static struct sum eager_sum(const struct channel *channel, struct segment *segment)
 {
-	struct sum sum = sum_of(channel, segment);
-
-	sum.unit_elems = segment->frames.block_bytes / dtype_bytes(sum.dtype);
-	sum.block_count = segment->block_count;
-	sum.sums = eager_sums(channel, segment);
-	return sum;
+	return sum_of(channel, segment, segment->frames.block_bytes, segment->block_count,
+	              eager_sums(channel, segment));
 }
 
 static void eager_finish(const struct channel *channel, struct segment *segment, uint32_t words)

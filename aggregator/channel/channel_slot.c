@@ -32,13 +32,20 @@ static void take_blocks(struct channel *channel, const struct segment *segment, 
 	channel->open_rank += slot->block_count;
 }
 
-/* The kernel adds int32, and nothing else. */
-static bool kernel_adds(const struct channel *channel, const struct segment *segment)
+/* What is added up in the slot. */
+static struct sum slot_sum(const struct channel *channel, const struct slot *slot)
 {
-	struct sum sum = sum_of(channel, segment);
+	return sum_of(channel, &channel->segments[slot->segment], slot->unit_bytes,
+	              slot->block_count, fast_data(slot));
+}
+
+/* The kernel adds int32, and nothing else. */
+static bool kernel_adds(const struct channel *channel, const struct slot *slot)
+{
+	struct sum sum = slot_sum(channel, slot);
 
 	return channel->config.fast != NULL && sum.dtype == DTYPE_I32 &&
-	       sum.reduction == REDUCE_SUM;
+	       sum.reduction == REDUCE_SUM && sum.block_count <= FAST_BLOCKS_MAX;
 }
 
 static void open_slot(struct channel *channel, struct segment *segment)
@@ -58,7 +65,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	take_blocks(channel, segment, slot);
 	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
 		slot->expected += slot_owns(channel, slot, rank);
-	if (kernel_adds(channel, segment) && slot->block_count <= FAST_BLOCKS_MAX)
+	if (kernel_adds(channel, slot))
 		fast_open(channel, slot);
 	else
 		fast_close(channel, slot);
@@ -85,17 +92,6 @@ void slot_open_more(struct channel *channel)
 }
 
 /* ---- adding ---- */
-
-/* What is added up in the slot. */
-static struct sum slot_sum(const struct channel *channel, struct slot *slot)
-{
-	struct sum sum = sum_of(channel, &channel->segments[slot->segment]);
-
-	sum.unit_elems = slot->unit_bytes / dtype_bytes(sum.dtype);
-	sum.block_count = slot->block_count;
-	sum.sums = fast_data(slot);
-	return sum;
-}
 
 static void slot_add_zeros(const struct channel *channel, const struct slot *slot,
                            const struct sum *sum)

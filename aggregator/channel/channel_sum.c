@@ -3,17 +3,23 @@
 
 #include "aggregator/channel/channel_impl.h"
 
-struct sum sum_of(const struct channel *channel, const struct segment *segment)
+struct sum sum_of(const struct channel *channel, const struct segment *segment, uint32_t unit_bytes,
+                  uint32_t block_count, uint8_t *sums)
 {
 	const struct operation *op = &channel->ops[segment->op];
 	uint8_t form = op->asked.form;
+	enum dtype dtype;
 
 	if (form == WIRE_FIXED32 && segment->nonfinite)
 		form = WIRE_NATIVE;
+	dtype = dtype_in_form(form, op->asked.dtype);
 	return (struct sum){
 		.engine = channel->config.engine,
-		.dtype = dtype_in_form(form, op->asked.dtype),
+		.dtype = dtype,
 		.reduction = form >= WIRE_FIXED32 ? REDUCE_SUM : op->asked.reduction,
+		.unit_elems = unit_bytes / dtype_bytes(dtype),
+		.block_count = block_count,
+		.sums = sums,
 	};
 }
 
