@@ -148,7 +148,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	}
 	ch->at_base = config->worker_count;
 	for (uint32_t i = 0; i < config->op_slots; i++)
-		plan_reset(ch, i);
+		plan_reset(ch, &ch->ops[i]);
 	fast_start(ch);
 	*out = ch;
 	return 0;

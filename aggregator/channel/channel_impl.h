@@ -230,7 +230,7 @@ static inline void count_drop(struct channel *channel, enum wire_drop drop)
 }
 
 /* channel_plan.c */
-void plan_reset(struct channel *channel, uint32_t op_index); /* at open */
+void plan_reset(struct channel *channel, struct operation *op); /* at open */
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void plan_release(struct channel *channel, uint64_t now_us); /* segments that lie before base */
 

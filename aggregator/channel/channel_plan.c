@@ -7,23 +7,15 @@
  * announced it, in whatever order segments become complete. PROTOCOL.md sections 6 and 7.
  */
 
-#include <assert.h>
-
 #include "aggregator/channel/channel_impl.h"
 #include "bitmap/coded.h"
 
-#define EXPONENT_NONE INT16_MIN /* WIRE_EXPONENT_NONE */
-
-static struct segment *segment_of(const struct channel *channel, uint32_t op_index, uint32_t number)
+static struct segment *segment_of(const struct channel *channel, const struct operation *op,
+                                  uint32_t number)
 {
 	uint32_t ahead = channel->config.segments_ahead;
 
-	return &channel->segments[op_index * ahead + number % ahead];
-}
-
-static uint32_t op_index(const struct channel *channel, const struct operation *op)
-{
-	return (uint32_t)(op - channel->ops);
+	return &channel->segments[(op - channel->ops) * ahead + number % ahead];
 }
 
 static void segment_clear(const struct channel *channel, struct segment *segment, uint32_t number)
@@ -34,10 +26,8 @@ static void segment_clear(const struct channel *channel, struct segment *segment
 	memset(segment->joined, 0, channel->rank_words * 8);
 }
 
-void plan_reset(struct channel *channel, uint32_t index)
+void plan_reset(struct channel *channel, struct operation *op)
 {
-	struct operation *op = &channel->ops[index];
-
 	op->used = false;
 	op->failed = false;
 	op->planned_failure = false;
@@ -45,9 +35,9 @@ void plan_reset(struct channel *channel, uint32_t index)
 	op->bound_count = 0;
 	memset(op->bound, 0, channel->rank_words * 8);
 	for (uint32_t i = 0; i < channel->config.segments_ahead; i++) {
-		struct segment *segment = segment_of(channel, index, i);
+		struct segment *segment = segment_of(channel, op, i);
 
-		segment->op = index;
+		segment->op = (uint32_t)(op - channel->ops);
 		segment_clear(channel, segment, i);
 	}
 }
@@ -202,7 +192,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 	if (!op->used)
 		op_start(channel, op, a, rank, now_us);
 	bind->generation = a->generation;
-	bind->op = op_index(channel, op);
+	bind->op = (uint32_t)(op - channel->ops);
 	bind->op_serial = op->serial;
 	bit_set(op->bound, rank);
 	op->bound_count++;
@@ -233,7 +223,7 @@ static void plan_number(struct channel *channel, struct segment *segment, uint64
 
 static void plan_failure(struct channel *channel, struct operation *op, uint64_t now_us)
 {
-	struct segment *segment = segment_of(channel, op_index(channel, op), 0);
+	struct segment *segment = segment_of(channel, op, 0);
 
 	op->planned_failure = true;
 	segment->number = 0;
@@ -341,7 +331,7 @@ static bool segment_cut(const struct channel *channel, struct segment *segment,
 	segment->receiver = WIRE_EVERYONE;
 	if (shares > 1)
 		segment->receiver = (uint16_t)(a->segment / (a->segment_count / shares));
-	segment->exponent = EXPONENT_NONE;
+	segment->exponent = WIRE_EXPONENT_NONE;
 	segment->nonfinite = false;
 	segment->since_us = now_us;
 	return true;
@@ -417,8 +407,7 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 		return;
 	if (op->failed) {
 		if (op->planned_failure)
-			plan_again(channel, segment_of(channel, op_index(channel, op), 0),
-			           packet->worker);
+			plan_again(channel, segment_of(channel, op, 0), packet->worker);
 		else if (op->bound_count == channel->config.worker_count)
 			plan_failure(channel, op, now_us);
 		return;
@@ -427,7 +416,7 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 		count_drop(channel, WIRE_DROP_OPERATION); /* a worker that contradicts itself */
 		return;
 	}
-	segment = segment_of(channel, op_index(channel, op), a.segment);
+	segment = segment_of(channel, op, a.segment);
 	if (a.segment != segment->number) {
 		count_drop(channel, frame_before(a.segment, segment->number) ? WIRE_DROP_STALE
 		                                                             : WIRE_DROP_OPERATION);
@@ -461,7 +450,7 @@ void plan_release(struct channel *channel, uint64_t now_us)
 			continue;
 		if (!op->failed)
 			watch_finished(channel, op, now_us);
-		plan_reset(channel, op_index(channel, op));
+		plan_reset(channel, op);
 		channel->ops_used--;
 	}
 }

@@ -143,22 +143,11 @@ static void status_build(struct channel *channel, const struct status *status, u
 	packet_put_status(out, status);
 }
 
-/* To one worker. What its STATUS has waited for here says nothing of its path. */
-static void answer_build(struct channel *channel, struct reply *reply, uint64_t now_us,
-                         struct packet_out *out)
-{
-	reply->status.marked =
-		channel->members[reply->rank].marked + fast_marked(channel, reply->rank);
-	if (reply->status.stamp != 0 && now_us > reply->came_us)
-		reply->status.held = (uint32_t)(now_us - reply->came_us);
-	status_build(channel, &reply->status, reply->rank, out);
-	channel->stats.wants += reply->status.word_count > 0;
-}
-
 /* False when what was asked for is over and done with. */
 static bool reply_build(struct channel *channel, struct reply *reply, uint64_t now_us,
                         struct packet_out *out)
 {
+	struct status *status = &reply->status;
 	const struct segment *segment;
 
 	switch (reply->kind) {
@@ -175,7 +164,13 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 		channel->stats.result_resends++;
 		return true;
 	case REPLY_STATUS:
-		answer_build(channel, reply, now_us, out);
+		status->marked =
+			channel->members[reply->rank].marked + fast_marked(channel, reply->rank);
+		/* What its STATUS has waited for here says nothing of its path. */
+		if (status->stamp != 0 && now_us > reply->came_us)
+			status->held = (uint32_t)(now_us - reply->came_us);
+		status_build(channel, status, reply->rank, out);
+		channel->stats.wants += status->word_count > 0;
 		return true;
 	}
 	return false;

@@ -33,9 +33,12 @@ static bool is_missing(const struct channel *channel, const struct wait *wait, u
 	return channel->members[rank].ack == channel->base;
 }
 
-static void missing_list(const struct channel *channel, const struct wait *wait, uint64_t waited_us,
-                         struct channel_view *out)
+/* The one that has waited longest so far. */
+static void wait_note(const struct channel *channel, const struct wait *wait, uint64_t waited_us,
+                      struct channel_view *out)
 {
+	if (out->wait.stall.missing != 0 && waited_us <= out->wait.stall.waited_us)
+		return;
 	out->wait.stall = (struct channel_stall){
 		.tag = wait->tag, .streaming = wait->streaming, .waited_us = waited_us};
 	out->wait.rank_count = 0;
@@ -66,11 +69,9 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 			out->form = op->asked.form;
 			out->age_us = age_us;
 		}
-		if (op->bound_count < channel->config.worker_count &&
-		    (out->wait.stall.missing == 0 || age_us > out->wait.stall.waited_us))
-			missing_list(channel,
-			             &(struct wait){.tag = op->asked.tag, .have = op->bound},
-			             age_us, out);
+		if (op->bound_count < channel->config.worker_count)
+			wait_note(channel, &(struct wait){.tag = op->asked.tag, .have = op->bound},
+			          age_us, out);
 	}
 }
 
@@ -94,25 +95,22 @@ static void look_segments(const struct channel *channel, uint64_t now_us, struct
 		if (now_us - channel->members[first].progress_us < waited_us)
 			waited_us = now_us - channel->members[first].progress_us;
 		wait.tag = channel->ops[segment->op].asked.tag;
-		if (out->wait.stall.missing == 0 || waited_us > out->wait.stall.waited_us)
-			missing_list(channel, &wait, waited_us, out);
+		wait_note(channel, &wait, waited_us, out);
 	}
 }
 
 static void look_frames(struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
-	uint64_t waited_us = now_us - channel->progress_us;
 	struct slot *slot = slot_at(channel, channel->base);
 	struct wait wait = {.streaming = true};
 
-	if (channel->base == channel->planned ||
-	    (out->wait.stall.missing != 0 && waited_us <= out->wait.stall.waited_us))
+	if (channel->base == channel->planned)
 		return;
 	fast_look(slot);
 	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
 		wait.slot = slot;
 	wait.tag = channel->ops[segment_planned(channel, channel->order_head)->op].asked.tag;
-	missing_list(channel, &wait, waited_us, out);
+	wait_note(channel, &wait, now_us - channel->progress_us, out);
 }
 
 /* Frames that have a slot: a hollow one needs none. */
