@@ -177,30 +177,16 @@ size_t message_name_base(const char *name)
 	return strcspn(name, "/");
 }
 
-static bool membership_begins(const char *name, const char *how)
+bool message_name_is(const char *name, const char *how)
 {
 	name += message_name_base(name);
 	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
 }
 
-bool message_name_is_next(const char *name)
-{
-	return membership_begins(name, CONTROL_NEXT_NAME);
-}
-
-bool message_name_is_again(const char *name)
-{
-	return membership_begins(name, CONTROL_AGAIN_NAME);
-}
-
 bool message_name_follows(const char *name)
 {
-	return message_name_is_next(name) || message_name_is_again(name);
-}
-
-bool message_name_is_first(const char *name)
-{
-	return membership_begins(name, CONTROL_FIRST_NAME);
+	return message_name_is(name, CONTROL_NEXT_NAME) ||
+	       message_name_is(name, CONTROL_AGAIN_NAME);
 }
 
 bool message_code_continues(const char *code)

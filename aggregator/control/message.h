@@ -178,18 +178,15 @@ bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */
 
 /*
- * Does its membership's name begin like those that aggregators give, or like those that workers compute
- * when all aggregators have gone? No two memberships have the same such name. PROTOCOL.md section 5.8.
+ * Does its membership's name begin so? Like those that aggregators give, like those that workers compute when all
+ * aggregators have gone (PROTOCOL.md section 5.8; no two memberships have the same such name), or like those that are
+ * only there where no other membership of NAME is (section 5.9).
  */
 #define CONTROL_NEXT_NAME "next."
 #define CONTROL_AGAIN_NAME "again."
-bool message_name_is_next(const char *name);
-bool message_name_is_again(const char *name);
-bool message_name_follows(const char *name); /* one of both */
-
-/* Is it only there where no other membership of NAME is? PROTOCOL.md section 5.9. */
 #define CONTROL_FIRST_NAME "first."
-bool message_name_is_first(const char *name);
+bool message_name_is(const char *name, const char *how);
+bool message_name_follows(const char *name); /* one of the first two */
 
 /* What stands for a membership with such a name in `after`: FNV-1a of the job's name. */
 uint64_t message_name_hash(const char *name);

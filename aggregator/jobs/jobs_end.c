@@ -69,10 +69,10 @@ static bool lives(const struct jobs *jobs, const char *name)
 
 const char *succession_forbids(const struct jobs *jobs, const char *name, uint64_t after)
 {
-	bool again = message_name_is_again(name);
+	bool again = message_name_is(name, CONTROL_AGAIN_NAME);
 	const struct jobs_succession *known;
 
-	if (message_name_is_first(name) && lives(jobs, name))
+	if (message_name_is(name, CONTROL_FIRST_NAME) && lives(jobs, name))
 		return "the job is here, and newcomers wait until its members admit them";
 	if (!message_name_follows(name))
 		return NULL;
@@ -387,7 +387,7 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 static bool has_next(const struct job *job, const char *code)
 {
 	return job->features & CONTROL_MEMBERS &&
-	       (job->state != JOB_FORMING || message_name_is_next(job->name)) &&
+	       (job->state != JOB_FORMING || message_name_is(job->name, CONTROL_NEXT_NAME)) &&
 	       message_code_continues(code);
 }
 

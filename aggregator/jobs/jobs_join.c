@@ -621,7 +621,8 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	job = job_named(jobs, join->job);
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
-	if (job == NULL && jobs->draining && !message_name_is_next(join->job)) {
+	if (job == NULL && jobs->totals.draining &&
+	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
 		peer_refuse(jobs, peer, "draining",
 		            "this aggregator is shutting down; use another");
 		return;

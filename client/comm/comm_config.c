@@ -172,7 +172,7 @@ static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct
 {
 	if (comm->again || peer->restarts)
 		return patience_at_most(&comm->config, UINT64_MAX);
-	if (message_name_is_next(comm->job))
+	if (message_name_is(comm->job, CONTROL_NEXT_NAME))
 		return patience_at_most(&comm->config, COMM_CONNECT_ALIVE_US);
 	return patience_at_most(&comm->config,
 	                        peer->mark != 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);

@@ -174,10 +174,10 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 
 	namer = end(comm, !same);
 	if (!same)
-		first = message_name_is_next(job) ? namer : UINT32_MAX;
+		first = message_name_is(job, CONTROL_NEXT_NAME) ? namer : UINT32_MAX;
 	comm_leave_out(comm, next != NULL ? next->without : 0, first);
 	comm_peers_left_out(comm, before);
-	comm->again = same || message_name_is_again(job);
+	comm->again = same || message_name_is(job, CONTROL_AGAIN_NAME);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->rank = m->rank;
 	comm->world = m->world;

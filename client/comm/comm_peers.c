@@ -28,9 +28,10 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
 		if (!peer->restarts && !comm->again) /* else it has as much time as before */
-			peer->connect_until_us = now_us + (message_name_is_next(comm->job)
-			                                           ? COMM_CONNECT_ALIVE_US
-			                                           : COMM_CONNECT_ONCE_MORE_US);
+			peer->connect_until_us =
+				now_us + (message_name_is(comm->job, CONTROL_NEXT_NAME)
+			                          ? COMM_CONNECT_ALIVE_US
+			                          : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;

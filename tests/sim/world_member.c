@@ -75,7 +75,7 @@ static void session_begin(struct sim_member *m)
 	                                .again = m->again,
 	                                .voice = m->voice,
 	                                .private_network = true};
-	bool alive = message_name_is_next(m->job) && !m->again;
+	bool alive = message_name_is(m->job, CONTROL_NEXT_NAME) && !m->again;
 	uint64_t now_us = now_of(m);
 	char host[16];
 
@@ -328,10 +328,12 @@ static void part(struct sim_member *m)
 	else if (session_state(m->session) == SESSION_JOINING)
 		session_abort(m->session, "it gave up");
 	if (strcmp(m->next.next, m->job) != 0)
-		m->first =
-			message_name_is_next(m->next.next) ? session_namer(m->session) : UINT32_MAX;
+		m->first = message_name_is(m->next.next, CONTROL_NEXT_NAME)
+		                   ? session_namer(m->session)
+		                   : UINT32_MAX;
 	session_over(m);
-	m->again = message_name_is_again(m->next.next) || strcmp(m->next.next, m->job) == 0;
+	m->again = message_name_is(m->next.next, CONTROL_AGAIN_NAME) ||
+	           strcmp(m->next.next, m->job) == 0;
 	memcpy(m->job, m->next.next, sizeof(m->job));
 	m->rank = m->next.next_rank;
 	m->world_size = m->next.next_world;
@@ -405,9 +407,9 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 	if (link_again(session_link(m->session, index))) {
 		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
 		if (!m->again)
-			peer->until_us =
-				now_of(m) + (message_name_is_next(m->job) ? CONNECT_ALIVE_US
-			                                                  : CONNECT_ONCE_MORE_US);
+			peer->until_us = now_of(m) + (message_name_is(m->job, CONTROL_NEXT_NAME)
+			                                      ? CONNECT_ALIVE_US
+			                                      : CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;

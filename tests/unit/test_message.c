@@ -250,8 +250,9 @@ static void test_message_names(void **state)
 
 	(void)state;
 	assert_string_equal(parsed(changed(1, "\"a.B_9-\"", "\"a/b\"")).job, "a/b");
-	assert_true(message_name_is_next("a/next.1"));
-	assert_false(message_name_is_next("a/next") || message_name_is_next("next.1"));
+	assert_true(message_name_is("a/next.1", CONTROL_NEXT_NAME));
+	assert_false(message_name_is("a/next", CONTROL_NEXT_NAME) ||
+	             message_name_is("next.1", CONTROL_NEXT_NAME));
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"/b\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/b/c\""), "'job'");

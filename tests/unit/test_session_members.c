@@ -96,7 +96,7 @@ static void test_next_of_the_second(void **state)
 			assert_int_equal(stays(session, 4, &said),
 			                 way == 0 ? SESSION_NONE : SESSION_NEXT);
 			if (way == 1) {
-				assert_true(message_name_is_again(said->next));
+				assert_true(message_name_is(said->next, CONTROL_AGAIN_NAME));
 				assert_true(said->without == 4 &&
 				            said->next_world == basic().world);
 			}
