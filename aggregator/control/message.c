@@ -18,8 +18,7 @@
 
 enum field_kind {
 	FIELD_U32,
-	FIELD_COUNT64, /* any number that JSON holds everywhere: below 2^53 */
-	FIELD_U16,
+	FIELD_U53, /* any number that JSON holds everywhere: below 2^53 */
 	FIELD_BOOL,
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
 	FIELD_JOB,      /* a valid name, perhaps with a membership */
@@ -33,7 +32,6 @@ enum field_kind {
 
 /* What a field must be, for people; numbers: NULL. */
 static const char *const kind_wants[] = {
-	[FIELD_COUNT64] = "a number below 2^53",
 	[FIELD_BOOL] = "true or false",
 	[FIELD_NAME] = "a text",
 	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_', '-', and one '/' at most",
@@ -49,13 +47,13 @@ struct field {
 	const char *name;
 	enum field_kind kind;
 	size_t offset;
-	uint32_t min, max;
+	uint64_t min, max;
 	uint32_t used_by; /* bit 1 << enum control_kind; and MAY_MISS */
 };
 
 #define BIT(kind) (1u << CONTROL_##kind)
 #define MAY_MISS (1u << 31)
-#define COUNT64_END (INT64_C(1) << 53)
+#define U53_MAX ((UINT64_C(1) << 53) - 1)
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
@@ -91,7 +89,7 @@ static const struct field fields[] = {
 	{"dscp", FIELD_U32, AT(dscp), 1, CONTROL_DSCP_MAX, BIT(START) | MAY_MISS},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
-	{"channel", FIELD_U16, AT(channel), 0, UINT16_MAX, BIT(PATH)},
+	{"channel", FIELD_U32, AT(channel), 0, UINT16_MAX, BIT(PATH)},
 	{"passing", FIELD_U32, AT(passing), 0, UINT32_MAX, BIT(PATH)},
 	{"sent", FIELD_U32, AT(sent), 0, UINT32_MAX, BIT(PATH)},
 	{"number", FIELD_HEX64, AT(number), 0, 0, BIT(MOVE)},
@@ -102,15 +100,15 @@ static const struct field fields[] = {
 	{"rtt_us", FIELD_U32, AT(seen.rtt_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"rtt_least_us", FIELD_U32, AT(seen.rtt_least_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"frames", FIELD_U32, AT(seen.frames), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
-	{"held_window_us", FIELD_COUNT64, AT(seen.held_window_us), 0, 0, BIT(PING) | MAY_MISS},
-	{"held_credit_us", FIELD_COUNT64, AT(seen.held_credit_us), 0, 0, BIT(PING) | MAY_MISS},
-	{"out", FIELD_COUNT64, AT(seen.out), 0, 0, BIT(PING) | MAY_MISS},
-	{"out_marked", FIELD_COUNT64, AT(seen.out_marked), 0, 0, BIT(PING) | MAY_MISS},
-	{"pushes", FIELD_COUNT64, AT(seen.pushes), 0, 0, BIT(PING) | MAY_MISS},
-	{"out_lost", FIELD_COUNT64, AT(seen.out_lost), 0, 0, BIT(PING) | MAY_MISS},
-	{"in", FIELD_COUNT64, AT(seen.in), 0, 0, BIT(PING) | MAY_MISS},
-	{"in_marked", FIELD_COUNT64, AT(seen.in_marked), 0, 0, BIT(PING) | MAY_MISS},
-	{"in_lost", FIELD_COUNT64, AT(seen.in_lost), 0, 0, BIT(PING) | MAY_MISS},
+	{"held_window_us", FIELD_U53, AT(seen.held_window_us), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"held_credit_us", FIELD_U53, AT(seen.held_credit_us), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"out", FIELD_U53, AT(seen.out), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"out_marked", FIELD_U53, AT(seen.out_marked), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"pushes", FIELD_U53, AT(seen.pushes), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"out_lost", FIELD_U53, AT(seen.out_lost), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"in", FIELD_U53, AT(seen.in), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"in_marked", FIELD_U53, AT(seen.in_marked), 0, U53_MAX, BIT(PING) | MAY_MISS},
+	{"in_lost", FIELD_U53, AT(seen.in_lost), 0, U53_MAX, BIT(PING) | MAY_MISS},
 	{"after", FIELD_HEX64, AT(after), 0, 0, BIT(JOIN) | MAY_MISS},
 	{"without", FIELD_HEX64, AT(without), 0, 0, BIT(STAY) | BIT(NEXT)},
 	{"agreed", FIELD_HEX64, AT(agreed), 0, 0, BIT(STAY)},
@@ -248,24 +246,12 @@ static bool read_hex64(const char *text, uint64_t *out)
 	return true;
 }
 
-static bool read_number(const json_t *value, const struct field *field, uint32_t *out)
+static bool read_number(const json_t *value, const struct field *field, uint64_t *out)
 {
 	json_int_t number = json_integer_value(value);
 
-	if (!json_is_integer(value) || number < field->min || number > field->max)
-		return false;
-	*out = (uint32_t)number;
-	return true;
-}
-
-static bool read_count(const json_t *value, uint64_t *out)
-{
-	json_int_t number = json_integer_value(value);
-
-	if (!json_is_integer(value) || number < 0 || number >= COUNT64_END)
-		return false;
 	*out = (uint64_t)number;
-	return true;
+	return json_is_integer(value) && number >= 0 && *out >= field->min && *out <= field->max;
 }
 
 static bool read_text(const json_t *value, char *out, size_t room)
@@ -309,7 +295,7 @@ static bool read_channels(const json_t *value, const struct field *field,
 	if (!json_is_array(value) || count == 0 || count > CONTROL_CHANNELS_MAX)
 		return false;
 	for (size_t i = 0; i < count; i++) {
-		uint32_t channel;
+		uint64_t channel;
 
 		if (!read_number(json_array_get(value, i), field, &channel))
 			return false;
@@ -339,18 +325,16 @@ static bool read_features(const json_t *value, uint32_t *out)
 static bool read_field(const json_t *value, const struct field *field, struct control_message *out)
 {
 	void *at = (uint8_t *)out + field->offset;
-	uint32_t number;
+	uint64_t number;
 
 	switch (field->kind) {
 	case FIELD_U32:
-		return read_number(value, field, at);
-	case FIELD_COUNT64:
-		return read_count(value, at);
-	case FIELD_U16:
 		if (!read_number(value, field, &number))
 			return false;
-		*(uint16_t *)at = (uint16_t)number;
+		*(uint32_t *)at = (uint32_t)number;
 		return true;
+	case FIELD_U53:
+		return read_number(value, field, at);
 	case FIELD_BOOL:
 		*(bool *)at = json_is_true(value);
 		return json_is_boolean(value);
@@ -391,8 +375,9 @@ static bool read_kind(const json_t *root, enum control_kind *out)
 /* "join: 'rank' is missing, or not a number from 0 to 4294967295" */
 static int refuse(enum control_kind kind, const struct field *field, struct why *why)
 {
-	if (field->kind == FIELD_U32 || field->kind == FIELD_U16)
-		return why_set(why, -EINVAL, "%s: '%s' is missing, or not a number from %u to %u",
+	if (kind_wants[field->kind] == NULL)
+		return why_set(why, -EINVAL,
+		               "%s: '%s' is missing, or not a number from %" PRIu64 " to %" PRIu64,
 		               kind_names[kind], field->name, field->min, field->max);
 	return why_set(why, -EINVAL, "%s: '%s' is missing, or not %s", kind_names[kind],
 	               field->name, kind_wants[field->kind]);
@@ -437,19 +422,12 @@ done:
 
 /* ---- writing ---- */
 
-static json_t *hex_string(const uint8_t *bytes, size_t count)
-{
-	char text[2 * CONTROL_NONCE_BYTES + 1];
-
-	return json_string(sodium_bin2hex(text, sizeof(text), bytes, count));
-}
-
 /* JSON takes only valid UTF-8; a host's name, or a text cut in the middle, may be anything. */
-static json_t *text_string(const char *text, size_t room)
+static json_t *text_string(const char *text)
 {
 	char clean[CONTROL_TEXT_BYTES];
 
-	message_printable(text, clean, room);
+	message_printable(text, clean, sizeof(clean));
 	return json_string(clean);
 }
 
@@ -475,27 +453,22 @@ json_t *message_features(uint32_t features)
 static json_t *write_field(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
-	char hex[17];
+	char hex[2 * CONTROL_NONCE_BYTES + 1];
 
 	switch (field->kind) {
 	case FIELD_U32:
 		return json_integer(*(const uint32_t *)at);
-	case FIELD_COUNT64:
-		return json_integer((json_int_t)(*(const uint64_t *)at % COUNT64_END));
-	case FIELD_U16:
-		return json_integer(*(const uint16_t *)at);
+	case FIELD_U53:
+		return json_integer((json_int_t)(*(const uint64_t *)at & U53_MAX));
 	case FIELD_BOOL:
 		return json_boolean(*(const bool *)at);
 	case FIELD_JOB:
-		return text_string(at, CONTROL_JOB_BYTES);
 	case FIELD_NAME:
-		return text_string(at, CONTROL_NAME_BYTES);
 	case FIELD_TEXT:
-		return text_string(at, CONTROL_TEXT_BYTES);
 	case FIELD_ADDRESS:
-		return text_string(at, CONTROL_ADDRESS_BYTES);
+		return text_string(at);
 	case FIELD_BYTES32:
-		return hex_string(at, CONTROL_NONCE_BYTES);
+		return json_string(sodium_bin2hex(hex, sizeof(hex), at, CONTROL_NONCE_BYTES));
 	case FIELD_HEX64:
 		snprintf(hex, sizeof(hex), "%016" PRIx64, *(const uint64_t *)at);
 		return json_string(hex);

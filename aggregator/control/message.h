@@ -98,8 +98,7 @@ struct control_message {
 	uint32_t dscp;   /* in which class its datagrams are to travel; 0: as each sender likes */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
-	uint16_t
-		channel; /* PATH: this one's are not answered, of `payload` bytes, `sent` of them; */
+	uint32_t channel; /* PATH: its are not answered, of `payload` bytes, `sent` of them; */
 	uint32_t passing; /* those of so many bytes are; 0: none */
 	uint32_t sent;
 	uint64_t number; /* MOVE of an aggregator: what KNOCKs from another address must carry */

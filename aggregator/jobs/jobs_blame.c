@@ -35,7 +35,7 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	peer->gone = true;
-	jobs->ports.heard(jobs->ports.data, message->channel, peer->rank, &heard);
+	jobs->ports.heard(jobs->ports.data, job->channel_ids[index], peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
