@@ -8,11 +8,6 @@
 
 #define BLOCK_BYTES 64 /* of the stretch, made at a time */
 
-void transcript_begin(struct transcript *transcript)
-{
-	memset(transcript, 0, sizeof(*transcript));
-}
-
 void transcript_add(struct transcript *transcript, const char *line)
 {
 	crypto_generichash_state state;

@@ -12,7 +12,7 @@
 #include "ebpf/seal_words.h"
 
 struct transcript {
-	uint8_t hash[PROOF_BYTES];
+	uint8_t hash[PROOF_BYTES]; /* at first all zero */
 };
 
 /* The secret of one start of a job. */
@@ -20,7 +20,6 @@ struct job_secret {
 	uint8_t bytes[PROOF_BYTES];
 };
 
-void transcript_begin(struct transcript *transcript);
 void transcript_add(struct transcript *transcript, const char *line); /* up to its newline */
 
 void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], uint32_t epoch,

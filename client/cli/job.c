@@ -131,7 +131,7 @@ static int talk_hear(struct talk *talk, uint64_t end_us)
 {
 	int err = 0;
 
-	transcript_begin(&talk->transcript);
+	talk->transcript = (struct transcript){0};
 	while (err == 0) {
 		char buffer[4096];
 		ssize_t bytes = cli_receive(talk->fd, buffer, sizeof(buffer), end_us);

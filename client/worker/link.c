@@ -381,7 +381,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		failed_take(link, &message);
 		next_await(link, now_us);
 	} else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
-		transcript_begin(&link->transcript);
+		link->transcript = (struct transcript){0};
 		transcript_add(&link->transcript, line);
 		hello_take(link, &message);
 	} else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING) {

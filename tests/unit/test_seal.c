@@ -371,14 +371,14 @@ static void test_keys_cover(void **state)
 	salt[31] ^= 1;
 	job_secret_make(&key, salt, 0, "job", 4, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
-	transcript_begin(&a);
-	transcript_begin(&b);
+	a = (struct transcript){0};
+	b = (struct transcript){0};
 	transcript_add(&a, hello);
 	transcript_add(&a, join);
 	transcript_add(&b, "{\"type\":\"hello\"}\n"); /* the newline is no part of it */
 	transcript_add(&b, join);
 	assert_memory_equal(&a, &b, sizeof(a));
-	transcript_begin(&b);
+	b = (struct transcript){0};
 	transcript_add(&b, join);
 	transcript_add(&b, hello);
 	assert_memory_not_equal(&a, &b, sizeof(a));
