@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <endian.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -60,11 +61,6 @@ static int whole_read(const char *text, const struct unit *units, uint64_t *out)
 int option_size(const char *text, uint64_t *out)
 {
 	return whole_read(text, size_units, out);
-}
-
-int option_rate(const char *text, uint64_t *out)
-{
-	return whole_read(text, rate_units, out);
 }
 
 static int option_count(const char *text, uint64_t *out)
@@ -203,40 +199,31 @@ static int number_parse(const struct option *option, bool plain_ms, const char *
 
 	if (option->kind == OPTION_REAL)
 		return number_read(text, plain_units, out);
+	if (option->kind == OPTION_CHOICE) {
+		*out = option->min + choice_of(option->value, text);
+		return *out < option->min ? -EINVAL : 0;
+	}
 	if (option_is_flag(option)) {
 		err = option_flag(text, &flag);
-		*out = flag;
+		whole = flag;
 	} else if (option->kind == OPTION_DSCP) {
 		err = option_dscp(text, &whole);
-		*out = (double)whole;
-	} else if (option->kind == OPTION_CHOICE) {
-		err = choice_of(option->value, text) < 0 ? -EINVAL : 0;
-		*out = option->min + choice_of(option->value, text);
+	} else if (plain_ms || kinds[option->kind].units == plain_units) {
+		err = option_count(text, &whole);
 	} else {
-		err = plain_ms || kinds[option->kind].units == plain_units
-		              ? option_count(text, &whole)
-		              : whole_read(text, kinds[option->kind].units, &whole);
-		*out = (double)whole;
-		if (option->kind == OPTION_MS && !plain_ms)
-			*out = (double)((whole + 500) / 1000);
+		err = whole_read(text, kinds[option->kind].units, &whole);
+		whole = option->kind == OPTION_MS ? (whole + 500) / 1000 : whole;
 	}
+	*out = (double)whole;
 	return err;
 }
 
 static void number_store(const struct option *option, double number)
 {
-	uint64_t whole = (uint64_t)number;
-	uint32_t half = (uint32_t)whole;
-	bool flag = whole != 0;
+	uint64_t whole = htole64((uint64_t)number); /* its first bytes are the lowest */
 
-	if (option->kind == OPTION_REAL)
-		memcpy(option->out, &number, sizeof(number));
-	else if (option->kind == OPTION_FLAG)
-		memcpy(option->out, &flag, sizeof(flag));
-	else if (kinds[option->kind].bytes == sizeof(half))
-		memcpy(option->out, &half, sizeof(half));
-	else
-		memcpy(option->out, &whole, sizeof(whole));
+	memcpy(option->out, option->kind == OPTION_REAL ? (const void *)&number : &whole,
+	       kinds[option->kind].bytes);
 }
 
 static bool in_range(const struct option *option, double number)

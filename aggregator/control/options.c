@@ -15,27 +15,29 @@
 /* ---- names ---- */
 
 /* An option that counts milliseconds also goes by "NAME-ms", and is then a plain number. */
-static const struct option *find(const struct option list[], const char *name, bool *plain_ms)
+static const struct option *find(const struct option list[], const char *name)
 {
 	for (const struct option *o = list; o->name != NULL; o++) {
 		size_t length = strlen(o->name);
 
-		if (strncmp(o->name, name, length) != 0)
-			continue;
-		*plain_ms = o->kind == OPTION_MS && strcmp(name + length, "-ms") == 0;
-		if (name[length] == '\0' || *plain_ms)
+		if (strncmp(o->name, name, length) == 0 &&
+		    (name[length] == '\0' ||
+		     (o->kind == OPTION_MS && strcmp(name + length, "-ms") == 0)))
 			return o;
 	}
 	return NULL;
 }
 
+static bool is_plain_ms(const struct option *option, const char *name)
+{
+	return strcmp(option->name, name) != 0;
+}
+
 static const struct option *find_letter(const struct options *options, char letter)
 {
-	bool unused;
-
 	for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL; l++)
 		if (l->letter == letter)
-			return find(options->list, l->name, &unused);
+			return find(options->list, l->name);
 	return NULL;
 }
 
@@ -70,20 +72,13 @@ static const char *nearer(const char *name, const char *best, const char *other)
 	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
 }
 
-static const char *nearest(const struct option list[], const char *name)
-{
-	const char *best = NULL;
-
-	for (const struct option *o = list; o->name != NULL; o++)
-		best = nearer(name, best, o->name);
-	return best;
-}
-
 static int unknown(const struct options *options, const char *prefix, const char *name,
                    struct why *why)
 {
-	const char *hint = nearest(options->list, name);
+	const char *hint = NULL;
 
+	for (const struct option *o = options->list; o->name != NULL; o++)
+		hint = nearer(name, hint, o->name);
 	if (hint != NULL)
 		return why_set(why, -ENOENT, "no option %s%s; did you mean %s%s?", prefix, name,
 		               prefix, hint);
@@ -200,7 +195,6 @@ static int file_line(void *context, const char *section, const char *name, const
 	const struct options *options = reading->options;
 	char named[OPTION_NAME_BYTES + 300];
 	const struct option *option;
-	bool plain_ms;
 
 	if (file->err != 0)
 		return 0; /* only the first error is reported */
@@ -211,7 +205,7 @@ static int file_line(void *context, const char *section, const char *name, const
 	if (strcmp(section, options->section) != 0 &&
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
-	option = find(options->list, name, &plain_ms);
+	option = find(options->list, name);
 	if (option == NULL) {
 		snprintf(named, sizeof(named), "%s: ", file->path);
 		file->err = unknown(options, named, name, &reading->why);
@@ -220,7 +214,8 @@ static int file_line(void *context, const char *section, const char *name, const
 		                    "%s: %s can stand on the command line alone", file->path, name);
 	} else {
 		snprintf(named, sizeof(named), "%s in %s", name, file->path);
-		file->err = take(reading, option, SOURCE_FILE, plain_ms, named, file->path, value);
+		file->err = take(reading, option, SOURCE_FILE, is_plain_ms(option, name), named,
+		                 file->path, value);
 	}
 	return file->err == 0;
 }
@@ -325,10 +320,9 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	const char *text = argv[*at] + 2, *value = strchr(text, '=');
 	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
 	const struct option *option;
-	bool plain_ms = false;
 
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
-	option = length < sizeof(name) ? find(reading->options->list, name, &plain_ms) : NULL;
+	option = length < sizeof(name) ? find(reading->options->list, name) : NULL;
 	if (option == NULL)
 		return unknown(reading->options, "--", name, &reading->why);
 	if (value != NULL)
@@ -338,7 +332,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	else if (*at + 1 < argc)
 		value = argv[++*at];
 	snprintf(where, sizeof(where), "--%s", name);
-	return value_read(reading, option, plain_ms, where, value);
+	return value_read(reading, option, is_plain_ms(option, name), where, value);
 }
 
 /* -b VALUE, -bVALUE. */
@@ -415,9 +409,8 @@ static void set_aside(struct reading *reading, const struct option *option,
 /* A key and a file of keys are two ways to say one thing, so the stronger source's overrides the other. */
 static int keys_settle(struct reading *reading)
 {
-	bool unused;
-	const struct option *file = find(reading->options->list, "key-file", &unused);
-	const struct option *key = find(reading->options->list, "key", &unused);
+	const struct option *file = find(reading->options->list, "key-file");
+	const struct option *key = find(reading->options->list, "key");
 	const struct origin *of_file, *of_key;
 
 	if (file == NULL || key == NULL)
@@ -442,7 +435,6 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	const struct options *options = reading->options;
 	const struct option *file;
 	int status;
-	bool unused;
 
 	options_preset(options->list);
 	for (const struct option *o = options->list; o->name != NULL; o++) {
@@ -455,8 +447,7 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	status = arguments_read(reading, argc, argv);
 	if (status == 0)
 		status = env_read(reading);
-	file = options->file_option != NULL ? find(options->list, options->file_option, &unused)
-	                                    : NULL;
+	file = options->file_option != NULL ? find(options->list, options->file_option) : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
 	return status == 0 ? keys_settle(reading) : status;

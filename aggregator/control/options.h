@@ -120,7 +120,6 @@ void option_choices(const char *choices, const char *between, const char *last, 
 
 /* The single values, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);
-int option_rate(const char *text, uint64_t *out);
 int option_dscp(const char *text, uint64_t *out); /* beyond 63 it is none */
 
 #endif /* AGGREGATOR_CONTROL_OPTIONS_H */
