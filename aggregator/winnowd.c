@@ -180,7 +180,7 @@ static int keys_load(void)
 
 static void keys_warn(void)
 {
-	if (the_keys != NULL && proof_keys_exposed(the_keys))
+	if (the_keys != NULL && the_keys->exposed)
 		log_event(
 			"warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
 			"every user of this machine may read it: chmod o-r %s", settings.key_file);
@@ -201,7 +201,7 @@ static bool keys_reload(struct proof_keys **keys)
 	} else {
 		log_event("info", "reloaded",
 		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file),
-		                     LOG_NUMBER("keys", proof_keys_count(fresh))),
+		                     LOG_NUMBER("keys", fresh->count)),
 		          NULL);
 		proof_keys_free(the_keys);
 		the_keys = fresh;

@@ -23,7 +23,7 @@
 #define SCRYPT_R 8
 #define SCRYPT_P 1
 
-struct named_key {
+struct proof_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made of it */
 	struct proof_key key;
@@ -31,12 +31,6 @@ struct named_key {
 };
 
 static const struct proof_share share_usual = {.weight = 1};
-
-struct proof_keys {
-	uint32_t count, distinct;
-	bool exposed;
-	struct named_key *keys;
-};
 
 int proof_init(void)
 {
@@ -139,7 +133,7 @@ static bool text_known(const struct proof_keys *keys, const char *text)
 static int key_add(struct proof_keys *keys, const char *job, const char *text,
                    const struct proof_share *share)
 {
-	struct named_key *grown, *key;
+	struct proof_named *grown, *key;
 
 	if (keys->count == KEYS_MAX)
 		return -E2BIG;
@@ -210,23 +204,17 @@ static int line_add(struct proof_keys *keys, char *line)
 	                  : key_add(keys, words[0], words[1], &share);
 }
 
-static bool others_may_read(FILE *file)
-{
-	struct stat about;
-
-	return fstat(fileno(file), &about) == 0 && (about.st_mode & S_IROTH) != 0;
-}
-
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 {
 	char line[LINE_BYTES];
 	uint32_t number = 0;
+	struct stat about;
 	FILE *file;
 	int err = plain_file_open("key file ", path, &file, why);
 
 	if (err != 0)
 		return err;
-	keys->exposed = others_may_read(file);
+	keys->exposed = fstat(fileno(file), &about) == 0 && (about.st_mode & S_IROTH) != 0;
 	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
 		number++;
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
@@ -273,7 +261,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	return 0;
 }
 
-static void text_free(struct named_key *key)
+static void text_free(struct proof_named *key)
 {
 	if (key->text != NULL)
 		sodium_memzero(key->text, strlen(key->text));
@@ -292,23 +280,8 @@ void proof_keys_free(struct proof_keys *keys)
 	free(keys);
 }
 
-uint32_t proof_keys_count(const struct proof_keys *keys)
-{
-	return keys->count;
-}
-
-uint32_t proof_keys_distinct(const struct proof_keys *keys)
-{
-	return keys->distinct;
-}
-
-bool proof_keys_exposed(const struct proof_keys *keys)
-{
-	return keys->exposed;
-}
-
 /* Made when it is first needed: a file may have thousands, and each takes its time. */
-static const struct proof_key *key_made(struct named_key *key)
+static const struct proof_key *key_made(struct proof_named *key)
 {
 	if (key->text != NULL && proof_key_from_text(key->text, &key->key) != 0)
 		return NULL;
@@ -317,13 +290,13 @@ static const struct proof_key *key_made(struct named_key *key)
 }
 
 /* NULL: there is none. */
-static struct named_key *key_named(const struct proof_keys *keys, const char *job)
+static struct proof_named *key_named(const struct proof_keys *keys, const char *job)
 {
-	struct named_key *found = NULL;
+	struct proof_named *found = NULL;
 	size_t base = message_name_base(job);
 
 	for (uint32_t i = 0; keys != NULL && i < keys->count; i++) {
-		struct named_key *key = &keys->keys[i];
+		struct proof_named *key = &keys->keys[i];
 
 		if (strlen(key->job) == base && memcmp(key->job, job, base) == 0)
 			return key;
@@ -335,14 +308,14 @@ static struct named_key *key_named(const struct proof_keys *keys, const char *jo
 
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
 {
-	struct named_key *key = key_named(keys, job);
+	struct proof_named *key = key_named(keys, job);
 
 	return key != NULL ? key_made(key) : NULL;
 }
 
 struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job)
 {
-	const struct named_key *key = key_named(keys, job);
+	const struct proof_named *key = key_named(keys, job);
 
 	return key != NULL ? key->share : share_usual;
 }

@@ -62,7 +62,12 @@ int proof_key_from_text(const char *text, struct proof_key *out);
  * only a key, is for all jobs not named. After a job and its key may stand what it is to have of
  * a network that it shares. '#' starts a comment.
  */
-struct proof_keys;
+struct proof_keys {
+	uint32_t count;
+	uint32_t distinct;        /* several jobs may have the same */
+	bool exposed;             /* by the file's mode everybody may read it */
+	struct proof_named *keys; /* [count], proof.c's own */
+};
 
 struct proof_share {
 	/* "weight=N", 1 (the default) to CONTROL_WEIGHT_MAX: of a port, beside others' weights. */
@@ -78,10 +83,6 @@ struct proof_share {
  */
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why);
 void proof_keys_free(struct proof_keys *keys);
-uint32_t proof_keys_count(const struct proof_keys *keys);
-uint32_t proof_keys_distinct(const struct proof_keys *keys); /* several jobs may have the same */
-bool proof_keys_exposed(
-	const struct proof_keys *keys); /* by the file's mode everybody may read it */
 
 /*
  * The key for a job, whichever its membership, made now if this is its first use. NULL when there is

@@ -74,12 +74,12 @@ static void test_key_file(void **state)
 	keys = keys_of(many, 0, NULL);
 	assert_key(keys, "job-0", "key-number-0");
 	assert_key(keys, "job-199", "key-number-199");
-	assert_int_equal(proof_keys_distinct(keys), 200);
+	assert_int_equal(keys->distinct, 200);
 	proof_keys_free(keys);
 	keys = keys_of("a key-of-a-\nb key-of-b-\nc key-of-a-\n* key-of-b-\n", 0, NULL);
 	assert_key(keys, "c", "key-of-a-");
-	assert_int_equal(proof_keys_count(keys), 4);
-	assert_int_equal(proof_keys_distinct(keys), 2);
+	assert_int_equal(keys->count, 4);
+	assert_int_equal(keys->distinct, 2);
 	proof_keys_free(keys);
 }
 
@@ -140,12 +140,12 @@ static void test_key_file_exposed(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(chmod(path, cases[i].mode), 0);
 		assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
-		assert_int_equal(proof_keys_exposed(keys), cases[i].exposed);
+		assert_int_equal(keys->exposed, cases[i].exposed);
 		proof_keys_free(keys);
 	}
 	unlink(path);
 	assert_int_equal(proof_keys_load(NULL, "key-of-all", &keys, &why), 0);
-	assert_false(proof_keys_exposed(keys));
+	assert_false(keys->exposed);
 	proof_keys_free(keys);
 }
 
