@@ -24,7 +24,7 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 		return -ENOMEM;
 	jobs->config = *config;
 	jobs->ports = *ports;
-	jobs->totals.keys_fresh = true;
+	jobs->totals = (struct jobs_totals){.bytes_max = config->bytes_max, .keys_fresh = true};
 	jobs->places = config->peers_max + 1;
 	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
@@ -95,7 +95,7 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
 	hello.key = jobs->config.keys != NULL;
 	hello.features = CONTROL_FEATURES;
-	hello.drains = jobs->draining;
+	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
 }
@@ -115,9 +115,9 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	                           .heard_us = now_us,
 	                           .pinged_us = now_us};
 	net_format(from, peer->address);
-	jobs->peer_count++;
+	jobs->totals.peers++;
 	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
-	if (jobs->peer_count > jobs->config.peers_max)
+	if (jobs->totals.peers > jobs->config.peers_max)
 		jobs_crowd_out(jobs);
 	if (!peer->used)
 		return NULL;
@@ -147,9 +147,7 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 		job_tell(jobs, job, &message);
 		return;
 	}
-	jobs->totals.jobs_finished++;
-	jobs_log(jobs, "info", "job_finished",
-	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)), NULL);
+	job_finished(jobs, job, NULL);
 	job_release(jobs, job);
 }
 
@@ -163,11 +161,8 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
                        const struct control_message *message)
 {
 	struct job *job = peer->job;
-	uint32_t rank = peer->rank;
 	const char *code = "aborted";
-	char host[CONTROL_NAME_BYTES];
 
-	snprintf(host, sizeof(host), "%s", peer->host);
 	if (job->state == JOB_ENDING && strcmp(message->code, "aborted") != 0)
 		return; /* it passes on a loss of which we know */
 	if (job->state == JOB_FORMING || job->state == JOB_ENDING) {
@@ -175,16 +170,17 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		return;
 	}
 	if (strcmp(message->code, "moved") == 0 && job->state == JOB_RUNNING) {
-		job_fail(jobs, job, rank, "moved", "rank %u (%s) has ended the membership: %s",
-		         rank, host, message->text);
+		job_fail(jobs, job, peer->rank, "moved",
+		         "rank %u (%s) has ended the membership: %s", peer->rank, peer->host,
+		         message->text);
 		return;
 	}
 	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
 	    strcmp(message->code, "stalled") == 0)
 		code = message->code;
-	job_fail(jobs, job, rank, code, "rank %u (%s) aborted the job: %s", rank, host,
-	         message->text);
+	job_fail(jobs, job, peer->rank, code, "rank %u (%s) aborted the job: %s", peer->rank,
+	         peer->host, message->text);
 }
 
 /*
@@ -319,21 +315,12 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	if (!peer->door && peer->job->state != JOB_FORMING)
 		silence_us = peer->job->silence_us;
 	peer->heard_us = control_heard_us(peer->heard_us, silence_us, jobs->ticked_us, now_us);
-	if (peer->door) {
-		if (now_us - peer->heard_us >= silence_us) {
-			peer_end(jobs, peer);
-		} else if (now_us - peer->pinged_us >= silence_us / 4) {
-			peer->pinged_us = now_us;
-			peer_send(jobs, peer, &ping);
-		}
-		return;
-	}
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
-		late_text(jobs, peer, ping.text);
-		ping.waiting = door_count(jobs, peer->job);
-		ping.drains = jobs->draining;
-		ping.paused = peer->job->pause != NULL;
+		if (!peer->door) {
+			ping = door_ping(jobs, peer->job);
+			late_text(jobs, peer, ping.text);
+		}
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)
@@ -400,7 +387,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
-	assert(jobs->peer_count < jobs->places && jobs->bytes <= jobs->config.bytes_max);
+	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
 	pauses_tick(jobs);
 	for (uint32_t i = 0; i < jobs->places; i++)
@@ -414,7 +401,7 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 
 void jobs_drain(struct jobs *jobs)
 {
-	jobs->draining = true;
+	jobs->totals.draining = true;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state == JOB_RUNNING)
 			door_tell(jobs, &jobs->jobs[i]);
@@ -441,11 +428,6 @@ void jobs_end(struct jobs *jobs, const char *text)
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 {
 	*out = jobs->totals;
-	out->bytes = jobs->bytes;
-	out->bytes_max = jobs->config.bytes_max;
-	out->draining = jobs->draining;
-	out->peers = jobs->peer_count;
-	out->jobs = 0;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		out->jobs += jobs->jobs[i].state != JOB_FREE;
 }
@@ -476,19 +458,12 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .stall_us = job->shape.stall_us,
 	                          .newcomers = door_count(jobs, job),
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
-	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->draining)
+	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->totals.draining)
 		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])
 			out->multicast = true;
 	return true;
-}
-
-static const char *worker_state(const struct jobs_peer *peer)
-{
-	if (peer->job->state == JOB_ENDING)
-		return peer->stays ? "stays" : "awaited";
-	return peer->ready ? "ready" : "joined";
 }
 
 void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out)
@@ -502,7 +477,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	                            .says = ""};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = worker_state(peer),
+	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
 	                            .host = peer->host,
 	                            .address = peer->address,
 	                            .multicast = job->multicast[rank],
@@ -511,6 +486,8 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	                            .seen_over_us = peer->seen_over_us,
 	                            .says = peer->says,
 	                            .silent_us = jobs->now_us - peer->heard_us};
+	if (job->state == JOB_ENDING)
+		out->state = peer->stays ? "stays" : "awaited";
 }
 
 bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out)

@@ -115,13 +115,18 @@ static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, ch
 		         peer->open, full);
 }
 
-static void job_stalled(struct jobs *jobs, struct job *job, const struct channel_stall *stall)
+void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
-	const struct jobs_peer *peer = job->members[stall->rank];
+	struct job *job = job_with(jobs, channel_id);
+	const struct jobs_peer *peer;
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
 	double waited_s = (double)stall->waited_us / 1e6;
 	int used;
 
+	if (job == NULL || stall->rank >= job->world || job->pause != NULL ||
+	    (job->resumed_us != 0 && jobs->now_us - job->resumed_us < job->shape.stall_us))
+		return;
+	peer = job->members[stall->rank];
 	used = snprintf(who, sizeof(who), "rank %u", stall->rank);
 	if (peer != NULL) {
 		used += snprintf(who + used, sizeof(who) - (size_t)used, " (%s)", peer->host);
@@ -137,16 +142,6 @@ static void job_stalled(struct jobs *jobs, struct job *job, const struct channel
 	else
 		job_fail(jobs, job, stall->rank, "stalled", "%s %s not called %s for %.1f s: %s",
 		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
-}
-
-void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
-{
-	struct job *job = job_with(jobs, channel_id);
-
-	if (job == NULL || stall->rank >= job->world || job->pause != NULL ||
-	    (job->resumed_us != 0 && jobs->now_us - job->resumed_us < job->shape.stall_us))
-		return;
-	job_stalled(jobs, job, stall);
 }
 
 /* ---- who is late ---- */
@@ -215,17 +210,15 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 #define MERGED_SHARE 8    /* one datagram in so many or more, or stands still, for so long */
 #define FRESH_US 5000000  /* a report this old is out of date */
 
-/* A size or a rule stays until somebody changes it; a network that is down may come back. */
-static bool trouble_stays(int error)
-{
-	return error == EMSGSIZE || error == EPERM || error == EACCES;
-}
-
 /* Does this end the job? */
 static bool trouble_is_fatal(const struct job *job, const struct jobs_trouble *trouble)
 {
+	const int error = trouble->error;
+
+	/* A size or a rule stays until somebody changes it; a network that is down may come back. */
 	if (trouble->kind == JOBS_UNSENT)
-		return trouble_stays(trouble->error) || trouble->for_us >= job->silence_us;
+		return error == EMSGSIZE || error == EPERM || error == EACCES ||
+		       trouble->for_us >= job->silence_us;
 	/* Where nothing else passes workers push ever more rarely, and ask as often as before. */
 	return trouble->kind == JOBS_MERGED && trouble->for_us >= MERGED_US &&
 	       (trouble->count * MERGED_SHARE >= trouble->of || trouble->stands_us >= MERGED_US);

@@ -6,19 +6,14 @@
  */
 
 #include <stdio.h>
-#include <string.h>
 
 #include "aggregator/jobs/jobs_impl.h"
 
 /* Does it wait for this job: of the same name, whatever the membership, and with the same key? */
 static bool fits(const struct job *job, const struct jobs_peer *peer)
 {
-	size_t length = message_name_base(job->name);
-
-	return peer->used && peer->door && strlen(peer->wanted) == length &&
-	       strncmp(peer->wanted, job->name, length) == 0 &&
-	       peer->keyed == (job->seals != NULL) &&
-	       (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
+	return peer->used && peer->door && names_kin(peer->wanted, job->name) &&
+	       peer_has_key(peer, job);
 }
 
 /* The one that has waited longest; NULL: nobody waits. */
@@ -44,12 +39,17 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 	return count;
 }
 
+struct control_message door_ping(const struct jobs *jobs, const struct job *job)
+{
+	return (struct control_message){.kind = CONTROL_PING,
+	                                .waiting = door_count(jobs, job),
+	                                .drains = jobs->totals.draining,
+	                                .paused = job->pause != NULL};
+}
+
 void door_tell(struct jobs *jobs, struct job *job)
 {
-	struct control_message ping = {.kind = CONTROL_PING,
-	                               .waiting = door_count(jobs, job),
-	                               .drains = jobs->draining,
-	                               .paused = job->pause != NULL};
+	const struct control_message ping = door_ping(jobs, job);
 
 	job_tell(jobs, job, &ping);
 }

@@ -263,7 +263,7 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 	struct control_message message = {.kind = CONTROL_NEXT,
 	                                  .without = leaves_out(job, roll),
 	                                  .majority = roll->fewer,
-	                                  .drains = job->whole && jobs->draining};
+	                                  .drains = job->whole && jobs->totals.draining};
 	const char *why = forbidden(jobs, job, roll);
 	struct jobs_peer **seats =
 		calloc(roll->stay + 2 * (size_t)came, sizeof(struct jobs_peer *));
@@ -275,7 +275,7 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 		message.next_world = roll->stay + came;
 		snprintf(message.text, sizeof(message.text),
 		         "%u of %u workers continue, %u are new%s", roll->stay, job->world, came,
-		         jobs->draining                     ? ", as this aggregator drains"
+		         jobs->totals.draining              ? ", as this aggregator drains"
 		         : message.without != roll->without ? ", with other aggregators"
 		                                            : "");
 		seats_fill(jobs, job, &message, seats);
@@ -329,17 +329,6 @@ static void job_end(struct jobs *jobs, struct job *job)
 	job_settle(jobs, job, false);
 }
 
-/* They all want to go on, with newcomers or other aggregators: nothing has failed. */
-static void job_finish(struct jobs *jobs, struct job *job)
-{
-	jobs->totals.jobs_finished++;
-	jobs_log(jobs, "info", "job_finished",
-	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
-	         "its members continue in another one");
-	job->whole = true;
-	job_end(jobs, job);
-}
-
 void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
 	struct job *job = peer->job;
@@ -358,13 +347,17 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->named = message->named;
 	peer->first = message->first;
 	roll = roll_call(job);
-	if (job->state == JOB_ENDING)
+	if (job->state == JOB_ENDING) {
 		job_settle(jobs, job, false);
-	else if (job->state == JOB_RUNNING && roll.stay == roll.here && roll.here == job->world)
-		job_finish(jobs, job);
-	else if (job->state == JOB_PROBING)
+	} else if (job->state == JOB_RUNNING && roll.stay == job->world) {
+		/* They all want to go on, with newcomers or other aggregators: nothing has failed. */
+		job_finished(jobs, job, "its members continue in another one");
+		job->whole = true;
+		job_end(jobs, job);
+	} else if (job->state == JOB_PROBING) {
 		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
 		         peer->host);
+	}
 }
 
 /* ---- failing ---- */
@@ -403,10 +396,7 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
-		jobs->totals.jobs_finished++;
-		jobs_log(jobs, "info", "job_finished",
-		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
-		         message.text);
+		job_finished(jobs, job, message.text);
 	} else if (job->state != JOB_ENDING) {
 		jobs->totals.jobs_failed++;
 		job_note_failure(jobs, job, &message);
@@ -425,16 +415,13 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
 {
 	struct job *job = peer->job;
-	uint32_t rank = peer->rank;
-	char host[CONTROL_NAME_BYTES];
 
 	if (job == NULL) {
 		peer_end(jobs, peer);
 		return;
 	}
-	snprintf(host, sizeof(host), "%s", peer->host);
 	if (!stands || job->state == JOB_FORMING || job->state == JOB_ENDING) {
-		job->members[rank] = NULL;
+		job->members[peer->rank] = NULL;
 		peer_end(jobs, peer);
 	}
 	if (job->state == JOB_ENDING) {
@@ -448,7 +435,8 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		return;
 	}
 	peer->gone = true;
-	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
+	job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) is lost: %s", peer->rank, peer->host,
+	         reason);
 }
 
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)

@@ -129,14 +129,11 @@ struct jobs {
 	struct jobs_ports ports;
 	struct jobs_peer *peers; /* [places] */
 	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
-	uint32_t peer_count;    /* used */
 	struct crowd waiting;   /* peers without a job, by address, but for these: */
 	struct crowd newcomers; /* those at a door that have proved its key, by key */
 	struct job *jobs;       /* [jobs_max] */
 	struct crowd unstarted; /* jobs that do not run yet, by owner */
-	size_t bytes;
-	bool draining;
-	uint64_t now_us; /* when anything last came in, or the clock ticked */
+	uint64_t now_us;        /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
 	struct crowd remembered;   /* of these, by owner */
@@ -148,7 +145,7 @@ struct jobs {
 	struct jobs_succession
 		failed[JOBS_FAILED]; /* the last ones: what stands for each, and its name */
 	uint32_t failed_count;
-	struct jobs_totals totals;
+	struct jobs_totals totals; /* but for `jobs`, which is counted when it is asked for */
 };
 
 /* jobs_order.c */
@@ -198,8 +195,9 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
 uint32_t door_count(const struct jobs *jobs, const struct job *job);
-void door_tell(struct jobs *jobs,
-               struct job *job); /* its members, how many wait, and whether we drain */
+/* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
+struct control_message door_ping(const struct jobs *jobs, const struct job *job);
+void door_tell(struct jobs *jobs, struct job *job);
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
@@ -210,12 +208,14 @@ struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobod
 uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
 /* Everyone with the key that it has proved; else the address from which it came. */
 uint64_t peer_owner(const struct jobs_peer *peer);
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
+void job_finished(struct jobs *jobs, const struct job *job, const char *text);
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
 void job_forget(struct job *job); /* its memory is free, and it */
 void job_detach(struct jobs *jobs, struct job *job);

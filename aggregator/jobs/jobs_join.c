@@ -92,10 +92,7 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	const struct jobs_peer *other = join->world == job->world ? job->members[join->rank] : NULL;
 	const struct jobs_peer *opener = job->members[job->opener];
 
-	const bool same_key = peer->keyed == (job->seals != NULL) &&
-	                      (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
-
-	if (!same_key)
+	if (!peer_has_key(peer, job))
 		peer_refuse(jobs, peer, "key",
 		            "job '%s' was opened with another key: the aggregator's keys have "
 		            "changed meanwhile; start the job anew",
@@ -122,19 +119,11 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 
 /* ---- from the last JOIN to START ---- */
 
-static uint32_t power_of_two_below(uint64_t value)
-{
-	uint32_t power = 4;
-
-	while (power * 2 <= value && power * 2 <= WIRE_WINDOW_MAX)
-		power *= 2;
-	return power;
-}
-
-/* Frames under way: what the configuration grants, and no receive buffer may overflow. */
+/* Frames under way, a power of two: what the configuration grants, and no receive buffer may overflow. */
 static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint32_t payload)
 {
 	uint64_t frames = jobs->config.window_bytes / payload;
+	uint32_t window = 4;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		/* The kernel charges about twice a datagram's bytes to the buffer. */
@@ -142,7 +131,9 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 
 		frames = room < frames ? room : frames;
 	}
-	return power_of_two_below(frames);
+	while (window * 2 <= frames && window * 2 <= WIRE_WINDOW_MAX)
+		window *= 2;
+	return window;
 }
 
 /* What the paths of all workers carry, as far as it is known. */
@@ -215,9 +206,9 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 {
 	size_t bytes = channel_memory(&job->shape) * jobs->config.threads, unused;
 
-	jobs->bytes -= job->bytes;
+	jobs->totals.bytes -= job->bytes;
 	job->bytes = 0;
-	unused = jobs->config.bytes_max - jobs->bytes;
+	unused = jobs->config.bytes_max - jobs->totals.bytes;
 	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes here, %zu are allowed (job-bytes-max)", bytes,
@@ -227,7 +218,7 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 	if (bytes > unused) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes-max)",
-		         bytes, jobs->bytes, jobs->config.bytes_max);
+		         bytes, jobs->totals.bytes, jobs->config.bytes_max);
 		return false;
 	}
 	if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
@@ -238,7 +229,7 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 		return false;
 	}
 	job->bytes = bytes;
-	jobs->bytes += bytes;
+	jobs->totals.bytes += bytes;
 	return true;
 }
 
@@ -476,7 +467,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (jobs->draining || job->pause != NULL || door_first(jobs, job) != NULL)
+	if (jobs->totals.draining || job->pause != NULL || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;

@@ -34,11 +34,9 @@ static struct job *job_meant(const struct jobs *jobs, const char *name)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
-		size_t base = message_name_base(job->name);
 
-		if (job->state == JOB_RUNNING &&
-		    (strcmp(job->name, name) == 0 ||
-		     (strlen(name) == base && strncmp(job->name, name, base) == 0)))
+		if (job->state == JOB_RUNNING && names_kin(job->name, name) &&
+		    (strchr(name, '/') == NULL || strcmp(job->name, name) == 0))
 			return job;
 	}
 	return NULL;

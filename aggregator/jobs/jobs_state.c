@@ -52,7 +52,7 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		crowd_remove(&jobs->newcomers, peer);
 	peer->used = false;
 	peer->job = NULL;
-	jobs->peer_count--;
+	jobs->totals.peers--;
 	jobs->ports.close(jobs->ports.context, peer);
 }
 
@@ -88,6 +88,12 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	peer_end(jobs, peer);
 }
 
+bool peer_has_key(const struct jobs_peer *peer, const struct job *job)
+{
+	return peer->keyed == (job->seals != NULL) &&
+	       (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
+}
+
 uint64_t peer_owner(const struct jobs_peer *peer)
 {
 	uint64_t owner = net_ip_owner(&peer->ip);
@@ -120,6 +126,13 @@ uint8_t job_dscp(const struct jobs *jobs, const struct job *job)
 	return (uint8_t)(job->share.dscp != 0 ? job->share.dscp : jobs->config.dscp);
 }
 
+void job_finished(struct jobs *jobs, const struct job *job, const char *text)
+{
+	jobs->totals.jobs_finished++;
+	jobs_log(jobs, "info", "job_finished",
+	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)), text);
+}
+
 void job_forget(struct job *job)
 {
 	free(job->members);
@@ -138,7 +151,7 @@ void job_detach(struct jobs *jobs, struct job *job)
 		channel_close(job->channels[i].channel);
 	}
 	job->channel_count = 0;
-	jobs->bytes -= job->bytes;
+	jobs->totals.bytes -= job->bytes;
 	job->bytes = 0;
 	crowd_remove(&jobs->unstarted, job);
 }

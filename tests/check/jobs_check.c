@@ -106,7 +106,7 @@ void jobs_check(const struct jobs *jobs)
 		newcomers += is_newcomer(&jobs->peers[i]);
 		waiting += jobs->peers[i].used && jobs->peers[i].job == NULL;
 	}
-	assert(peers == jobs->peer_count && peers < jobs->places);
+	assert(peers == jobs->totals.peers && peers < jobs->places);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		const struct job *job = &jobs->jobs[i];
 
@@ -131,7 +131,7 @@ void jobs_check(const struct jobs *jobs)
 		assert(jobs->pauses[i].here == 0 || jobs->pauses[i].name[0] != '\0');
 	}
 	assert(paused == 0);
-	assert(bytes == jobs->bytes && bytes <= jobs->config.bytes_max);
+	assert(bytes == jobs->totals.bytes && bytes <= jobs->config.bytes_max);
 	check_crowds(jobs, waiting - newcomers, newcomers, unstarted);
 	assert(jobs->totals.jobs_started >= jobs->totals.jobs_finished + running);
 	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
