@@ -5,10 +5,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "aggregator/data_impl.h"
@@ -142,13 +140,10 @@ static void take_order(struct data_thread *t)
 
 static void give_order(struct data_thread *t, struct order *order)
 {
-	uint64_t one = 1;
-
 	pthread_mutex_lock(&t->lock);
 	t->order = order;
 	atomic_store(&t->ordered, true);
-	if (write(t->wake_fd, &one, sizeof(one)) != sizeof(one))
-		abort(); /* an eventfd takes 2^64 - 1 of them */
+	data_wake(t);
 	while (t->order == order)
 		pthread_cond_wait(&t->carried_out, &t->lock);
 	pthread_mutex_unlock(&t->lock);
@@ -219,6 +214,18 @@ static void *run(void *context)
 
 /* ---- opening ---- */
 
+static void thread_close(struct data_thread *t)
+{
+	if (t->net != NULL)
+		t->data->config.backend->close(t->net);
+	if (t->wake_fd >= 0)
+		close(t->wake_fd);
+	pthread_mutex_destroy(&t->lock);
+	pthread_mutex_destroy(&t->strays.lock);
+	pthread_cond_destroy(&t->carried_out);
+	free(t);
+}
+
 static int thread_open(struct data *data, uint32_t index, struct data_thread **out, struct why *why)
 {
 	const struct data_config *config = &data->config;
@@ -230,30 +237,25 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 		return why_set(why, -ENOMEM, "out of memory");
 	net.queue = index;
 	t->data = data;
+	t->wake_fd = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->strays.lock, NULL);
 	pthread_cond_init(&t->carried_out, NULL);
 	err = config->backend->open(&net, &t->net, why);
+	if (err == 0) {
+		t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (t->wake_fd < 0)
+			err = why_set(why, -errno, "cannot make an eventfd: %s", strerror(errno));
+	}
+	if (err == 0) {
+		err = -pthread_create(&t->thread, NULL, run, t);
+		if (err != 0)
+			why_set(why, err, "cannot start a thread: %s", strerror(-err));
+	}
 	if (err != 0)
-		goto fail_net;
-	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (t->wake_fd < 0) {
-		err = why_set(why, -errno, "cannot make an eventfd: %s", strerror(errno));
-		goto fail_wake;
-	}
-	err = -pthread_create(&t->thread, NULL, run, t);
-	if (err != 0) {
-		why_set(why, err, "cannot start a thread: %s", strerror(-err));
-		goto fail_thread;
-	}
-	*out = t;
-	return 0;
-fail_thread:
-	close(t->wake_fd);
-fail_wake:
-	config->backend->close(t->net);
-fail_net:
-	free(t);
+		thread_close(t);
+	else
+		*out = t;
 	return err;
 }
 
@@ -287,16 +289,8 @@ void data_close(struct data *data)
 		give_order(data->threads[i], &order);
 		pthread_join(data->threads[i]->thread, NULL);
 	}
-	for (uint32_t i = 0; i < data->thread_count; i++) {
-		struct data_thread *t = data->threads[i];
-
-		data->config.backend->close(t->net);
-		close(t->wake_fd);
-		pthread_mutex_destroy(&t->lock);
-		pthread_mutex_destroy(&t->strays.lock);
-		pthread_cond_destroy(&t->carried_out);
-		free(t);
-	}
+	for (uint32_t i = 0; i < data->thread_count; i++)
+		thread_close(data->threads[i]);
 	free(data);
 }
 

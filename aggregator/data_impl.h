@@ -9,6 +9,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include "aggregator/data.h"
@@ -108,6 +110,13 @@ struct data {
 static inline void data_nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* Look at orders and strays. */
+static inline void data_wake(const struct data_thread *t)
+{
+	if (eventfd_write(t->wake_fd, 1) != 0)
+		abort(); /* an eventfd takes 2^64 - 1 of them */
 }
 
 /* The thread that has channel `id`, if anybody has. */

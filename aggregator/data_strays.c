@@ -7,9 +7,7 @@
  * full is dropped, and repaired like any loss.
  */
 
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "aggregator/data_impl.h"
 
@@ -30,7 +28,6 @@ static bool box_put(struct stray_box *box, const struct net_in *in)
 bool strays_put(struct data_thread *owner, const struct net_in *in)
 {
 	struct data_strays *strays = &owner->strays;
-	uint64_t one = 1;
 	bool first, done;
 
 	pthread_mutex_lock(&strays->lock);
@@ -38,8 +35,8 @@ bool strays_put(struct data_thread *owner, const struct net_in *in)
 	done = box_put(&strays->boxes[strays->filling], in);
 	atomic_store(&strays->waiting, true);
 	pthread_mutex_unlock(&strays->lock);
-	if (first && write(owner->wake_fd, &one, sizeof(one)) != sizeof(one))
-		abort(); /* an eventfd takes 2^64 - 1 of them */
+	if (first)
+		data_wake(owner);
 	return done;
 }
 
