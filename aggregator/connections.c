@@ -3,7 +3,6 @@
 
 #include "aggregator/connections.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -248,20 +247,11 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 	                     why);
 }
 
-void connections_stop(struct connections *connections)
-{
-	listener_stop(&connections->listener);
-}
-
 void connections_end(struct connections *connections)
 {
 	while (!LIST_EMPTY(&connections->open))
 		connection_end(LIST_FIRST(&connections->open));
 	while (!LIST_EMPTY(&connections->shut))
 		connection_end(LIST_FIRST(&connections->shut));
-}
-
-void connections_close(struct connections *connections)
-{
-	listener_close(&connections->listener);
+	listener_stop(&connections->listener);
 }

@@ -17,7 +17,7 @@
 #define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
 #define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
 
-/* Part of its owner, which closes the listener's handles together with all others of the loop. */
+/* Part of its owner, which may stop the listener. */
 struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
@@ -30,17 +30,11 @@ struct connections {
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
                      const struct net_addr *listen, struct why *why);
 
-/* connections_stop - take no new ones. */
-void connections_stop(struct connections *connections);
-
 /*
- * connections_end - close all, at once. Before, jobs.c must have ended: until then it is responsible
- * for those of the peers that it knows.
+ * connections_end - close all, and the port, at once. Before, jobs.c must have ended: until then it is
+ * responsible for those of the peers that it knows.
  */
 void connections_end(struct connections *connections);
-
-/* connections_close - after connections_end(), when the loop has closed its handles. */
-void connections_close(struct connections *connections);
 
 bool connections_none(const struct connections *connections);
 

@@ -48,7 +48,7 @@ static void end(struct control *control, const char *text)
 		return;
 	control->ending = true;
 	jobs_end(control->jobs, text);
-	connections_stop(&control->connections);
+	listener_stop(&control->connections.listener);
 }
 
 /* ---- data threads ---- */
@@ -322,7 +322,6 @@ void control_close(struct control *control)
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
-	connections_close(&control->connections);
 	http_close(control->http); /* its handles were on the loop */
 	jobs_close(control->jobs);
 	free(control);

@@ -3,7 +3,6 @@
 
 #include "aggregator/listener.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -75,7 +74,7 @@ static void say_full(struct listener *listener, int err)
 /* There is room again, or the connection has been dealt with: continue. */
 static bool full(struct listener *listener, int err)
 {
-	if (listener->hooks.make_room != NULL && listener->hooks.make_room(listener->hooks.context))
+	if (listener->hooks.make_room(listener->hooks.context))
 		return true;
 	say_full(listener, err);
 	return turn_away(listener);
@@ -182,8 +181,7 @@ void listener_stop(struct listener *listener)
 		return;
 	uv_close((uv_handle_t *)&listener->poll, NULL);
 	uv_close((uv_handle_t *)&listener->pause, NULL);
-	close(listener->fd);
-	listener->fd = -1;
+	listener_close(listener);
 }
 
 void listener_close(struct listener *listener)

@@ -10,7 +10,6 @@
 #define AGGREGATOR_LISTENER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <uv.h>
 
 #include "aggregator/net/net.h"
@@ -21,7 +20,7 @@ struct listener_hooks {
 	void *context;
 	/* A new connection: its socket, non-blocking, belongs to the callee. */
 	void (*taken)(void *context, int fd, const struct net_addr *from);
-	/* No descriptor is left. True: one is free now. May be NULL. */
+	/* No descriptor is left. True: one is free now. */
 	bool (*make_room)(void *context);
 	/* What to tell a connection that there is no descriptor for: malloc'ed; NULL: nothing. */
 	char *(*sorry)(void *context);

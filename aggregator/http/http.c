@@ -3,7 +3,6 @@
 
 #include "aggregator/http/http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>

@@ -118,7 +118,6 @@ static int end(void **state)
 	connections_end(&connections);
 	assert_true(connections_none(&connections));
 	loop_end();
-	connections_close(&connections);
 	return 0;
 }
 
@@ -382,7 +381,6 @@ static void test_taken(void **state)
 	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), -EADDRINUSE);
 	assert_non_null(strstr(why.text, "cannot listen on TCP 127.0.0.1:"));
 	assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
-	connections_close(&second);
 }
 
 /* Those that are here go on; nobody else comes in, and the port is free for another. */
@@ -393,16 +391,14 @@ static void test_stop(void **state)
 	struct why why;
 
 	(void)state;
-	connections_stop(&connections);
-	connections_stop(&connections);
+	listener_stop(&connections.listener);
+	listener_stop(&connections.listener);
 	turns(5);
 	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), 0);
 	say_text(fd, "refuse me\n");
 	expect_all(fd, "hello\nno\n");
 	connections_end(&second);
-	connections_stop(&second);
 	turns(5);
-	connections_close(&second);
 }
 
 int main(void)

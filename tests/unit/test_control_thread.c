@@ -122,18 +122,13 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 	return why_set(why, notes.listen_err, "taken");
 }
 
-void connections_stop(struct connections *connections)
+void listener_stop(struct listener *listener)
 {
-	(void)connections;
+	(void)listener;
 	notes.stops++;
 }
 
 void connections_end(struct connections *connections)
-{
-	(void)connections;
-}
-
-void connections_close(struct connections *connections)
 {
 	(void)connections;
 }
