@@ -93,12 +93,6 @@ static int check_scope(const char *text, const struct net_addr *address, struct 
 	               text);
 }
 
-/* Nothing is wrong with the name, as far as is known. */
-static bool may_be_known_later(int err)
-{
-	return err == EAI_AGAIN || err == EAI_SYSTEM || err == EAI_MEMORY;
-}
-
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -106,12 +100,14 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 	char host[NET_HOST_BYTES];
 	uint16_t port = 0;
 	int err = net_split(text, host, &port, why);
+	bool later; /* nothing is wrong with the name, as far as is known */
 
 	if (err != 0)
 		return err;
 	err = getaddrinfo(host, NULL, &hints, &found);
+	later = err == EAI_AGAIN || err == EAI_SYSTEM || err == EAI_MEMORY;
 	if (err != 0)
-		return why_set(why, may_be_known_later(err) ? -EAGAIN : -EHOSTUNREACH,
+		return why_set(why, later ? -EAGAIN : -EHOSTUNREACH,
 		               "cannot find host '%.100s': %s", host, gai_strerror(err));
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {

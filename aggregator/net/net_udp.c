@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -149,34 +148,21 @@ static bool marked_read(const struct cmsghdr *c, bool *marked)
 	return true;
 }
 
-/* Now, by our clock and by the one that the kernel puts into time stamps. */
-struct moment {
-	uint64_t us;
-	struct timespec system;
-};
-
-static struct moment moment_now(void)
-{
-	struct moment now = {.us = clock_us()};
-
-	clock_gettime(CLOCK_REALTIME, &now.system);
-	return now;
-}
-
-/* When the system received it. */
-static uint64_t came_read(const struct cmsghdr *c, const struct moment *now)
+/* When the system received it. Now, by our clock and by the one of its time stamps. */
+static uint64_t came_read(const struct cmsghdr *c, uint64_t now_us, const struct timespec *system)
 {
 	struct timespec came;
 	uint64_t waited_us;
 
 	memcpy(&came, CMSG_DATA(c), sizeof(came));
-	waited_us = (uint64_t)((now->system.tv_sec - came.tv_sec) * 1000000 +
-	                       (now->system.tv_nsec - came.tv_nsec) / 1000);
-	return waited_us < WAITED_US_MAX ? now->us - waited_us : now->us;
+	waited_us = (uint64_t)((system->tv_sec - came.tv_sec) * 1000000 +
+	                       (system->tv_nsec - came.tv_nsec) / 1000);
+	return waited_us < WAITED_US_MAX ? now_us - waited_us : now_us;
 }
 
 /* What the kernel says of message `i`: how long its datagrams are, where they were sent to, and when. */
-static void control_read(struct net *net, uint32_t i, const struct moment *now)
+static void control_read(struct net *net, uint32_t i, uint64_t now_us,
+                         const struct timespec *system)
 {
 	struct msghdr *header = &net->rx_headers[i].msg_hdr;
 	struct net_in *first = &net->rx_first[i];
@@ -191,7 +177,7 @@ static void control_read(struct net *net, uint32_t i, const struct moment *now)
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
 			first->bytes = size > 0 ? (uint32_t)size : first->bytes;
 		} else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
-			first->came_us = came_read(c, now);
+			first->came_us = came_read(c, now_us, system);
 		} else if (!marked_read(c, &first->marked)) {
 			local_read(c, &first->local);
 		}
@@ -200,7 +186,8 @@ static void control_read(struct net *net, uint32_t i, const struct moment *now)
 
 static bool rx_fill(struct net *net)
 {
-	struct moment now;
+	struct timespec system;
+	uint64_t now_us;
 	int count;
 
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
@@ -218,9 +205,10 @@ static bool rx_fill(struct net *net)
 	if (count <= 0)
 		return false;
 	net->rx_count = (uint32_t)count;
-	now = moment_now();
+	now_us = clock_us();
+	clock_gettime(CLOCK_REALTIME, &system);
 	for (uint32_t i = 0; i < net->rx_count; i++)
-		control_read(net, i, &now);
+		control_read(net, i, now_us, &system);
 	return true;
 }
 
