@@ -48,7 +48,7 @@ void device_log(const struct device *d, const char *level, const char *format, .
 static int explain(struct why *why, int err, const char *what, const struct device_port *port)
 {
 	return why_set(why, err, "port %s: %s: %s%s%.120s", port->name, what, rte_strerror(-err),
-	               environment_last_line()[0] != '\0' ? "; " : "", environment_last_line());
+	               environment.last_line[0] != '\0' ? "; " : "", environment.last_line);
 }
 
 /* ---- one port ---- */
@@ -234,14 +234,14 @@ static int ports_find(const char *name, struct why *why)
 		device.port_count += wanted_port(name, port);
 	}
 	if (device.port_count > 0) {
-		environment_forget();
+		environment.last_line[0] = environment.first_error[0] = '\0';
 		return 0;
 	}
 	/* When a driver was told what it cannot do, DPDK starts without it. */
 	return why_set(why, -ENODEV,
 	               "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status%s%.120s",
 	               name != NULL ? " " : "", name != NULL ? name : "",
-	               environment_first_error()[0] != '\0' ? "; " : "", environment_first_error());
+	               environment.first_error[0] != '\0' ? "; " : "", environment.first_error);
 }
 
 /* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
@@ -443,7 +443,7 @@ static int start(const struct net_config *config, struct why *why)
 	device.queue_count = config->queue_count > 0 ? config->queue_count : 1;
 	device.gone[0] = '\0';
 	/* Drivers that refuse the first try of several are no news. */
-	environment_mute(true);
+	environment.mute = true;
 	device.neighbours = neighbours_new();
 	why_set(why, -ENOMEM, "out of memory");
 	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
@@ -458,7 +458,7 @@ static int start(const struct net_config *config, struct why *why)
 		err = ports_set_up(why);
 	if (err == 0)
 		err = ports_start(why);
-	environment_mute(false);
+	environment.mute = false;
 	if (err != 0)
 		shut_down();
 	/* What the drivers say of a missing capability does not name it. */

@@ -123,12 +123,10 @@ struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room);
 /* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
 int environment_start(const struct net_config *config, struct why *why);
 
-/* While true, DPDK's complaints are only remembered: something is being tried out. */
-void environment_mute(bool mute);
-
-/* The latest line of DPDK's log above "info": why something has failed. */
-const char *environment_last_line(void);
-const char *environment_first_error(void);
-void environment_forget(void);
+extern struct environment {
+	bool mute; /* DPDK's complaints are only remembered: something is being tried out */
+	/* Of DPDK's log above "info": why something has failed. */
+	char last_line[WHY_BYTES], first_error[WHY_BYTES];
+} environment;
 
 #endif /* AGGREGATOR_NET_DPDK_DEVICE_H */

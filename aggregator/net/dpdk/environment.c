@@ -7,7 +7,6 @@
 #include <net/if.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,12 +29,12 @@
 static struct {
 	bool started;
 	bool pinned; /* the operator has named CPUs */
-	bool mute;
 	void (*log)(const char *level, const char *text);
-	char last_line[WHY_BYTES], first_error[WHY_BYTES];
 	char line[WHY_BYTES]; /* of the log, as far as it has come */
 	size_t line_bytes;
 } state;
+
+struct environment environment;
 
 /* ---- log ---- */
 
@@ -56,12 +55,12 @@ static void line_done(void)
 	state.line_bytes = 0;
 	if (state.line[0] == '\0')
 		return;
-	if (strcmp(level, "error") == 0 && state.first_error[0] == '\0')
-		memcpy(state.first_error, state.line, sizeof(state.first_error));
+	if (strcmp(level, "error") == 0 && environment.first_error[0] == '\0')
+		memcpy(environment.first_error, state.line, sizeof(environment.first_error));
 	if (strcmp(level, "info") != 0)
-		memcpy(state.last_line, state.line, sizeof(state.last_line));
+		memcpy(environment.last_line, state.line, sizeof(environment.last_line));
 	/* DPDK tells much about itself: what is only news to its developers stays out. */
-	if (state.log != NULL && !state.mute && strcmp(level, "info") != 0)
+	if (state.log != NULL && !environment.mute && strcmp(level, "info") != 0)
 		state.log(level, state.line);
 }
 
@@ -90,26 +89,6 @@ static void log_capture(void)
 		return;
 	setvbuf(stream, NULL, _IOLBF, BUFSIZ);
 	rte_openlog_stream(stream);
-}
-
-void environment_mute(bool mute)
-{
-	state.mute = mute;
-}
-
-void environment_forget(void)
-{
-	state.last_line[0] = state.first_error[0] = '\0';
-}
-
-const char *environment_first_error(void)
-{
-	return state.first_error;
-}
-
-const char *environment_last_line(void)
-{
-	return state.last_line;
 }
 
 /* ---- arguments ---- */
@@ -255,14 +234,14 @@ int environment_start(const struct net_config *config, struct why *why)
 	log_capture();
 	/* EAL pins the thread that starts it, and ours would inherit that. */
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
-	environment_mute(true);
+	environment.mute = true;
 	err = init_quietly(count + 1, words);
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	if (err < 0)
 		return why_set(why, -EINVAL, "DPDK does not start: %.180s",
-		               state.last_line[0] != '\0' ? state.last_line
-		                                          : rte_strerror(rte_errno));
-	environment_mute(false);
+		               environment.last_line[0] != '\0' ? environment.last_line
+		                                                : rte_strerror(rte_errno));
+	environment.mute = false;
 	state.started = true;
 	return 0;
 }

@@ -3,7 +3,6 @@
 
 #include "aggregator/net/dpdk/kernel.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <linux/bpf.h>

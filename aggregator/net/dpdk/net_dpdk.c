@@ -63,12 +63,14 @@ static struct queue *queue_new(struct device *device, uint32_t index, struct why
 
 static void dpdk_close(struct net *net)
 {
+	struct device *device;
 	struct queue *queue;
 	struct net **place;
 
 	if (net == NULL)
 		return;
 	queue = net->queue;
+	device = queue->device;
 	for (place = &queue->nets; *place != net; place = &(*place)->next)
 		;
 	*place = net->next;
@@ -76,15 +78,9 @@ static void dpdk_close(struct net *net)
 	if (net->group_fd >= 0)
 		close(net->group_fd);
 	free(net);
-	/* Port first: it may still hold frames of ours. */
-	if (queue->nets != NULL) {
-		device_put(queue->device);
-	} else {
-		struct device *device = queue->device;
-
+	if (queue->nets == NULL)
 		queue_free(queue);
-		device_put(device);
-	}
+	device_put(device);
 }
 
 /* Tell switches, or let the kernel tell them, that we listen. */
