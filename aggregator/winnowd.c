@@ -211,13 +211,6 @@ static bool keys_reload(struct proof_keys **keys)
 	return read;
 }
 
-static uint32_t threads_default(void)
-{
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return cpus < 2 ? 1 : cpus > 16 ? 8 : (uint32_t)(cpus / 2);
-}
-
 /* One of each family at most, with 16 bits to fill in. False: it is none. */
 static bool multicast_net(const char *text, struct net_ip nets[2])
 {
@@ -288,8 +281,10 @@ static int addresses(void)
 
 static void fill(void)
 {
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
 	if (config.jobs.threads == 0)
-		config.jobs.threads = threads_default();
+		config.jobs.threads = cpus < 2 ? 1 : cpus > 16 ? 8 : (uint32_t)(cpus / 2);
 	config.jobs.software = "winnowd " WINNOW_VERSION;
 	config.jobs.hello_us = HELLO_US;
 	config.jobs.engine = bitmap_best();
