@@ -29,8 +29,7 @@
 
 #define JOIN_DEFAULT_S "60"
 #define BYTES_MAX_DEFAULT (4ull << 30)
-#define DESCRIPTORS_OWN                                                                            \
-	32 /* for the control thread's loop, its ports, and files that are read again */
+#define DESCRIPTORS_OWN 32 /* the control thread's loop, ports, files that are read again */
 #define HELLO_US 5000000
 #define GROUPS_DEFAULT "239.77.0.0,ff15::8077:0"
 

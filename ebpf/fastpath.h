@@ -51,8 +51,7 @@ struct fast_slot {
 	__u32 sequence;    /* as this one */
 	__u64 came;        /* a bit for each worker whose PUSH has been added */
 	__u64 touched;     /* a bit for each block that holds a sum */
-	__u64 owned
-		[FAST_WORKERS_MAX]; /* which blocks each worker sends, one after the other; 0: none */
+	__u64 owned[FAST_WORKERS_MAX]; /* which blocks each worker sends, in a row; 0: none */
 	__u8 data[FAST_DATA_BYTES];
 };
 
@@ -139,8 +138,7 @@ struct fast_settings {
 	__u32 ip;   /* network byte order; of the listening address, or the device; 0: any */
 	__u16 port; /* likewise */
 	__u16 reserved;
-	__u64 six[FAST_ADDRESSES_MAX]
-		 [2]; /* the same of IPv6; zeros: none, it is left to user space */
+	__u64 six[FAST_ADDRESSES_MAX][2]; /* the same of IPv6; zeros: none, left to user space */
 	/*
 	 * By channel number: 0 unknown, so drop; FAST_KNOWN_USER, user space alone; else the
 	 * index of its struct fast_channel plus FAST_KNOWN_FIRST.

@@ -73,8 +73,7 @@ struct geometry_input {
 	uint32_t scatter;     /* workers that each receive a share; they divide `count`. 0: none */
 	uint64_t agreed;      /* what else must be the same for all workers, as a number */
 	uint32_t part_count;
-	struct geometry_part
-		*parts; /* they make up the tensor; NULL: it is flat. Not with `scatter` */
+	struct geometry_part *parts; /* of the tensor; NULL: it is flat. Not with `scatter` */
 };
 
 /*

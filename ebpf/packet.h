@@ -57,8 +57,7 @@ struct packet {
 	uint8_t kind; /* enum wire_kind */
 	uint16_t channel;
 	uint16_t worker;
-	uint64_t
-		token; /* that stands where seals do; of a sealed packet that was right, put there */
+	uint64_t token; /* stands where seals do; of a sealed packet that was right, put there */
 	uint32_t frame;
 	uint32_t edge; /* ack or base */
 	union {
@@ -143,9 +142,8 @@ static inline bool status_list(struct status *status, uint32_t frame)
  * into and point at; the caller sets it once.
  */
 struct packet_out {
-	uint16_t dest; /* a rank, or WIRE_EVERYONE */
-	uint16_t
-		receiver; /* to everyone: a rank, and the others get only the first piece; or WIRE_EVERYONE */
+	uint16_t dest;     /* a rank, or WIRE_EVERYONE */
+	uint16_t receiver; /* to everyone: a rank, others get the head alone; or WIRE_EVERYONE */
 	uint16_t piece_count;
 	uint32_t bytes; /* of all pieces */
 	void *scratch;

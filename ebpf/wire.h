@@ -84,11 +84,10 @@ struct wire_status {
 #define WIRE_STATUS_ASKS 1 /* answer with a STATUS */
 
 /* Flags of ANNOUNCE and PLAN. */
-#define WIRE_ALL 0x01   /* every block is in the set; it is left out */
-#define WIRE_NONE 0x02  /* no block is; likewise */
-#define WIRE_EAGER 0x04 /* the blocks follow in this packet; there will be no frames */
-#define WIRE_NONFINITE                                                                             \
-	0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: of any worker, section 9.1 */
+#define WIRE_ALL 0x01       /* every block is in the set; it is left out */
+#define WIRE_NONE 0x02      /* no block is; likewise */
+#define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
+#define WIRE_NONFINITE 0x08 /* ANNOUNCE: NaN or infinity occurs; PLAN: at any worker, 9.1 */
 #define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* of a PLAN: no others */
 #define WIRE_SCATTER 0x10 /* ANNOUNCE only: each worker receives only its own share (section 4.5) */
 #define WIRE_ANNOUNCE_FLAGS (WIRE_FLAGS | WIRE_SCATTER)

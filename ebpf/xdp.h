@@ -27,18 +27,15 @@ struct xdp_config {
 	const char *device; /* an interface's name; NULL: load, attach nowhere (tests) */
 	enum xdp_mode mode; /* AUTO: native if the device can, else generic */
 	enum { XDP_FOUR, XDP_SIX, XDP_BOTH } families; /* by which winnowd listens */
-	uint32_t ip;     /* host byte order; of the listening address; 0: the device's first */
-	uint8_t six[16]; /* XDP_SIX: the listening address. XDP_BOTH: all of the device's */
-	uint16_t port;   /* host byte order */
-	uint32_t
-		slot_count; /* for all channels together, 1 .. XDP_SLOTS_MAX; memory is used at once */
+	uint32_t ip;         /* host byte order; of the listening address; 0: the device's first */
+	uint8_t six[16];     /* XDP_SIX: the listening address. XDP_BOTH: all of the device's */
+	uint16_t port;       /* host byte order */
+	uint32_t slot_count; /* for all channels, 1 .. XDP_SLOTS_MAX; memory is used at once */
 };
 
 struct xdp_view {
-	enum xdp_mode
-		mode; /* how it is attached: never XDP_MODE_AUTO, except when the device is NULL */
-	struct why
-		note; /* one line that says why native mode did not work; "" if it did or was not tried */
+	enum xdp_mode mode; /* as it is attached: AUTO only when the device is NULL */
+	struct why note;    /* why native mode did not work; "" if it did or was not tried */
 	/* The shared memory, valid until xdp_close(). */
 	struct fast_settings *settings;
 	struct fast_channel *channels; /* [FAST_CHANNELS_MAX] */

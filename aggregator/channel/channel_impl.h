@@ -157,15 +157,14 @@ struct channel {
 	uint32_t ops_used;
 
 	uint32_t base, opened, planned;
-	uint32_t at_base;    /* workers whose ack is base; */
-	uint64_t alone_us;   /* when they became one */
-	uint32_t turns;      /* how often base has passed 2^32 */
-	uint32_t credit;     /* frames before it may be pushed */
-	uint32_t advertised; /* the credit that all have been told, */
-	uint32_t told_base;  /* and the base */
-	uint64_t now_us;     /* of the packet in hand */
-	uint64_t
-		progress_us; /* when base last moved, or the first frame after a pause was planned */
+	uint32_t at_base;     /* workers whose ack is base; */
+	uint64_t alone_us;    /* when they became one */
+	uint32_t turns;       /* how often base has passed 2^32 */
+	uint32_t credit;      /* frames before it may be pushed */
+	uint32_t advertised;  /* the credit that all have been told, */
+	uint32_t told_base;   /* and the base */
+	uint64_t now_us;      /* of the packet in hand */
+	uint64_t progress_us; /* when base last moved, or after a pause a frame was planned */
 
 	/* Planned segments in frame order: order[head % segment_count .. tail). */
 	uint32_t *order;
@@ -261,12 +260,10 @@ void fast_look(struct slot *slot); /* take over what the kernel has done to it *
 void fast_sent(struct slot *slot);
 bool fast_unsent(struct slot *slot);
 uint8_t *fast_data(const struct slot *slot); /* where the sums are */
-void fast_publish(
-	struct channel *channel); /* after base, credit or planned moved, and slots opened */
+void fast_publish(struct channel *channel);  /* after base, credit, planned or slots changed */
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
 uint32_t fast_room(const struct channel *channel, uint32_t rank);
-uint32_t fast_marked(const struct channel *channel,
-                     uint32_t rank); /* PUSHes that we have not seen */
+uint32_t fast_marked(const struct channel *channel, uint32_t rank); /* PUSHes not seen here */
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);

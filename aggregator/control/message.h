@@ -45,10 +45,9 @@ enum control_kind {
 	CONTROL_PING,      /* either: I am alive */
 	CONTROL_LEAVE,     /* worker: done */
 	CONTROL_LEFT,      /* aggregator: that rank is done */
-	CONTROL_ABORT,
-	/* worker: end the job, because */
-	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
-	CONTROL_PATH,   /* worker: my datagrams get no answers any more */
+	CONTROL_ABORT,     /* worker: end the job, because */
+	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
+	CONTROL_PATH,      /* worker: my datagrams get no answers any more */
 	CONTROL_MOVE,  /* worker: may my address be another? Aggregator: it may, with this number */
 	CONTROL_STAY,  /* worker: I want to continue, and do so as you say */
 	CONTROL_NEXT,  /* aggregator: continue so */
@@ -86,10 +85,9 @@ struct control_message {
 
 	uint32_t channel_count;
 	uint16_t channels[CONTROL_CHANNELS_MAX];
-	uint8_t salt
-		[CONTROL_NONCE_BYTES]; /* of the keys for datagrams; all zero when there is no key, */
-	uint64_t token, group_token;   /* and these when there is one */
-	uint32_t epoch;                /* of the job's membership; 0 so far */
+	uint8_t salt[CONTROL_NONCE_BYTES]; /* of datagrams' keys; all zero when there is no key, */
+	uint64_t token, group_token;       /* and these when there is one */
+	uint32_t epoch;                    /* of the job's membership; 0 so far */
 	uint32_t window, op_slots, segments_ahead, first_frame;
 	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
 	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
@@ -117,18 +115,15 @@ struct control_message {
 	uint32_t came;    /* NEXT: so many of its members are newcomers; */
 	bool majority;    /* it counts only once all have come: others may follow another one */
 	bool fewer; /* STAY: the membership that has ended had some of them, or may not be theirs */
-	uint32_t
-		of; /* STAY: workers of the last one that all aggregators have accepted; 0: none, */
-	bool first; /* and whether this one had rank 0 there; */
+	uint32_t of;    /* STAY: workers of the last one that all aggregators accepted; 0: none, */
+	bool first;     /* and whether this one had rank 0 there; */
 	uint32_t named; /* and of the largest one since then, to which not all have; 0: none */
-	char next
-		[CONTROL_JOB_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
+	char next[CONTROL_JOB_BYTES]; /* NEXT: job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
 	char order[CONTROL_NAME_BYTES]; /* ORDER: "pause", "resume", "expel" */
 	char code[CONTROL_NAME_BYTES];  /* FAILED, ABORT: one word for programs */
-	char text
-		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: a line for people; PING: see JOBS_LATE_US */
+	char text[CONTROL_TEXT_BYTES];  /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
 };
 
 /*

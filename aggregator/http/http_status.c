@@ -88,8 +88,7 @@ static json_t *lately_json(const struct jobs_worker *worker)
 	const struct control_seen *now = &worker->seen, *before = &worker->seen_before;
 	uint64_t out = since(now->out, before->out), in = since(now->in, before->in);
 	uint64_t pushes = since(now->pushes, before->pushes);
-	uint64_t in_lost =
-		since(now->in_lost, before->in_lost); /* they are not among those of `in` */
+	uint64_t in_lost = since(now->in_lost, before->in_lost); /* not among those of `in` */
 
 	if (worker->seen_over_us == 0)
 		return json_null();

@@ -127,10 +127,9 @@ struct jobs_view {
 	const char *name;
 	const char *state; /* "forming", "probing", "running", "paused", "ending": who is left? */
 	uint32_t world, joined;
-	uint32_t
-		features; /* bits, as in message.h; all of them until somebody joins who lacks one */
-	uint32_t weight;  /* beside the key in the key file, else 1 */
-	uint32_t dscp;    /* the class of what we send to it */
+	uint32_t features; /* bits, as in message.h; all until somebody joins who lacks one */
+	uint32_t weight;   /* beside the key in the key file, else 1 */
+	uint32_t dscp;     /* the class of what we send to it */
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */

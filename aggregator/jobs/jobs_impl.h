@@ -140,10 +140,9 @@ struct jobs {
 	struct jobs_pause *pauses; /* [pause_places] */
 	uint32_t pause_places;     /* twice jobs_max: half of them may be of jobs that are away */
 	struct crowd away; /* of jobs_order.c alone: those whose job is not here, by owner */
-	struct jobs_failure failure; /* code "": none */
-	uint64_t failed_us;          /* when it was */
-	struct jobs_succession
-		failed[JOBS_FAILED]; /* the last ones: what stands for each, and its name */
+	struct jobs_failure failure;                /* code "": none */
+	uint64_t failed_us;                         /* when it was */
+	struct jobs_succession failed[JOBS_FAILED]; /* the last: what stands for each, its name */
 	uint32_t failed_count;
 	struct jobs_totals totals; /* but for `jobs`, which is counted when it is asked for */
 };
@@ -208,15 +207,15 @@ struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobod
 uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
-bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
+bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 /* Everyone with the key that it has proved; else the address from which it came. */
 uint64_t peer_owner(const struct jobs_peer *peer);
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
-void job_finished(struct jobs *jobs, const struct job *job, const char *text);
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
+void job_finished(struct jobs *jobs, const struct job *job, const char *text);
 void job_forget(struct job *job); /* its memory is free, and it */
 void job_detach(struct jobs *jobs, struct job *job);
 void job_release(struct jobs *jobs, struct job *job);

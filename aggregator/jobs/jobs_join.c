@@ -7,8 +7,7 @@
 
 #include "aggregator/jobs/jobs_impl.h"
 
-#define WINDOW_START                                                                               \
-	64 /* frames: all workers together send them at once, perhaps into a small queue, */
+#define WINDOW_START 64    /* frames that all send at once, perhaps into a small queue, */
 #define WINDOW_START_MIN 8 /* but each of them so many */
 
 /* ---- may this worker join? ---- */

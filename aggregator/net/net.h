@@ -39,8 +39,7 @@ struct net;
  */
 struct net_ip {
 	uint8_t bytes[16];
-	uint32_t
-		scope; /* of one that only a link knows, fe80::1%eth0: the interface's index; else 0 */
+	uint32_t scope; /* of a link's own, fe80::1%eth0: the interface's index; else 0 */
 };
 
 struct net_addr {

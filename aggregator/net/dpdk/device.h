@@ -52,8 +52,7 @@ struct device {
 	struct neighbours *neighbours;
 	uint32_t queue_count;
 	struct rte_mempool *pools[DEVICE_QUEUES_MAX];
-	struct rte_ring
-		*handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another net's queue */
+	struct rte_ring *handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another's queue */
 	uint32_t idle_us;
 	void (*log)(const char *level, const char *text);
 	int reserved_fd; /* keeps the kernel quiet; -1: not its address */
