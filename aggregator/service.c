@@ -14,14 +14,20 @@
 #include <unistd.h>
 
 /* One datagram. libsystemd's sd_notify() does this, and brings compression and crypto along. */
-static void tell(const char *path, const char *text)
+void service_tell(const char *format, ...)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	size_t length = strlen(path);
+	const char *path = getenv("NOTIFY_SOCKET");
+	size_t length = path != NULL ? strlen(path) : 0;
+	char text[256];
+	va_list args;
 	int fd;
 
-	if ((path[0] != '/' && path[0] != '@') || length < 2 || length >= sizeof(to.sun_path))
+	if (length < 2 || length >= sizeof(to.sun_path) || (path[0] != '/' && path[0] != '@'))
 		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
 	memcpy(to.sun_path, path, length);
 	if (path[0] == '@')
 		to.sun_path[0] = '\0'; /* an abstract socket */
@@ -32,20 +38,6 @@ static void tell(const char *path, const char *text)
 	(void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to,
 	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
 	close(fd);
-}
-
-void service_tell(const char *format, ...)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	char text[256];
-	va_list args;
-
-	if (path == NULL)
-		return;
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	tell(path, text);
 }
 
 uint64_t service_watchdog_ms(void)
