@@ -38,27 +38,20 @@ static const uint8_t *address_of(const struct net_ip *ip)
 }
 
 /* The value of one of a message's attributes, if it has this length. */
-static const void *attribute(const struct nlmsghdr *message, size_t body, uint16_t type,
-                             size_t value)
+static const void *attribute(struct nlmsghdr *message, size_t body, uint16_t type, size_t value)
 {
-	const uint8_t *at = (const uint8_t *)message + NLMSG_HDRLEN + NLMSG_ALIGN(body);
-	const uint8_t *end = (const uint8_t *)message + message->nlmsg_len;
+	struct rtattr *one = (void *)((uint8_t *)NLMSG_DATA(message) + NLMSG_ALIGN(body));
+	int left = (int)NLMSG_PAYLOAD(message, body);
 
-	while (at + sizeof(struct rtattr) <= end) {
-		const struct rtattr *one = (const void *)at;
-
-		if (one->rta_len < sizeof(*one) || at + one->rta_len > end)
-			break;
-		if (one->rta_type == type && one->rta_len == sizeof(*one) + value)
-			return at + sizeof(*one);
-		at += NLMSG_ALIGN(one->rta_len);
-	}
+	for (; RTA_OK(one, left); one = RTA_NEXT(one, left))
+		if (one->rta_type == type && RTA_PAYLOAD(one) == value)
+			return RTA_DATA(one);
 	return NULL;
 }
 
 /* Ask, and look at every message of the answer until one is what was wanted. */
 static bool ask(const struct request *request,
-                bool (*look)(const struct nlmsghdr *message, uint32_t if_index, void *out),
+                bool (*look)(struct nlmsghdr *message, uint32_t if_index, void *out),
                 uint32_t if_index, void *out)
 {
 	_Alignas(struct nlmsghdr) uint8_t answer[ANSWER_BYTES];
@@ -66,20 +59,15 @@ static bool ask(const struct request *request,
 	bool found = false, more = fd >= 0 && send(fd, request, request->head.nlmsg_len, 0) >= 0;
 
 	while (more && !found) {
-		ssize_t count = recv(fd, answer, sizeof(answer), 0);
-		size_t at = 0, left = count > 0 ? (size_t)count : 0;
+		int left = (int)recv(fd, answer, sizeof(answer), 0);
+		struct nlmsghdr *message = (void *)answer;
 
-		for (more = left > 0; more && !found && left >= sizeof(struct nlmsghdr);) {
-			const struct nlmsghdr *message = (const void *)(answer + at);
-			size_t step = NLMSG_ALIGN(message->nlmsg_len);
-
-			more = message->nlmsg_len >= sizeof(*message) &&
-			       message->nlmsg_len <= left && message->nlmsg_type != NLMSG_DONE &&
+		more = left > 0;
+		for (; more && !found && left > 0; message = NLMSG_NEXT(message, left)) {
+			more = NLMSG_OK(message, left) && message->nlmsg_type != NLMSG_DONE &&
 			       message->nlmsg_type != NLMSG_ERROR;
 			found = more && look(message, if_index, out);
 			more = more && (message->nlmsg_flags & NLM_F_MULTI) != 0;
-			at += step;
-			left -= step < left ? step : left;
 		}
 	}
 	if (fd >= 0)
@@ -87,7 +75,7 @@ static bool ask(const struct request *request,
 	return found;
 }
 
-static bool look_at_neighbour(const struct nlmsghdr *message, uint32_t if_index, void *mac)
+static bool look_at_neighbour(struct nlmsghdr *message, uint32_t if_index, void *mac)
 {
 	const struct ndmsg *body = NLMSG_DATA(message);
 	const void *found = attribute(message, sizeof(*body), NDA_LLADDR, 6);
@@ -117,7 +105,7 @@ bool kernel_neighbour(uint32_t if_index, const struct net_ip *ip, uint8_t mac[6]
 	return if_index != 0 && ask(&request, look_at_neighbour, if_index, mac);
 }
 
-static bool look_at_route(const struct nlmsghdr *message, uint32_t if_index, void *gateway)
+static bool look_at_route(struct nlmsghdr *message, uint32_t if_index, void *gateway)
 {
 	const struct rtmsg *body = NLMSG_DATA(message);
 	bool six = body->rtm_family == AF_INET6;
