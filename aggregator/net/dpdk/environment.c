@@ -38,30 +38,21 @@ struct environment environment;
 
 /* ---- log ---- */
 
-static const char *level_name(void)
-{
-	int level = rte_log_cur_msg_loglevel();
-
-	if (level > 0 && level <= (int)RTE_LOG_ERR)
-		return "error";
-	return level == (int)RTE_LOG_WARNING ? "warn" : "info";
-}
-
+/* DPDK tells much about itself: what is only news to its developers stays out. */
 static void line_done(void)
 {
-	const char *level = level_name();
+	int level = rte_log_cur_msg_loglevel();
+	bool error = level > 0 && level <= (int)RTE_LOG_ERR;
 
 	state.line[state.line_bytes] = '\0';
 	state.line_bytes = 0;
-	if (state.line[0] == '\0')
+	if (state.line[0] == '\0' || (!error && level != (int)RTE_LOG_WARNING))
 		return;
-	if (strcmp(level, "error") == 0 && environment.first_error[0] == '\0')
+	if (error && environment.first_error[0] == '\0')
 		memcpy(environment.first_error, state.line, sizeof(environment.first_error));
-	if (strcmp(level, "info") != 0)
-		memcpy(environment.last_line, state.line, sizeof(environment.last_line));
-	/* DPDK tells much about itself: what is only news to its developers stays out. */
-	if (state.log != NULL && !environment.mute && strcmp(level, "info") != 0)
-		state.log(level, state.line);
+	memcpy(environment.last_line, state.line, sizeof(environment.last_line));
+	if (state.log != NULL && !environment.mute)
+		state.log(error ? "error" : "warn", state.line);
 }
 
 /* The stream that DPDK prints to, holding the stream's lock. */
