@@ -93,9 +93,8 @@ static bool hand_over(struct queue *queue, uint32_t owner, struct rte_mbuf *mbuf
 	return false;
 }
 
-/* True when the mbuf is still wanted. */
-static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame,
-                     bool *handed_over)
+/* False when the mbuf is not wanted. */
+static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame)
 {
 	struct queue_item *item = &queue->items[queue->count];
 	uint32_t owner = owner_of(queue, frame);
@@ -105,10 +104,8 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 		queue->rx_others++;
 		return false;
 	}
-	if (owner != queue->index) {
-		*handed_over = hand_over(queue, owner, mbuf);
-		return false;
-	}
+	if (owner != queue->index)
+		return hand_over(queue, owner, mbuf);
 	item->in = (struct net_in){.data = frame->payload,
 	                           .bytes = frame->payload_bytes,
 	                           .from = {.ip = device_scoped(queue->device, frame->from_ip),
@@ -118,6 +115,7 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;
+	queue->mbufs[queue->mbuf_count++] = mbuf;
 	return true;
 }
 
@@ -139,7 +137,7 @@ static bool foreign_vlan(const struct rte_mbuf *mbuf)
 /* One frame; it is kept until the next burst if a net has it, else freed. */
 static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 {
-	bool wanted = false, handed_over = false;
+	bool wanted = false;
 	struct frame frame;
 
 	/* Of one that is too long to be in one piece, the beginning says whose it is. */
@@ -156,7 +154,7 @@ static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 		frame.kind = FRAME_CUT;
 	switch (frame.kind) {
 	case FRAME_UDP:
-		wanted = take_udp(queue, mbuf, &frame, &handed_over);
+		wanted = take_udp(queue, mbuf, &frame);
 		break;
 	case FRAME_CUT:
 		take_merged(queue, &frame);
@@ -175,9 +173,7 @@ static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 		queue->rx_errors++;
 		break;
 	}
-	if (wanted)
-		queue->mbufs[queue->mbuf_count++] = mbuf;
-	else if (!handed_over)
+	if (!wanted)
 		rte_pktmbuf_free(mbuf);
 }
 
