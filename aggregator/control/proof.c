@@ -48,12 +48,6 @@ void proof_random_for(void *unused, void *out, size_t bytes)
 	proof_random(out, bytes);
 }
 
-static void hash_u32(crypto_generichash_state *state, uint32_t value)
-{
-	value = htole32(value);
-	crypto_generichash_update(state, (const uint8_t *)&value, sizeof(value));
-}
-
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES])
 {
@@ -62,6 +56,7 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 		[PROOF_WELCOME] = "winnow welcome 1",
 		[PROOF_ORDER] = "winnow order 1",
 	};
+	const uint32_t numbers[] = {htole32(statement->rank), htole32(statement->world)};
 	const char *label = labels[side];
 	crypto_generichash_state state;
 
@@ -69,8 +64,7 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	crypto_generichash_update(&state, (const uint8_t *)label, strlen(label));
 	crypto_generichash_update(&state, statement->server_nonce, PROOF_BYTES);
 	crypto_generichash_update(&state, statement->client_nonce, PROOF_BYTES);
-	hash_u32(&state, statement->rank);
-	hash_u32(&state, statement->world);
+	crypto_generichash_update(&state, (const uint8_t *)numbers, sizeof(numbers));
 	crypto_generichash_update(&state, (const uint8_t *)statement->job, strlen(statement->job));
 	crypto_generichash_final(&state, out, PROOF_BYTES);
 }
