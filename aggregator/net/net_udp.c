@@ -114,38 +114,30 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 
 /* ---- receiving ---- */
 
-/* Our address, as the kernel says in one of its two ways. The interface counts only where the address needs it. */
-static void local_read(const struct cmsghdr *c, struct net_ip *out)
+/*
+ * Our address, and whether a queue has marked it, as the kernel says of either family. The interface counts only where
+ * the address needs it. The TOS byte is one byte in IPv4, and an int in IPv6.
+ */
+static void path_read(const struct cmsghdr *c, struct net_in *out)
 {
-	struct in_pktinfo four;
-	struct in6_pktinfo six;
+	const bool four = c->cmsg_level == IPPROTO_IP, six = c->cmsg_level == IPPROTO_IPV6;
+	struct in_pktinfo to;
+	struct in6_pktinfo to6;
+	int class;
 
-	if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
-		memcpy(&four, CMSG_DATA(c), sizeof(four));
-		*out = net_ipv4(ntohl(four.ipi_spec_dst.s_addr));
-	} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
-		memcpy(&six, CMSG_DATA(c), sizeof(six));
-		memcpy(out->bytes, &six.ipi6_addr, sizeof(out->bytes));
-		out->scope = IN6_IS_ADDR_LINKLOCAL(&six.ipi6_addr) ? six.ipi6_ifindex : 0;
+	if (four && c->cmsg_type == IP_PKTINFO) {
+		memcpy(&to, CMSG_DATA(c), sizeof(to));
+		out->local = net_ipv4(ntohl(to.ipi_spec_dst.s_addr));
+	} else if (six && c->cmsg_type == IPV6_PKTINFO) {
+		memcpy(&to6, CMSG_DATA(c), sizeof(to6));
+		memcpy(out->local.bytes, &to6.ipi6_addr, sizeof(out->local.bytes));
+		out->local.scope = IN6_IS_ADDR_LINKLOCAL(&to6.ipi6_addr) ? to6.ipi6_ifindex : 0;
+	} else if (four && c->cmsg_type == IP_TOS) {
+		out->marked = net_ecn_marked(*CMSG_DATA(c));
+	} else if (six && c->cmsg_type == IPV6_TCLASS) {
+		memcpy(&class, CMSG_DATA(c), sizeof(class));
+		out->marked = net_ecn_marked((uint32_t) class);
 	}
-}
-
-/* The TOS byte is one byte in IPv4, and an int in IPv6. */
-static bool marked_read(const struct cmsghdr *c, bool *marked)
-{
-	uint8_t four;
-	int six;
-
-	if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
-		memcpy(&four, CMSG_DATA(c), sizeof(four));
-		*marked = net_ecn_marked(four);
-	} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
-		memcpy(&six, CMSG_DATA(c), sizeof(six));
-		*marked = net_ecn_marked((uint32_t)six);
-	} else {
-		return false;
-	}
-	return true;
 }
 
 /* When the system received it. Now, by our clock and by the one of its time stamps. */
@@ -178,8 +170,8 @@ static void control_read(struct net *net, uint32_t i, uint64_t now_us,
 			first->bytes = size > 0 ? (uint32_t)size : first->bytes;
 		} else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
 			first->came_us = came_read(c, now_us, system);
-		} else if (!marked_read(c, &first->marked)) {
-			local_read(c, &first->local);
+		} else {
+			path_read(c, first);
 		}
 	}
 }
