@@ -11,9 +11,9 @@ promtool=$(debian_program promtool) prometheus=$(debian_program prometheus)
 
 # ---- what needs no container ----
 $promtool check config docker/prometheus/prometheus.yml >"$tmp/promtool.out" 2>&1 || fail "prometheus.yml: $(cat "$tmp/promtool.out")"
-$promtool test rules docker/prometheus/alerts_test.yaml >"$tmp/promtool.out" 2>&1 || fail "alerts: $(cat "$tmp/promtool.out")"
+$promtool test rules tests/e2e/alerts_test.yaml >"$tmp/promtool.out" 2>&1 || fail "alerts: $(cat "$tmp/promtool.out")"
 sed -n 's/^ *- alert: //p' docker/prometheus/alerts.yaml | while read -r alert; do
-	grep -A 2 "alertname: $alert" docker/prometheus/alerts_test.yaml | seen exp_alerts || fail "no test in which $alert fires"
+	grep -A 2 "alertname: $alert" tests/e2e/alerts_test.yaml | seen exp_alerts || fail "no test in which $alert fires"
 done || exit 1
 
 # ---- up ----
