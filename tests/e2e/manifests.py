@@ -78,7 +78,9 @@ def check_container(where, container, volumes):
             known(where, container[probe], {"httpGet", "periodSeconds", "failureThreshold"})
             assert container[probe]["httpGet"]["port"] in names, (where, probe)
             assert container[probe]["httpGet"]["path"] in ("/healthz", "/readyz"), (where, probe)
-    limits, requests = container["resources"]["limits"], container["resources"]["requests"]
+    limits = container["resources"]["limits"]
+    requests = {**limits, **container["resources"].get("requests", {})}  # what is not requested is what the limit says
+    assert {"cpu", "memory"} <= set(requests), where
     for name, amount in [*limits.items(), *requests.items()]:
         assert isinstance(amount, str) and QUANTITY.fullmatch(amount), (where, name, amount)
     for name in set(limits) | set(requests):
