@@ -85,6 +85,11 @@ class Joining(unittest.TestCase):
             with self.subTest(**settings), self.assertRaisesRegex((ValueError, RuntimeError), text):
                 winnow.Comm(**settings)
 
+    def test_unknown_settings(self):
+        for name in ("colour", "give_up"):
+            with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
+                winnow.Comm(**{name: 1}, insecure_no_key=True)
+
     def test_environment(self):
         for name, value, text in (
             ("WINNOW_INSECURE_NO_KEY", "false", "no job key"),

@@ -5,6 +5,7 @@ Neither numpy nor torch is imported: an object of theirs can only be there if th
 other packages on a GPU (CuPy, Numba, ..) show themselves by __cuda_array_interface__.
 """
 
+import collections
 import math
 import sys
 
@@ -16,22 +17,13 @@ _INTERFACE_DTYPES = {"f4": "float32", "f2": "float16", "f8": "float64", "i4": "i
 _LEGACY_DEFAULT_STREAM = 1
 
 
-class Buffer:
+class Buffer(collections.namedtuple("Buffer", "owner address count dtype writable memory stream", defaults=("host", None))):
     """Where the elements of `owner` lie; keeps `owner`, and with it the memory, alive.
 
     memory: "host" or "cuda"; stream: of the latter, the one that the data is produced in.
     """
 
-    __slots__ = ("owner", "address", "count", "dtype", "writable", "memory", "stream")
-
-    def __init__(self, owner, address, count, dtype, writable, memory="host", stream=None):
-        self.owner = owner
-        self.address = address
-        self.count = count
-        self.dtype = dtype
-        self.writable = writable
-        self.memory = memory
-        self.stream = stream
+    __slots__ = ()
 
 
 def describe(data, name):

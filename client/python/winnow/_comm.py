@@ -8,8 +8,8 @@ import secrets
 import time
 
 from . import _buffers, _member, _native
-from ._member import BLOCK_MAX, Calls, Member, Request, WinnowError, brief, check_pair, choice, configure, failure
-from ._member import number, options_of, segments_of, tiles_of
+from ._member import BLOCK_MAX, Member, Request, WinnowError, brief, calls_of, check_pair, choice, configure
+from ._member import failure, number, options_of, refuse_unknown, segments_of, tiles_of
 from ._native import lib
 
 _FIRST = "first."  # CONTROL_FIRST_NAME
@@ -44,54 +44,24 @@ class RowsRequest(Request):
 class Comm(Member):
     """One worker's membership of a job on its aggregators.
 
-    Every argument that is None comes from the environment or has the library's default:
-    see struct winnow_config in winnow.h. Blocks until all workers have joined. newcomer=True: to a job that
-    runs, as soon as its members call admit(); job is its name, rank the one that it had, if it comes back; then
-    rank and world are found out. Threads may share a communicator; operations without a tag should then come
-    from one thread.
+    settings: aggregators, job, rank, world, key_file, key, insecure_no_key, block, wire, threads, silence_ms, timeout_ms,
+    join_timeout_ms, multicast, payload, datapath, eal, device, data_address, gateway, staging_mb, dscp and network, as
+    struct winnow_config in winnow.h has them. What is left out, or None, comes from the environment or has the library's
+    default. Blocks until all workers have joined. newcomer=True: to a job that runs, as soon as its members call admit();
+    job is its name, rank the one that it had, if it comes back; then rank and world are found out. Threads may share
+    a communicator; operations without a tag should then come from one thread.
 
     Close it, use it in a `with` statement, or let the program's end close it. If an exception
     ends the statement or the program, the job is aborted and the other workers are told why.
     """
 
     _noun = "communicator"
-    _calls = Calls(
-        lib.winnow_comm_create,
-        lib.winnow_comm_destroy,
-        lib.winnow_comm_exit,
-        lib.winnow_comm_abort,
-        lib.winnow_comm_stats,
-    )
+    _calls = calls_of("comm")
 
     @brief
-    def __init__(
-        self,
-        *,
-        aggregators=None,
-        job=None,
-        rank=None,
-        world=None,
-        key_file=None,
-        key=None,
-        insecure_no_key=None,
-        block=None,
-        wire=None,
-        threads=None,
-        silence_ms=None,
-        timeout_ms=None,
-        join_timeout_ms=None,
-        multicast=None,
-        payload=None,
-        datapath=None,
-        eal=None,
-        device=None,
-        data_address=None,
-        gateway=None,
-        newcomer=False,
-    ):
-        given = dict(locals())
-        del given["self"], given["__class__"], given["newcomer"]
-        config = configure({name: value for name, value in given.items() if value is not None})
+    def __init__(self, *, newcomer=False, **settings):
+        refuse_unknown("Comm", settings)
+        config = configure(settings)
         self.rank, self.world, self._wire = config.rank, config.world, config.wire
         self.memberships = 0
         """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
@@ -113,8 +83,7 @@ class Comm(Member):
         should not take as long as found_after.
         settings: as in Comm(), but for rank and world.
         """
-        given = {"job": job, "join_timeout_ms": join_timeout_ms}
-        config = configure({name: value for name, value in given.items() if value is not None})
+        config = configure({"job": job, "join_timeout_ms": join_timeout_ms})
         name, until = os.fsdecode(config.job), time.monotonic() + config.join_timeout_ms / 1000
         # Those who came at the same time shall not go on meeting.
         wait = found_after * (1 + random.random() / 2)

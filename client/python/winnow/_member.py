@@ -30,7 +30,7 @@ _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
-
+_CONFIG = dict(_native.Config._fields_)
 
 _log = logging.getLogger("winnow")
 
@@ -242,8 +242,12 @@ def of_others(calls):
     return any(thread != here for thread, _ in list(calls))
 
 
-# The library's functions for one kind of member.
 Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
+
+
+def calls_of(kind):
+    """The library's functions for one kind of member, as winnow_comm_create() is one."""
+    return Calls(*(getattr(lib, f"winnow_{kind}_{call}") for call in Calls._fields))
 
 
 @contextlib.contextmanager
@@ -493,7 +497,16 @@ def check_pair(send, recv):
         raise ValueError("out differs from data in size or type: pass out=numpy.empty_like(data)")
 
 
-def configure(given):
+def refuse_unknown(caller, settings, *own):
+    """Settings are what the library's Config has, but for what is the caller's own."""
+    for name in settings:
+        if name not in _CONFIG or name in (*own, "give_up"):
+            raise TypeError(f"{caller}() has no argument {name!r}")
+
+
+def configure(settings):
+    """The Config of them; None: the environment's, or the library's default."""
+    given = {name: value for name, value in settings.items() if value is not None}
     config = _native.Config()
     lib.winnow_config_init(ctypes.byref(config))
     # A key in hand counts for more than a key file that the environment names, and a key file in hand for more than its key.
@@ -502,12 +515,11 @@ def configure(given):
     if "key_file" in given and "key" not in given:
         config.key = None
     for name, value in given.items():
-        kind = dict(_native.Config._fields_)[name]
         if name == "wire":
             value = choice(name, value, _native.WIRES)
-        elif kind is ctypes.c_char_p:
+        elif _CONFIG[name] is ctypes.c_char_p:
             value = os.fsencode(value)
-        elif kind is ctypes.c_uint32:
+        elif _CONFIG[name] is ctypes.c_uint32:
             value = number(name, value)
         setattr(config, name, value)
     return config

@@ -6,8 +6,8 @@ import os
 
 from . import _buffers, _native
 from ._comm import Comm
-from ._member import Calls, Member, Request, brief, check_pair, choice, configure, failure, number
-from ._member import options_of, segments_of
+from ._member import Member, Request, brief, calls_of, check_pair, choice, configure, failure, number
+from ._member import options_of, refuse_unknown, segments_of
 from ._native import lib
 
 _STREAM_MAX = 2**64 - 1
@@ -45,19 +45,13 @@ class Node(Member):
     """
 
     _noun = "node"
-    _calls = Calls(
-        lib.winnow_node_create,
-        lib.winnow_node_destroy,
-        lib.winnow_node_exit,
-        lib.winnow_node_abort,
-        lib.winnow_node_stats,
-    )
+    _calls = calls_of("node")
 
     @brief
     def __init__(
         self, *, gpus, id=None, node=None, nodes=None, local_rank=None, local_world=None, **settings
     ):
-        settings = _known(settings)
+        refuse_unknown("Node", settings, "rank", "world")
         self._one = not isinstance(gpus, (list, tuple))
         self.gpus = [gpus] if self._one else list(gpus)
         if self._one:
@@ -67,7 +61,7 @@ class Node(Member):
             raise ValueError("local_rank and local_world are of processes with one GPU: gpus is a list")
         else:
             local_rank, local_world = 0, len(self.gpus)
-        config = configure(_given(**settings, rank=node, world=nodes))
+        config = configure({**settings, "rank": node, "world": nodes})
         self._settings = {**settings, "job": os.fsdecode(config.job)}
         self.node, self.nodes = config.rank, config.world
         self.local_rank, self.local_world = local_rank, local_world
@@ -162,18 +156,6 @@ def _streams(send, given):
 
 def _listed(given):
     return given if isinstance(given, (list, tuple)) else [given]
-
-
-def _known(settings):
-    names = {name for name, _ in _native.Config._fields_} - {"rank", "world", "give_up"}
-    for name in settings:
-        if name not in names:
-            raise TypeError(f"Node() has no argument {name!r}")
-    return _given(**settings)
-
-
-def _given(**settings):
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _addresses(buffers):
