@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow._sums import Sums
+from winnow._sums import Exchange
 
 
 def largest(values, density, chunk, block):
@@ -160,7 +160,7 @@ def dies(rank, world, job):
     ddp(rank, 0).backward()
     ddp.zero_grad()
     if rank == 2:
-        Sums.choose = lambda sums: os.kill(os.getpid(), signal.SIGKILL)
+        Exchange.choose = lambda exchange: os.kill(os.getpid(), signal.SIGKILL)
     before = [kept.clone() for kept in state.compress.state_dict()["memory"].values()]
     try:
         ddp(rank, 1).backward()

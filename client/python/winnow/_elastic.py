@@ -10,10 +10,9 @@ from torch.autograd import Variable
 
 from . import _way
 from ._comm import Comm
-from ._compress import lost_of
 from ._home import Home
 from ._member import MembersChanged, WinnowError
-from ._sums import Sums, parts_of
+from ._sums import Exchange, parts_of
 
 _TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number: no bucket's, since members may have other buckets
 _TAG_OF_SUMS = _TAG_OF_ELASTIC | 1 << 32  # of the first of two operations
@@ -26,50 +25,43 @@ _LAST_RANK = 2**_RANK_BITS - 1
 class _Part:
     """A parameter's part of a bucket under way, and what is to be known when it is known what has become of it."""
 
-    def __init__(self, number, parameter, values, compress):
-        self.number, self.parameter, self.values, self._compress = number, parameter, values, compress
-        self._lost = self._sums = None
+    def __init__(self, number, parameter, values):
+        self.number, self.parameter, self.values = number, parameter, values
 
-    def start(self, comm, segments, options):
+    def start(self, compress, comm, segments, options):
         """What is left of the gradient is sent. Of largest sums, this is the first operation."""
-        self._begin = lambda lost: comm.allreduce_async(
-            self.values, tag=_TAG_OF_ELASTIC + self.number, segments=segments, lost=lost, **options
+        wire = options["wire"]
+        self._exchange = Exchange(compress, [self.parameter], self.values, comm, wire)
+        self._begin = lambda: comm.allreduce_async(
+            self.values, tag=_TAG_OF_ELASTIC + self.number, segments=segments, lost=self._exchange.lost, **options
         )
-        if self._compress is not None:
-            self._lost = lost_of(self.values, comm, options["wire"])
-            if self._compress.of_sums:
-                self._sums = Sums(self._compress, [(self.parameter, self.values, self._lost)], comm)
-        if self._sums:
-            self._request = self._sums.start(comm, tag=_TAG_OF_SUMS + self.number, wire=options["wire"])
+        if self._exchange.two:
+            self._request = self._exchange.start(comm, wire, tag=_TAG_OF_SUMS + self.number)
         else:
-            self._request = self._begin(self._lost)
+            self._request = self._begin()
 
     def choose(self):
-        if self._sums:
+        if self._exchange.two:
             self._request.wait()
-            self._sums.choose()
-            self._request = self._begin(None)
+            self._exchange.choose()
+            self._request = self._begin()
 
     def wait(self):
         self._request.wait()
 
     def average(self):
         """Of largest sums: what there is of it. None: nobody has to be told, since what was sent is in it."""
-        if not self._sums:
+        if not self._exchange.two:
             return None
         index = self.values.nonzero().flatten()
         return index, self.values[index]
 
     def settle(self, average=None):
         """All has arrived. Where this worker has not seen it, `average` is what another one has seen."""
-        if self._sums:
-            if average is not None:
-                index, values = average
-                self.values.zero_()[index] = values
-            self._sums.look()
-            self._sums.settle(True)
-        elif self._lost is not None and self._compress.chose(self.parameter):
-            self._compress.settle(self.parameter, self._lost, None, None)
+        if average is not None:
+            index, values = average
+            self.values.zero_()[index] = values
+        self._exchange.settle()
 
 
 class Elastic:
@@ -227,8 +219,8 @@ class Elastic:
         home.leave()
         self._homes.append(home)
         for (parameter, values), cut in zip(parts_of(home.there, parameters), segments):
-            part = _Part(self._numbers[id(parameter)], parameter, values, self.compress)
-            part.start(self.comm, cut, self._options)
+            part = _Part(self._numbers[id(parameter)], parameter, values)
+            part.start(self.compress, self.comm, cut, self._options)
             self._parts.append(part)
 
     def _wait(self):

@@ -8,10 +8,10 @@ import torch.distributed as dist
 
 from . import _way
 from ._comm import Comm
-from ._compress import compressor_of, lost_of
+from ._compress import compressor_of
 from ._member import brief, end_job
 from ._places import draw_job
-from ._sums import Sums
+from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
@@ -148,26 +148,24 @@ class OuterOptimizer:
     def _exchange(self):
         if self._sent is None:
             self._sent = self._difference()
-        segments = _way.segments([part.parameter for part in self._parts], self._sent, self.compress)
-        mean, sums = self._sent.clone(), None
-        self._lost = None if self.compress is None else lost_of(mean, self.comm, self.wire)
-        if self.compress is not None and self.compress.of_sums:
-            parts = [(part.parameter, part.of(mean), part.of(self._lost)) for part in self._parts]
-            sums = Sums(self.compress, parts, self.comm)
-            if sums:
-                sums.start(self.comm, wire=self.wire).wait()
-                sums.choose()
-        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments, lost=None if sums else self._lost)
-        if sums:
-            sums.look()
-        self._settle(mean != 0)
+        parameters = [part.parameter for part in self._parts]
+        segments = _way.segments(parameters, self._sent, self.compress)
+        mean = self._sent.clone()
+        exchange = Exchange(self.compress, parameters, mean, self.comm, self.wire)
+        self._lost = exchange.rounded
+        if exchange.two:
+            exchange.start(self.comm, self.wire).wait()
+            exchange.choose()
+        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments, lost=exchange.lost)
+        exchange.settle()
+        self._sent = self._lost = None
         self.exchanges += 1
         self._speed.mul_(self.momentum).add_(mean)
         self._start.sub_(mean.add_(self._speed, alpha=self.momentum) if self.momentum else mean, alpha=self.lr)
         self._begin()
 
     def _settle(self, arrived):
-        """What has been sent is where it was to be, or back in the memory."""
+        """Of an exchange that others have completed: what has been sent is where it was to be, or back in the memory."""
         for part in self._parts if self.compress is not None else ():
             if self.compress.chose(part.parameter):
                 self.compress.settle(part.parameter, *map(part.of, (self._lost, self._sent, arrived)))

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Largest sums, of two operations: a reduce-scatter of what all have chosen; then each worker's choice of its sums to all.
+"""The exchange of what a compressor has chosen: one operation; of largest sums, two.
 
-A parameter has as many parts as there are workers, and each worker adds up one of them. So one worker chooses for all,
-and every other element of the second operation's tensor is zero on all but one. What it brings says what was chosen:
-a zero is what nobody has, so a worker takes back what it has sent there. That is so whatever became of a sum: not among
-the largest, cancelled out, or lost in the average's rounding.
+These are a reduce-scatter of what all have chosen; then each worker's choice of its sums to all. A parameter has as many
+parts as there are workers, and each worker adds up one of them. So one worker chooses for all, and every other element of
+the second operation's tensor is zero on all but one. What it brings says what was chosen: a zero is what nobody has, so
+a worker takes back what it has sent there. That is so whatever became of a sum: not among the largest, cancelled out, or
+lost in the average's rounding.
 """
 
 import collections
+import itertools
 
 import torch
 
@@ -26,30 +28,34 @@ def parts_of(bucket, parameters):
         offset += parameter.numel()
 
 
-class Sums:
-    """The exchange of one buffer, of which take() has chosen. `parts`: parameters, and what lies of each in the buffer, and
-    in lost_of() it."""
+class Exchange:
+    """Of a buffer that is these parameters, one after the other, and of which take() may have chosen.
 
-    def __init__(self, compress, parts, comm):
+    two: of largest sums, there is a first operation before that of the buffer.
+    rounded: what rounding takes of what this worker sends, as it lies in the buffer; None: nothing.
+    lost: the same, for the buffer's own operation, if that is the only one.
+    """
+
+    def __init__(self, compress, parameters, buffer, comm, wire):
         self._compress, self._rank, self._world, self._pieces, count = compress, comm.rank, comm.world, [], 0
-        for parameter, values, lost in parts:
-            if len(values) > 0 and compress.chose(parameter):
+        chosen = [compress is not None and compress.chose(parameter) for parameter in parameters]
+        self.rounded = lost_of(buffer, comm, wire) if any(chosen) else None
+        losses = itertools.repeat((None, None)) if self.rounded is None else parts_of(self.rounded, parameters)
+        for (parameter, values), (_, lost), its in zip(parts_of(buffer, parameters), losses, chosen):
+            if its and len(values) > 0 and (compress.of_sums or lost is not None):
                 length = -(-len(values) // (comm.world * compress.block)) * compress.block
                 self._pieces.append(_Piece(parameter, values, lost, count, length))
                 count += length
-        if self._pieces:
-            like = self._pieces[0].values
-            self._sent, self._share = like.new_zeros(comm.world, count), like.new_empty(count)
-        for _, values, _, at, length in self._pieces:
-            whole = torch.nn.functional.pad(values, (0, comm.world * length - len(values)))
-            self._sent[:, at : at + length] = whole.view(comm.world, length)
-
-    def __bool__(self):
-        """Whether anything has been chosen: if not, there is no first operation."""
-        return len(self._pieces) > 0
+        self.two = len(self._pieces) > 0 and compress.of_sums
+        self.lost = None if self.two else self.rounded
+        if self.two:
+            self._sent, self._share = buffer.new_zeros(comm.world, count), buffer.new_empty(count)
+            for _, values, _, at, length in self._pieces:
+                whole = torch.nn.functional.pad(values, (0, comm.world * length - len(values)))
+                self._sent[:, at : at + length] = whole.view(comm.world, length)
 
     def start(self, comm, wire, **options):
-        """The first operation's request."""
+        """The request of the first of two operations."""
         self._lost = lost_of(self._sent, comm, wire)
         options.update(block=self._compress.block, wire=wire, lost=self._lost)
         return comm.reduce_scatter_async(self._sent, self._share, **options)
@@ -64,19 +70,17 @@ class Sums:
             mine = self._mine(values.zero_(), length)
             mine.copy_(sums[: len(mine)])
 
-    def look(self):
-        """After the second: what its rounding took of this worker's sums, which it alone sent."""
-        for _, values, lost, at, length in self._pieces:
-            if lost is not None:
-                mine = self._mine(values, length)
-                self._mine(lost, length).add_(self._share[at : at + len(mine)].sub(mine, alpha=self._world))
-
-    def settle(self, arrived):
-        """After that, once: the result is in the buffer; or nothing has arrived."""
+    def settle(self, arrived=True):
+        """After that, once: the result is in the buffer; or, of largest sums, nothing has arrived."""
         pieces, self._pieces = self._pieces, []
         for parameter, values, lost, at, length in pieces:
-            sent = self._flat(self._sent, at, length, len(values))
-            there = values != 0 if arrived else torch.zeros_like(values, dtype=torch.bool)
+            sent = there = None
+            if self.two:
+                sent = self._flat(self._sent, at, length, len(values))
+                there = values != 0 if arrived else torch.zeros_like(values, dtype=torch.bool)
+                if arrived and lost is not None:  # what the second took of this worker's sums, which it alone sent
+                    mine = self._mine(values, length)
+                    self._mine(lost, length).add_(self._share[at : at + len(mine)].sub(mine, alpha=self._world))
             self._compress.settle(parameter, lost, sent, there)
 
     def _mine(self, values, length):

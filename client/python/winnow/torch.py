@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, lost_of  # noqa: F401 - classes are for programs
+from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
@@ -31,7 +31,7 @@ from ._member import OpStats, Shares, WinnowError, brief, end_job, flag_of, told
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
-from ._sums import Sums, parts_of
+from ._sums import Exchange, parts_of
 
 _group.register()
 
@@ -300,13 +300,10 @@ class HookState:
         of_sums = compressed and self.compress.of_sums
         leaves = compressed and not self.node or _way.leaves(segments)
         staged = of_sums or device is not None and (tensor.is_sparse or leaves)
-        failed = self._failed
-        if of_sums:
-            start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
-        elif tensor.is_sparse:
-            start, finish, cost = self._sparse(tensor, staged)
+        if tensor.is_sparse:
+            start, finish, cost, failed = self._sparse(tensor, staged)
         else:
-            start, finish, cost = self._dense(tensor, segments, parameters, staged)
+            start, finish, cost, failed = self._dense(tensor, segments, parameters, staged)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -348,74 +345,44 @@ class HookState:
         self.__init__(**settings)
 
     def _dense(self, tensor, segments, parameters, staged):
-        home = lost = None
-
-        def start(options):
-            nonlocal home
-            chose = self._chose(parameters)
-            home, begin = self._leaving(tensor, segments, parameters)
-
-            def go():
-                nonlocal lost
-                home.leave()
-                if chose and not self.node:
-                    lost = options["lost"] = lost_of(home.there, self.comm, self.wire)
-                return begin(options)
-
-            return go if staged else go()
-
-        def finish(request):
-            for parameter, part in parts_of(lost, parameters) if lost is not None else ():
-                if self.compress.chose(parameter):
-                    self.compress.settle(parameter, part, None, None)
-            return home.come_back()
-
-        return start, finish, lambda request: home.cost(request.stats)
-
-    def _largest_sums(self, tensor, segments, parameters):
-        """Two operations, of which another thread begins the second when the first is done."""
-        home, begun = None, []  # what is to be settled, and the first operation
+        """Of largest sums, another thread begins the second operation when the first is done."""
+        home = exchange = first = None
+        compress = None if self.node else self.compress
 
         def start(options):
             nonlocal home
             home, begin = self._leaving(tensor, segments, parameters)
-            tag = next(self._tags)
+            tag = next(self._tags) if compress is not None and compress.of_sums else None
 
-            def first():
+            def leave():
+                nonlocal exchange, first
                 home.leave()
-                lost = lost_of(home.there, self.comm, self.wire)
-                taken = parts_of(lost, parameters) if lost is not None else itertools.repeat((None, None))
-                parts = ((*one, its) for one, (_, its) in zip(parts_of(home.there, parameters), taken))
-                sums = Sums(self.compress, parts, self.comm)
-                if sums:
-                    begun.append(sums)
-                    begun.append(sums.start(self.comm, tag=tag, wire=self.wire, priority=options["priority"]))
+                exchange = Exchange(compress, parameters, home.there, self.comm, self.wire)
+                if exchange.two:
+                    first = exchange.start(self.comm, self.wire, tag=tag, priority=options["priority"])
 
             def go():
                 if home.leaves:
-                    first()
-                if begun:
-                    begun[1].wait()
-                    begun[0].choose()
-                return begin(options)
+                    leave()
+                if exchange.two:
+                    first.wait()
+                    exchange.choose()
+                return begin(options if exchange.lost is None else {**options, "lost": exchange.lost})
 
             if not home.leaves:
-                first()
-            return go
+                leave()
+            return go if staged else go()
 
         def cost(request):
-            stats = OpStats(*map(sum, zip(request.stats, begun[1].stats))) if begun else request.stats
-            return home.cost(stats)
+            return home.cost(OpStats(*map(sum, zip(request.stats, first.stats))) if first else request.stats)
 
         def finish(request):
-            if begun:
-                begun[0].look()
-                begun[0].settle(True)
+            exchange.settle()
             return home.come_back()
 
         def failed(error):
-            if begun:
-                begun[0].settle(False)
+            if exchange is not None and exchange.two:
+                exchange.settle(False)
             self._failed(error)
 
         return start, finish, cost, failed
@@ -453,7 +420,7 @@ class HookState:
         def cost(request):
             return _staged_stats(request, sent[0]) if staged else request.stats
 
-        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
+        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost, self._failed
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
