@@ -5,6 +5,7 @@ Rank 3 writes file.3.json. Events are written as they end, so a program that is 
 file that is good up to there: the format does not need its last bracket.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -41,18 +42,15 @@ class Timeline:
             self._file.flush()
 
 
-def now():
-    return time.time()
-
-
-_open = {}
+now = time.time
 
 
 def of_rank(rank):
     """This process's Timeline, or None if nobody asked for one."""
     path = os.environ.get("WINNOW_TIMELINE")
-    if not path:
-        return None
-    if (path, rank) not in _open:
-        _open[path, rank] = Timeline(path, rank)
-    return _open[path, rank]
+    return _opened(path, rank) if path else None
+
+
+@functools.lru_cache(None)
+def _opened(path, rank):
+    return Timeline(path, rank)
