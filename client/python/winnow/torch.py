@@ -318,9 +318,10 @@ class HookState:
             self._notice_members()
             if self.check_nan:
                 self._refuse_nan(tensor, parameters)
-            if compressed:
-                self._compress(tensor, parameters)
-            options.update(self._options(priority))  # tags are drawn in the order of buckets
+            for parameter, part in parts_of(tensor, parameters) if compressed else ():
+                self.compress.take_or_end(self.comm, part, parameter)
+            # Tags are drawn in the order of buckets.
+            options.update(op="avg", tag=next(self._tags), wire=self.wire, priority=priority)
             return start(options)
 
         def done(request):
@@ -333,7 +334,8 @@ class HookState:
             if self.ring is not None and number is not None:
                 self.ring.done(number, stats, tensor.is_sparse)
             if self._seen is not None and not self.node and not tensor.is_sparse:
-                self._look(result, parameters)
+                for parameter, part in parts_of(result, parameters):
+                    self._seen.look(parameter, part)
             return result
 
         return self._completer.future(submit, done, failed, device, staged)
@@ -391,7 +393,8 @@ class HookState:
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
         host's memory, as tiles and narrow values do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL
         adds up first."""
-        chose, block = self._chose(parameters), self.block or 0
+        chose = self.compress is not None and any(map(self.compress.chose, parameters))
+        block = self.block or 0
         narrows = self.compress is not None and not self.node and self.comm.narrows(self.wire)
         home = Home(tensor, not self.node and (chose or narrows or _way.leaves(segments)))
         if home.leaves and chose:
@@ -400,25 +403,25 @@ class HookState:
             segments, block = None, self.compress.block
         return home, lambda options: self.comm.allreduce_async(home.there, block=block, segments=segments, **options)
 
-    def _chose(self, parameters):
-        """Whether something was chosen of any of them in this step."""
-        return self.compress is not None and any(map(self.compress.chose, parameters))
-
     def _sparse(self, tensor, staged):
-        sent = []
+        sent = 0
 
         def start(options):
             comm = self._comm_of_rows()
 
             def go():
+                nonlocal sent
                 *rows, count = _sparse.to_rows(tensor)
-                sent.append(_sparse.size(rows))
+                sent = _sparse.size(rows)
                 return comm.allreduce_rows_async(*rows, count, **options)
 
             return go if staged else go()
 
         def cost(request):
-            return _staged_stats(request, sent[0]) if staged else request.stats
+            """The library sees rows of a GPU, which were copied, in this process's memory."""
+            if not staged:
+                return request.stats
+            return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost, self._failed
 
@@ -427,17 +430,6 @@ class HookState:
         if self.node and self._rows is None:
             self._rows = self.comm.comm()
         return self._rows if self.node else self.comm
-
-    def _options(self, priority):
-        return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
-
-    def _look(self, average, parameters):
-        for parameter, part in parts_of(average, parameters):
-            self._seen.look(parameter, part)
-
-    def _compress(self, tensor, parameters):
-        for parameter, part in parts_of(tensor, parameters):
-            self.compress.take_or_end(self.comm, part, parameter)
 
     def _refuse_nan(self, tensor, parameters):
         """Before it is in everybody's sum; the other ranks learn whose it is."""
@@ -519,11 +511,6 @@ class _Totals:
     def read(self):
         with self._lock:
             return list(self._values)
-
-
-def _staged_stats(request, sent):
-    """Of rows of a GPU, that were copied here: the library sees them in this process's memory."""
-    return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
 
 
 def _refuse_module(module):
