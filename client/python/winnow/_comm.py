@@ -21,7 +21,6 @@ class RowsRequest(Request):
     def __init__(self, comm, send):
         super().__init__(comm, send, None)
         self._rows = ctypes.c_void_p()
-        self._found = None
 
     def _collect(self, code):
         if code != _native.OK:
@@ -29,16 +28,11 @@ class RowsRequest(Request):
         count = lib.winnow_rows_count(self._rows)
         index, values, found = _buffers.new_rows(self._kept.owner, count)
         lib.winnow_rows_read(self._rows, index, values)
-        self._found = found
+        self._out = found  # not before: another thread may collect it at the same time
 
     def _free(self):
         lib.winnow_rows_free(ctypes.byref(self._rows))
         super()._free()
-
-    def _result(self):
-        if self._code != _native.OK:
-            raise failure(self._code, self._text)
-        return self._found
 
 
 class Comm(Member):

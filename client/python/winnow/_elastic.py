@@ -94,7 +94,7 @@ class Elastic:
         if compress is not None:
             compress.learn(ddp.module)
             compress.begin()
-        ddp.register_comm_hook(self, _hook)
+        ddp.register_comm_hook(self, Elastic._reduce)
 
     def share(self, optimizer, least=1):
         """Gives model and optimizer of the member with most steps to those that have done fewer. All members call it
@@ -186,7 +186,7 @@ class Elastic:
         self._keep()
 
     def _reduce(self, bucket):
-        """Begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
+        """The hook: begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
         if not self._queued:
             self._queued, self.error, self._parts, self._homes = True, None, [], []
             self._notice_members()
@@ -251,10 +251,6 @@ class Elastic:
     def _tell(self):
         if self.error is not None:
             raise self.error
-
-
-def _hook(state, bucket):
-    return state._reduce(bucket)
 
 
 def _refuse_group(ddp):

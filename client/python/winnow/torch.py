@@ -40,20 +40,14 @@ _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
 _attached = weakref.WeakSet()
 _VALUES = 16  # of each parameter, that are compared between ranks
+_WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")  # of the communicator, since the hook was attached
 
 
-class HookStats(
-    Shares,
-    collections.namedtuple(
-        "HookStats",
-        "buckets bytes blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes "
-        "sent_bytes received_bytes retransmits",
-    ),
-):
+class HookStats(Shares, collections.namedtuple("HookStats", ("buckets", "bytes", *OpStats._fields, *_WIRE_TOTALS))):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
     buckets' times added up; bytes that a GPU sent and received over its bus, of sparse buckets their
-    rows and indices, of compressed ones the whole bucket. The last three are of the communicator since
-    the hook was attached. With nodes, blocks and bytes are those of this GPU's share."""
+    rows and indices, of compressed ones the whole bucket; sent_bytes, received_bytes and retransmits of
+    the communicator since the hook was attached. With nodes, blocks and bytes are those of this GPU's share."""
 
     __slots__ = ()
 
@@ -482,9 +476,6 @@ class HookState:
         self._tags = itertools.count(self._first_tag)
         if self._seen is not None:
             self._seen.forget()
-
-
-_WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")
 
 
 class _Totals:
