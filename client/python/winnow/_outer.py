@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Workers that train alone for some steps, and then exchange how far they have come: DiLoCo and SparseLoCo."""
 
-import collections
-
 import torch
 import torch.distributed as dist
 
@@ -14,16 +12,6 @@ from ._places import draw_job
 from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
-
-
-class _Part(collections.namedtuple("_Part", "name parameter begin end")):
-    """A parameter's part of the flat tensors."""
-
-    __slots__ = ()
-
-    def of(self, flat):
-        """None: there is no such tensor."""
-        return None if flat is None else flat[self.begin : self.end]
 
 
 class OuterOptimizer:
@@ -57,7 +45,7 @@ class OuterOptimizer:
             raise ValueError(f"H is {H}: want at least 1, the steps from one exchange to the next")
         if not self.lr > 0 or not 0 <= self.momentum < 1:
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
-        self._parts = _parts_of(model, inner)
+        self._names, self._parameters = _trained(model, inner)
         if self.compress is not None:
             self.compress.learn(model)
         self._start = self._weights()  # what all began with
@@ -117,8 +105,8 @@ class OuterOptimizer:
         """All but the model, of this rank: inner optimizer, the weights that all began with, momentum, memory."""
         return {
             "inner": self.inner.state_dict(),
-            "start": {part.name: self._start[part.begin : part.end] for part in self._parts},
-            "speed": {part.name: self._speed[part.begin : part.end] for part in self._parts},
+            "start": dict(zip(self._names, self._parts(self._start))),
+            "speed": dict(zip(self._names, self._parts(self._speed))),
             "compress": None if self.compress is None else self.compress.state_dict(),
             "steps": self.steps,
             "exchanges": self.exchanges,
@@ -128,16 +116,16 @@ class OuterOptimizer:
         """On every rank its own, with the model's, before the next step. Have ranks saved at different times? Then join()."""
         if (state["compress"] is None) != (self.compress is None):
             raise ValueError("the saved state has a memory and there is no compress, or the other way round")
-        for part in self._parts:
-            for saved in (state["start"], state["speed"]):
-                if part.name not in saved or saved[part.name].numel() != part.end - part.begin:
-                    raise ValueError(f"the saved state has no {part.name} of {part.end - part.begin} elements")
+        saved = [state[kind].get(name) for kind in ("start", "speed") for name in self._names]
+        parts = self._parts(self._start) + self._parts(self._speed)
+        for name, part, its in zip(self._names * 2, parts, saved):
+            if its is None or its.numel() != len(part):
+                raise ValueError(f"the saved state has no {name} of {len(part)} elements")
         if self.compress is not None:
             self.compress.load_state_dict(state["compress"])
         self.inner.load_state_dict(state["inner"])
-        for part in self._parts:
-            self._start[part.begin : part.end] = state["start"][part.name]
-            self._speed[part.begin : part.end] = state["speed"][part.name]
+        for part, its in zip(parts, saved):
+            part.copy_(its)
         self.steps, self.exchanges, self._sent = state["steps"], state["exchanges"], None
 
     def close(self):
@@ -148,10 +136,9 @@ class OuterOptimizer:
     def _exchange(self):
         if self._sent is None:
             self._sent = self._difference()
-        parameters = [part.parameter for part in self._parts]
-        segments = _way.segments(parameters, self._sent, self.compress)
+        segments = _way.segments(self._parameters, self._sent, self.compress)
         mean = self._sent.clone()
-        exchange = Exchange(self.compress, parameters, mean, self.comm, self.wire)
+        exchange = Exchange(self.compress, self._parameters, mean, self.comm, self.wire)
         self._lost = exchange.rounded
         if exchange.two:
             exchange.start(self.comm, self.wire).wait()
@@ -166,33 +153,40 @@ class OuterOptimizer:
 
     def _settle(self, arrived):
         """Of an exchange that others have completed: what has been sent is where it was to be, or back in the memory."""
-        for part in self._parts if self.compress is not None else ():
-            if self.compress.chose(part.parameter):
-                self.compress.settle(part.parameter, *map(part.of, (self._lost, self._sent, arrived)))
+        losses = [None] * len(self._names) if self._lost is None else self._parts(self._lost)
+        all_parts = zip(self._parameters, losses, self._parts(self._sent), self._parts(arrived))
+        for parameter, *parts in all_parts if self.compress is not None else ():
+            if self.compress.chose(parameter):
+                self.compress.settle(parameter, *parts)
         self._sent = self._lost = None
 
     def _difference(self):
         """From where this worker is to where it began; of that, what is to be sent."""
         now = self._weights()
         difference = self._rounded().sub_(now)
-        for name, parameter, begin, end in self._parts:
-            if not difference[begin:end].isfinite().all():
+        for name, part in zip(self._names, self._parts(difference)):
+            if not part.isfinite().all():
                 end_job(self.comm, f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps")
-        for _, parameter, begin, end in self._parts if self.compress is not None else ():
-            self.compress.take_or_end(self.comm, difference[begin:end], parameter)
+        for parameter, part in zip(self._parameters, self._parts(difference)) if self.compress is not None else ():
+            self.compress.take_or_end(self.comm, part, parameter)
         return difference
 
     def _weights(self):
-        return torch.cat([part.parameter.detach().flatten().cpu().float() for part in self._parts])
+        return torch.cat([parameter.detach().flatten().cpu().float() for parameter in self._parameters])
+
+    def _parts(self, flat):
+        """Of each parameter."""
+        return flat.split([parameter.numel() for parameter in self._parameters])
 
     def _rounded(self):
         """The weights that all began with, as parameters of their type hold them."""
-        return torch.cat([self._start[part.begin : part.end].to(part.parameter.dtype).float() for part in self._parts])
+        parts = zip(self._parameters, self._parts(self._start))
+        return torch.cat([part.to(parameter.dtype).float() for parameter, part in parts])
 
     @torch.no_grad()
     def _begin(self):
-        for _, parameter, begin, end in self._parts:
-            parameter.copy_(self._start[begin:end].view_as(parameter))
+        for parameter, part in zip(self._parameters, self._parts(self._start)):
+            parameter.copy_(part.view_as(parameter))
 
     def _members(self):
         """By rank: how many exchanges it has completed, and whether it waits in another one."""
@@ -208,26 +202,25 @@ class OuterOptimizer:
         return [(exchanges, bool(waits)) for exchanges, waits in found[:, :2].tolist()]
 
 
-def _parts_of(model, inner):
-    """What is trained, one after the other."""
+def _trained(model, inner):
+    """Names and parameters of what is trained."""
     kinds = {kind.__name__ for kind in type(model).__mro__}
     if kinds & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}:
         raise TypeError(f"OuterOptimizer takes the model itself, not a {type(model).__name__}, which exchanges in each step")
-    parts, offset = [], 0
+    found = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(f"parameter {name} is {parameter.dtype}: want float32, float16 or bfloat16")
-        parts.append(_Part(name, parameter, offset, offset + parameter.numel()))
-        offset += parameter.numel()
-    if not parts:
+        found[name] = parameter
+    if not found:
         raise ValueError("the model has no parameter that is trained")
     known = {id(parameter) for parameter in model.parameters()}
     for group in inner.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
             raise ValueError("the inner optimizer has a parameter that the model has not: it would differ between workers")
-    return parts
+    return list(found), list(found.values())
 
 
 def _own_comm():
