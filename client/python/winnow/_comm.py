@@ -8,8 +8,8 @@ import secrets
 import time
 
 from . import _buffers, _member, _native
-from ._member import BLOCK_MAX, Member, Request, WinnowError, brief, calls_of, check_pair, choice, configure
-from ._member import failure, number, options_of, refuse_unknown, segments_of, tiles_of
+from ._member import BLOCK_MAX, Member, Request, WinnowError, brief, calls_of, check, check_pair, choice, configure
+from ._member import number, options_of, refuse_unknown, segments_of, tiles_of
 from ._native import lib
 
 _FIRST = "first."  # CONTROL_FIRST_NAME
@@ -259,8 +259,7 @@ class Comm(Member):
 
         def form():
             try:
-                code = self._call(lib.winnow_comm_reconfigure, (), (ctypes.byref(membership),))
-                return None if code == _native.OK else failure(code)
+                check(self._call(lib.winnow_comm_reconfigure, (), (ctypes.byref(membership),)))
             except WinnowError as error:
                 return error
 
@@ -292,8 +291,7 @@ class Comm(Member):
         finally:
             self._look()
         self.memberships += came.value > 0
-        if code != _native.OK:
-            raise failure(code)
+        check(code)
         return came.value
 
     def rounds(self, wire=None):

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import logging
+import math
 import os
 import sys
 import threading
@@ -108,6 +109,12 @@ def failure(code, text=None):
     return kind(code, text or lib.winnow_strerror(code).decode())
 
 
+def check(code, text=None):
+    """Of a call of the library: raises its failure."""
+    if code != _native.OK:
+        raise failure(code, text)
+
+
 def end_job(member, text):
     """On all ranks."""
     member.abort(text)
@@ -161,15 +168,12 @@ class Request:
         `timeout` seconds; it goes on then and can be waited for again.
         """
         began = time.monotonic()
-        deadline = None if timeout is None else began + timeout
+        deadline = began + (math.inf if timeout is None else timeout)
         while True:
-            left = _SLICE_MS / 1000
             self._member._tell_late(began)
-            if deadline is not None:
-                left = min(left, max(deadline - time.monotonic(), 0))
-            if self._poll(left):
+            if self._poll(max(min(_SLICE_MS / 1000, deadline - time.monotonic()), 0)):
                 return self._result()
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise TimeoutError(f"the operation is not done after {timeout} s")
 
     @brief
@@ -214,8 +218,7 @@ class Request:
         """The operation is over: take what is still the library's."""
 
     def _result(self):
-        if self._code != _native.OK:
-            raise failure(self._code, self._text)
+        check(self._code, self._text)
         return self._out
 
     def _let_go(self):
@@ -320,8 +323,7 @@ class Member:
             if owner.setdefault("is", "the thread") == "the thread":
                 self._handle = None
             raise
-        if code != _native.OK:
-            raise failure(code, text)
+        check(code, text)
 
     def _call(self, function, before, after=()):
         """function(*before, handle, *after); close() waits for it."""
@@ -346,9 +348,7 @@ class Member:
         handle = ctypes.byref(request._handle)
         try:
             self._pending.add(request)
-            code = self._call(function, before, (*after, handle))
-            if code != _native.OK:
-                raise failure(code)
+            check(self._call(function, before, (*after, handle)))
             return request
         finally:
             if not request._handle:

@@ -6,7 +6,7 @@ import os
 
 from . import _buffers, _native
 from ._comm import Comm
-from ._member import Member, Request, brief, calls_of, check_pair, choice, configure, failure, number
+from ._member import Member, Request, brief, calls_of, check, check_pair, choice, configure, number
 from ._member import options_of, refuse_unknown, segments_of
 from ._native import lib
 
@@ -16,9 +16,7 @@ _STREAM_MAX = 2**64 - 1
 def node_id():
     """What winnow.Node() wants as `id`: made in one process of each node, and given to the node's others."""
     made = _native.NodeId()
-    code = lib.winnow_node_id_make(ctypes.byref(made))
-    if code != _native.OK:
-        raise failure(code)
+    check(lib.winnow_node_id_make(ctypes.byref(made)))
     return bytes(made.bytes)
 
 
@@ -119,9 +117,7 @@ class Node(Member):
 
     def check(self):
         """Raises WinnowError if something has ended the node, on whichever of its processes."""
-        code = self._call(lib.winnow_node_check, ())
-        if code != _native.OK:
-            raise failure(code)
+        check(self._call(lib.winnow_node_check, ()))
 
     def comm(self):
         """A Comm in which each process is a worker of its own, for what nodes do not do: lists of rows,
