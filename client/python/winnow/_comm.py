@@ -166,9 +166,8 @@ class Comm(Member):
     @brief
     def reduce_scatter_async(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0, lost=None):
         """The same without waiting: a Request. Leave both buffers alone until it is done."""
-        send, recv = _buffers.describe(data, "data"), _buffers.describe(out, "out")
-        if "cuda" in (send.memory, recv.memory):
-            raise TypeError("reduce_scatter takes no arrays on a GPU: pass data.cpu() and out.cpu()")
+        send = _buffers.describe_on_host(data, "data", "reduce_scatter is")
+        recv = _buffers.describe_on_host(out, "out", "reduce_scatter is")
         if not recv.writable:
             raise ValueError("out is read-only")
         if recv.dtype != send.dtype or send.count != recv.count * self.world:
@@ -195,9 +194,7 @@ class Comm(Member):
     @brief
     def broadcast_async(self, data, root=0, tag=0, block=0, priority=0):
         """The same without waiting: a Request. Leave the buffer alone until it is done."""
-        what = _buffers.describe(data, "data")
-        if what.memory == "cuda":
-            raise TypeError("broadcast takes no arrays on a GPU: pass data.cpu()")
+        what = _buffers.describe_on_host(data, "data", "broadcast is")
         if not what.writable:
             raise ValueError("data is read-only")
         options = options_of(tag, block, None, priority)

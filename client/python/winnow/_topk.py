@@ -21,10 +21,8 @@ def topk(gradient, memory, k=0, chunk=CHUNK, decay=1.0, block=1, threshold=0.0):
     block: elements that are chosen together, by the largest of them: up to 1024, and chunk is a multiple of it.
     Returns how many elements are left. What is not finite is always left, and never remembered.
     """
-    data, kept = (
-        _buffers.describe_on_host(gradient, "gradient", "top-k is"),
-        _buffers.describe_on_host(memory, "memory", "top-k is"),
-    )
+    data = _buffers.describe_on_host(gradient, "gradient", "top-k is")
+    kept = _buffers.describe_on_host(memory, "memory", "top-k is")
     if kept.dtype != _native.DTYPES["float32"] or kept.count != data.count:
         raise ValueError(f"memory has to be float32, and as large as the gradient: {data.count} elements")
     if not (data.writable and kept.writable):
