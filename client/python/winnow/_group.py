@@ -726,8 +726,6 @@ def _words(tensor):
 def _bytes(tensor):
     """The bytes of a tensor; of a contiguous one without a copy."""
     flat = tensor.detach().contiguous().view(-1)
-    if flat.dtype == torch.bool or flat.element_size() == 1:
-        return flat.view(torch.uint8)
     return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
 
 
