@@ -2,6 +2,7 @@
 """What is refused, and that the message says what to do instead."""
 
 import importlib.util
+import inspect
 import os
 import pathlib
 import shutil
@@ -89,6 +90,7 @@ class Joining(unittest.TestCase):
         for name in ("colour", "give_up"):
             with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
                 winnow.Comm(**{name: 1}, insecure_no_key=True)
+        self.assertLessEqual({"job", "network", "newcomer"}, set(inspect.signature(winnow.Comm).parameters))
 
     def test_environment(self):
         for name, value, text in (

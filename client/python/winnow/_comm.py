@@ -9,7 +9,7 @@ import time
 
 from . import _buffers, _member, _native
 from ._member import BLOCK_MAX, Member, Request, WinnowError, brief, calls_of, check, check_pair, choice, configure
-from ._member import number, options_of, refuse_unknown, segments_of, tiles_of
+from ._member import number, options_of, refuse_unknown, segments_of, signature_of, tiles_of
 from ._native import lib
 
 _FIRST = "first."  # CONTROL_FIRST_NAME
@@ -49,6 +49,7 @@ class Comm(Member):
     ends the statement or the program, the job is aborted and the other workers are told why.
     """
 
+    __signature__ = signature_of(newcomer=False)
     _noun = "communicator"
     _calls = calls_of("comm")
 

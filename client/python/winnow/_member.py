@@ -10,6 +10,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import inspect
 import logging
 import math
 import os
@@ -31,7 +32,7 @@ _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
-_CONFIG = dict(_native.Config._fields_)
+_CONFIG = {name: kind for name, kind in _native.Config._fields_ if name != "give_up"}
 
 _log = logging.getLogger("winnow")
 
@@ -500,8 +501,14 @@ def check_pair(send, recv):
 def refuse_unknown(caller, settings, *own):
     """Settings are what the library's Config has, but for what is the caller's own."""
     for name in settings:
-        if name not in _CONFIG or name in (*own, "give_up"):
+        if name not in _CONFIG or name in own:
             raise TypeError(f"{caller}() has no argument {name!r}")
+
+
+def signature_of(**own):
+    """What help() and editors are to know of a call that takes settings and these arguments."""
+    defaults = {**dict.fromkeys(_CONFIG), **own}
+    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in defaults.items()])
 
 
 def configure(settings):
