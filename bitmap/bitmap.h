@@ -189,12 +189,6 @@ struct bitmap_engine {
 	void (*load)(void *acc, const void *src, uint64_t count, enum dtype dtype);
 
 	/*
-	 * zero_fold - acc[i] = acc[i] (op) 0: the workers that did not send this block.
-	 * Nothing to do for sum and avg; inf * 0 is NaN in a product.
-	 */
-	void (*zero_fold)(void *acc, uint64_t count, enum dtype dtype, enum reduction op);
-
-	/*
 	 * within - where one worker's blocks lie among those of the union: lane i is 1 when `mine`
 	 * has block number i of `united`, counted from bit `first` of both, for block_count
 	 * blocks; lanes[bitmap_word_count(block_count)] ends in zeros. From `first` on `united`

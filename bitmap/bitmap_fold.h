@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bitmap_fold.h - load(), reduce() and zero_fold() of an engine; private to bitmap/
+ * bitmap_fold.h - load() and reduce() of an engine; private to bitmap/
  *
  * The compiler turns the loops into the engine's instructions. They are IEEE 754 or
  * wrapping arithmetic, element by element, so all engines agree. Only f16 wants
@@ -79,20 +79,6 @@ static void bf16_narrow(void *restrict dst, const float *restrict src, uint64_t 
 		}                                                                                  \
 	}
 
-/* The same with src[i] = 0. */
-#define DEFINE_FOLD_ZERO(name, type, result)                                                       \
-	static void name(void *acc, uint64_t count)                                                \
-	{                                                                                          \
-		type *as = acc;                                                                    \
-		const type b = 0;                                                                  \
-                                                                                                   \
-		for (uint64_t i = 0; i < count; i++) {                                             \
-			const type a = as[i];                                                      \
-                                                                                                   \
-			as[i] = (result);                                                          \
-		}                                                                                  \
-	}
-
 /*
  * Integers add and multiply unsigned, where overflow wraps. In the float minimum
  * and maximum a NaN b comes out because the comparison fails, a NaN a by a != a.
@@ -102,25 +88,12 @@ static void bf16_narrow(void *restrict dst, const float *restrict src, uint64_t 
 	DEFINE_FOLD(t##_prod, wrapping, (a * b))                                                   \
 	DEFINE_FOLD(t##_min, any, less ? a : b)                                                    \
 	DEFINE_FOLD(t##_max, any, greater ? a : b)                                                 \
-	DEFINE_FOLD_ZERO(t##_prod_zero, wrapping, (a * b))                                         \
-	DEFINE_FOLD_ZERO(t##_min_zero, any, less ? a : b)                                          \
-	DEFINE_FOLD_ZERO(t##_max_zero, any, greater ? a : b)                                       \
-	static const struct folds t##_folds = {                                                    \
-		.fold = {[REDUCE_SUM] = t##_sum,                                                   \
-	                 [REDUCE_AVG] = t##_sum,                                                   \
-	                 [REDUCE_MIN] = t##_min,                                                   \
-	                 [REDUCE_MAX] = t##_max,                                                   \
-	                 [REDUCE_PROD] = t##_prod},                                                \
-		.fold_zero = {[REDUCE_MIN] = t##_min_zero,                                         \
-	                      [REDUCE_MAX] = t##_max_zero,                                         \
-	                      [REDUCE_PROD] = t##_prod_zero},                                      \
+	static const fold_fn t##_folds[] = {                                                       \
+		[REDUCE_SUM] = t##_sum, [REDUCE_AVG] = t##_sum,   [REDUCE_MIN] = t##_min,          \
+		[REDUCE_MAX] = t##_max, [REDUCE_PROD] = t##_prod,                                  \
 	};
 
-struct folds {
-	void (*fold[REDUCE_COUNT + 1])(void *restrict acc, const void *restrict src,
-	                               uint64_t count);
-	void (*fold_zero[REDUCE_COUNT + 1])(void *acc, uint64_t count); /* NULL: nothing to do */
-};
+typedef void (*fold_fn)(void *restrict acc, const void *restrict src, uint64_t count);
 
 DEFINE_FOLDS(f32, f32_any, f32_any, (a < b || a != a), (a > b || a != a))
 DEFINE_FOLDS(f64, f64_any, f64_any, (a < b || a != a), (a > b || a != a))
@@ -151,9 +124,9 @@ DEFINE_ADD(add_i16, i16_any, int32_t, i32_any)
 DEFINE_ADD(add_i8, int8_t, int16_t, i16_any)
 
 /* By accumulator: the 16-bit floats are summed in f32. */
-static const struct folds *const folds_of[DTYPE_WIRE_COUNT + 1] = {
-	[DTYPE_F32] = &f32_folds, [DTYPE_F16] = &f32_folds, [DTYPE_BF16] = &f32_folds,
-	[DTYPE_F64] = &f64_folds, [DTYPE_I32] = &i32_folds, [DTYPE_I64] = &i64_folds,
+static const fold_fn *const folds_of[DTYPE_COUNT + 1] = {
+	[DTYPE_F32] = f32_folds, [DTYPE_F16] = f32_folds, [DTYPE_BF16] = f32_folds,
+	[DTYPE_F64] = f64_folds, [DTYPE_I32] = i32_folds, [DTYPE_I64] = i64_folds,
 };
 
 static inline bool in_range(enum dtype dtype, enum reduction op)
@@ -194,21 +167,14 @@ static void reduce(void *acc, const void *src, uint64_t count, enum dtype dtype,
 		return;
 	}
 	if (dtype_acc(dtype) == dtype) {
-		folds_of[dtype]->fold[op](acc, src, count);
+		folds_of[dtype][op](acc, src, count);
 		return;
 	}
 	for (uint64_t at = 0; at < count; at += n) {
 		n = chunk_of(count - at);
 		load(widened, in + 2 * at, n, dtype);
-		f32_folds.fold[op](sums + at, widened, n);
+		f32_folds[op](sums + at, widened, n);
 	}
-}
-
-static void zero_fold(void *acc, uint64_t count, enum dtype dtype, enum reduction op)
-{
-	assert(in_range(dtype, op));
-	if (folds_of[dtype] != NULL && folds_of[dtype]->fold_zero[op] != NULL)
-		folds_of[dtype]->fold_zero[op](acc, count);
 }
 
 #endif /* BITMAP_BITMAP_FOLD_H */

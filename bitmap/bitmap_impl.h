@@ -39,7 +39,6 @@ bool bitmap_cpu_avx512(void);
 		.clear = clear,                                                                    \
 		.reduce = reduce,                                                                  \
 		.load = load,                                                                      \
-		.zero_fold = zero_fold,                                                            \
 		.within = within,                                                                  \
 		.neutral = neutral,                                                                \
 		.reduce_at = reduce_at,                                                            \

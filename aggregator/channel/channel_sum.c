@@ -44,12 +44,13 @@ void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const u
 
 void sum_add_zeros(const struct sum *sum, const uint64_t *all_have)
 {
+	static const uint8_t zeros[WIRE_PAYLOAD_MAX];
 	size_t sum_bytes = (size_t)sum->unit_elems * dtype_acc_bytes(sum->dtype);
 
 	for (uint32_t i = 0; i < sum->block_count; i++)
 		if (!bit_test(all_have, i))
-			sum->engine->zero_fold(sum->sums + i * sum_bytes, sum->unit_elems,
-			                       sum->dtype, sum->reduction);
+			sum->engine->reduce(sum->sums + i * sum_bytes, zeros, sum->unit_elems,
+			                    sum->dtype, sum->reduction);
 }
 
 /* How many blocks from `first` on are in `lanes`. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * test_bitmap_arith.c - reduce and zero_fold of every engine against double precision
+ * test_bitmap_arith.c - reduce of every engine against double precision
  *
  * A double holds the sum or product of two floats well enough to round to the same
  * float. The answers for f64 come from the plain operator.
@@ -154,7 +154,7 @@ static uint64_t random_count(void)
 	return random_below(limits[random_below(4)] + 1);
 }
 
-/* All engines on the same numbers: reduce(), or zero_fold() when src is NULL. */
+/* All engines on the same numbers. */
 static void check_fold(struct buffers *buffers, const unsigned char *src, uint64_t count,
                        enum dtype dtype, enum reduction op)
 {
@@ -167,23 +167,17 @@ static void check_fold(struct buffers *buffers, const unsigned char *src, uint64
 		unsigned char *acc = arena_place(&buffers->acc, count * size, size);
 
 		memcpy(acc, buffers->before, count * size);
-		if (src == NULL)
-			engine->zero_fold(acc, count, dtype, op);
-		else
-			engine->reduce(acc, src, count, dtype, op);
+		engine->reduce(acc, src, count, dtype, op);
 		arena_check(&buffers->acc, acc, count * size, engine->name);
 		for (uint64_t i = 0; i < count; i++) {
 			struct number a = number_of(buffers->before + i * size, wide);
-			struct number b = {0};
+			struct number b = number_of(src + i * src_size, dtype);
 
-			if (src != NULL)
-				b = number_of(src + i * src_size, dtype);
 			if (!same(number_of(acc + i * size, wide), fold(a, b, dtype, op)) ||
 			    (e > 0 && !same_bits(acc + i * size, buffers->first + i * size, wide)))
-				fail_msg("%s %s %s of %s differs at %llu of %llu", engine->name,
-				         src == NULL ? "zero_fold" : "reduce", reduction_name(op),
-				         dtype_name(dtype), (unsigned long long)i,
-				         (unsigned long long)count);
+				fail_msg("%s %s of %s differs at %llu of %llu", engine->name,
+				         reduction_name(op), dtype_name(dtype),
+				         (unsigned long long)i, (unsigned long long)count);
 		}
 		if (e == 0)
 			memcpy(buffers->first, acc, count * size);
@@ -206,7 +200,10 @@ static void test_reduce(void **state)
 		fill_random(src, count, dtype);
 		arena_protect(&buffers->src, PROT_READ);
 		check_fold(buffers, src, count, dtype, op);
-		check_fold(buffers, NULL, count, dtype, op);
+		arena_protect(&buffers->src, PROT_READ | PROT_WRITE);
+		memset(src, 0, count * dtype_bytes(dtype)); /* of workers that lack a block */
+		arena_protect(&buffers->src, PROT_READ);
+		check_fold(buffers, src, count, dtype, op);
 	}
 	buffers_close(buffers);
 }
@@ -236,7 +233,8 @@ static void test_nan(void **state)
 			assert_true(isnan(a[lane]));
 			if (ops[i % 4] == REDUCE_PROD) {
 				a[lane] = other[4 + i % 3];
-				engine->zero_fold(a, 40, DTYPE_F32, REDUCE_PROD);
+				b[lane] = 0;
+				engine->reduce(a, b, 40, DTYPE_F32, REDUCE_PROD);
 				assert_true(isnan(a[lane]));
 			}
 		}
@@ -277,7 +275,6 @@ static void test_nothing(void **state)
 
 			engine->load(NULL, NULL, 0, dtype);
 			engine->reduce(NULL, NULL, 0, dtype, op);
-			engine->zero_fold(NULL, 0, dtype, op);
 			engine->finish(NULL, NULL, 0, dtype, op, 3);
 			engine->fixed_encode(NULL, NULL, 0, DTYPE_I32, 200);
 			engine->fixed_decode(NULL, NULL, 0, DTYPE_I8, -200, 3);
