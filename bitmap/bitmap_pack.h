@@ -106,29 +106,17 @@ static __always_inline void move_listed(unsigned char *restrict to,
 	}
 }
 
-/* Returns the bytes packed. */
-static inline uint64_t gather(unsigned char *to, const unsigned char *tensor,
-                              const struct stretch *stretch, uint64_t block_bytes)
+/* The same of a stretch. Returns the bytes. */
+static __always_inline uint64_t move_stretch(unsigned char *to, const unsigned char *from,
+                                             const struct stretch *stretch, uint64_t block_bytes,
+                                             bool out)
 {
 	const uint64_t bytes = stretch_blocks(stretch) * block_bytes;
 
 	if (stretch->all)
-		memcpy(to, tensor, bytes);
+		memcpy(to, from, bytes);
 	else
-		move_listed(to, tensor, &stretch->places, block_bytes, true);
-	return bytes;
-}
-
-/* Returns the bytes taken. */
-static inline uint64_t scatter(unsigned char *tensor, const unsigned char *from,
-                               const struct stretch *stretch, uint64_t block_bytes)
-{
-	const uint64_t bytes = stretch_blocks(stretch) * block_bytes;
-
-	if (stretch->all)
-		memcpy(tensor, from, bytes);
-	else
-		move_listed(tensor, from, &stretch->places, block_bytes, false);
+		move_listed(to, from, &stretch->places, block_bytes, out);
 	return bytes;
 }
 
@@ -139,42 +127,40 @@ static bool has_short_last(const struct cut *cut, const uint64_t bits[])
 	return whole < cut->block_count && (bits[whole / 64] >> whole % 64 & 1) != 0;
 }
 
-static uint64_t pack(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst)
+/* And of a tensor. Returns the elements. */
+static __always_inline uint64_t move_set(unsigned char *to, const unsigned char *from,
+                                         const struct bitmap_tensor *shape, const uint64_t bits[],
+                                         bool out)
 {
-	const struct cut cut = cut_of(tensor);
+	const struct cut cut = cut_of(shape);
 	const uint64_t whole = whole_blocks(&cut);
 	struct stretch stretch;
-	unsigned char *out = dst;
+	uint64_t packed = 0, there;
 
 	FIRST_STRETCH(stretch);
-	while (next_stretch(&stretch, bits, whole, PLACES_WORDS))
-		out += gather(out, cut.data + stretch.first * 64 * cut.block_bytes, &stretch,
-		              cut.block_bytes);
-	if (has_short_last(&cut, bits)) {
-		memcpy(out, cut.data + whole * cut.block_bytes, last_bytes(&cut));
-		out += last_bytes(&cut);
+	while (next_stretch(&stretch, bits, whole, PLACES_WORDS)) {
+		there = stretch.first * 64 * cut.block_bytes;
+		packed += move_stretch(to + (out ? packed : there), from + (out ? there : packed),
+		                       &stretch, cut.block_bytes, out);
 	}
-	return (uint64_t)(out - (unsigned char *)dst) / cut.elem_bytes;
+	if (has_short_last(&cut, bits)) {
+		there = whole * cut.block_bytes;
+		memcpy(to + (out ? packed : there), from + (out ? there : packed),
+		       last_bytes(&cut));
+		packed += last_bytes(&cut);
+	}
+	return packed / cut.elem_bytes;
+}
+
+static uint64_t pack(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst)
+{
+	return move_set(dst, tensor->data, tensor, bits, true);
 }
 
 static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[], const void *src,
                        void *dst)
 {
-	const struct cut cut = cut_of(shape);
-	const uint64_t whole = whole_blocks(&cut);
-	const unsigned char *in = src;
-	unsigned char *out = dst;
-	struct stretch stretch;
-
-	FIRST_STRETCH(stretch);
-	while (next_stretch(&stretch, bits, whole, PLACES_WORDS))
-		in += scatter(out + stretch.first * 64 * cut.block_bytes, in, &stretch,
-		              cut.block_bytes);
-	if (has_short_last(&cut, bits)) {
-		memcpy(out + whole * cut.block_bytes, in, last_bytes(&cut));
-		in += last_bytes(&cut);
-	}
-	return (uint64_t)(in - (const unsigned char *)src) / cut.elem_bytes;
+	return move_set(dst, src, shape, bits, false);
 }
 
 /* ---- past the cache ---- */

@@ -96,9 +96,9 @@ static void reduce_small(unsigned char *acc, const struct bitmap_lanes *lanes,
 		if (stretch.all) {
 			reduce(sums, src, elems, dtype, op);
 		} else {
-			gather(gathered, sums, &stretch, block_bytes);
+			move_stretch(gathered, sums, &stretch, block_bytes, true);
 			reduce(gathered, src, elems, dtype, op);
-			scatter(sums, gathered, &stretch, block_bytes);
+			move_stretch(sums, gathered, &stretch, block_bytes, false);
 		}
 		src += elems * dtype_bytes(dtype);
 	}
