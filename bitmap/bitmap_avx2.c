@@ -112,9 +112,4 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 		out[i] = _cvtss_sh(src[i], _MM_FROUND_TO_NEAREST_INT);
 }
 
-static inline uint64_t word_within(uint64_t mine, uint64_t united)
-{
-	return _pext_u64(mine, united);
-}
-
 DEFINE_ENGINE(avx2);

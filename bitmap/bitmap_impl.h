@@ -66,21 +66,10 @@ struct cut {
 /* A float's sign does not make it non-zero. */
 static inline uint64_t care_mask(enum dtype dtype)
 {
-	switch (dtype) {
-	case DTYPE_F16:
-	case DTYPE_BF16:
-		return UINT64_C(0x7fff7fff7fff7fff);
-	case DTYPE_F32:
-		return UINT64_C(0x7fffffff7fffffff);
-	case DTYPE_F64:
-		return UINT64_C(0x7fffffffffffffff);
-	case DTYPE_I32:
-	case DTYPE_I64:
-	case DTYPE_I16:
-	case DTYPE_I8:
-		break;
-	}
-	return UINT64_MAX;
+	static const uint64_t of_floats[] = {
+		[2] = 0x7fff7fff7fff7fff, [4] = 0x7fffffff7fffffff, [8] = 0x7fffffffffffffff};
+
+	return dtype_is_float(dtype) ? of_floats[dtype_bytes(dtype)] : UINT64_MAX;
 }
 
 static inline struct cut cut_of(const struct bitmap_tensor *tensor)

@@ -133,16 +133,4 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 		out[i] = f16_of_f32(src[i]);
 }
 
-static inline uint64_t word_within(uint64_t mine, uint64_t united)
-{
-	uint64_t found = 0;
-
-	for (mine &= united; mine != 0; mine &= mine - 1) {
-		const uint64_t below = (mine & -mine) - 1;
-
-		found |= UINT64_C(1) << __builtin_popcountll(united & below);
-	}
-	return found;
-}
-
 DEFINE_ENGINE(scalar);

@@ -6,8 +6,22 @@
 #include "bitmap/bitmap_fold.h"
 #include "bitmap/bitmap_pack.h"
 
-/* Hook: the bits of `mine` at those of `united`, side by side. */
-static inline uint64_t word_within(uint64_t mine, uint64_t united);
+/* The bits of `mine` at those of `united`, side by side. */
+static inline uint64_t word_within(uint64_t mine, uint64_t united)
+{
+#if defined __BMI2__
+	return _pext_u64(mine, united);
+#else
+	uint64_t found = 0;
+
+	for (mine &= united; mine != 0; mine &= mine - 1) {
+		const uint64_t below = (mine & -mine) - 1;
+
+		found |= UINT64_C(1) << __builtin_popcountll(united & below);
+	}
+	return found;
+#endif
+}
 
 static uint64_t within(const uint64_t mine[], const uint64_t united[], uint64_t first,
                        uint64_t block_count, uint64_t lanes[])
