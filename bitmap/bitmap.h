@@ -52,6 +52,9 @@ struct bitmap_range {
  */
 struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype);
 
+/* bitmap_range_both - the range of two tensors together. */
+struct bitmap_range bitmap_range_both(struct bitmap_range a, struct bitmap_range b);
+
 /* Blocks of a tensor of `count` elements. */
 static inline uint64_t bitmap_block_count(uint64_t count, uint64_t block_elems)
 {

@@ -47,3 +47,10 @@ struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
 		};
 	return (struct bitmap_range){.exponent = biased - bias + 1};
 }
+
+struct bitmap_range bitmap_range_both(struct bitmap_range a, struct bitmap_range b)
+{
+	if (a.nonfinite || b.nonfinite)
+		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE, .nonfinite = true};
+	return a.exponent > b.exponent ? a : b;
+}

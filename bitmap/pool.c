@@ -48,18 +48,6 @@ struct bitmap_pool {
 	pthread_t threads[];
 };
 
-static struct bitmap_range merge(struct bitmap_range a, struct bitmap_range b)
-{
-	const bool nonfinite = a.nonfinite || b.nonfinite;
-
-	return (struct bitmap_range){
-		.exponent = nonfinite                 ? BITMAP_EXPONENT_NONE
-	                    : a.exponent > b.exponent ? a.exponent
-	                                              : b.exponent,
-		.nonfinite = nonfinite,
-	};
-}
-
 static const struct bitmap_range empty_range = {.exponent = BITMAP_EXPONENT_NONE};
 
 /* Scans pieces until none is left, and says what their range is. */
@@ -82,7 +70,7 @@ static struct bitmap_range scan_pieces(struct bitmap_pool *pool, const struct sc
 		tensor.count = left < piece_elems ? left : piece_elems;
 		if (scan->ranged) {
 			pool->engine->scan_range(&tensor, bits, &of_piece);
-			range = merge(range, of_piece);
+			range = bitmap_range_both(range, of_piece);
 		} else {
 			pool->engine->scan(&tensor, bits);
 		}
@@ -110,7 +98,7 @@ static void *thread_main(void *argument)
 		pthread_mutex_unlock(&pool->lock);
 		range = scan_pieces(pool, &scan);
 		pthread_mutex_lock(&pool->lock);
-		pool->range = merge(pool->range, range);
+		pool->range = bitmap_range_both(pool->range, range);
 		pool->joined--;
 		if (pool->joined == 0)
 			pthread_cond_signal(&pool->left);
@@ -157,7 +145,7 @@ static void scan_together(struct bitmap_pool *pool, const struct scan *scan,
 	while (pool->joined > 0)
 		pthread_cond_wait(&pool->left, &pool->lock);
 	if (range != NULL)
-		*range = merge(pool->range, own);
+		*range = bitmap_range_both(pool->range, own);
 	pthread_mutex_unlock(&pool->lock);
 }
 

@@ -345,13 +345,6 @@ static void bits_add(uint64_t *to, uint64_t at, const uint64_t *from, uint64_t c
 	}
 }
 
-static void range_add(struct bitmap_range *range, const struct bitmap_range *other)
-{
-	range->nonfinite = range->nonfinite || other->nonfinite;
-	if (other->exponent > range->exponent)
-		range->exponent = other->exponent;
-}
-
 /*
  * The blocks from `first` on, of which those beside each other are scanned together, row by row. So is the
  * result cleared, all of it: block by block it would be in columns.
@@ -378,7 +371,7 @@ static void tiles_scan(struct allreduce *task, const struct geometry_segment *se
 			tensor.data = send_at(task, tile.first + row * tile.stride);
 			bitmap_pool_scan(scan->pool, &tensor, scan->spare, wanted);
 			if (wanted != NULL)
-				range_add(scan->range, &range);
+				*scan->range = bitmap_range_both(*scan->range, range);
 			bits_add(scan->bits, block - first, scan->spare, beside);
 			if (apart)
 				memset(recv_at(task, tile.first + row * tile.stride), 0,
