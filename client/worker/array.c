@@ -136,19 +136,16 @@ void blocks_push(const struct allreduce *task, const struct access_frame *frame,
 void blocks_store(const struct allreduce *task, const struct access_frame *frame,
                   const uint8_t *data,
                   uint8_t *(*place)(const struct allreduce *task, const struct access_frame *frame,
-                                    uint64_t block, uint32_t *bytes))
+                                    uint64_t block))
 {
 	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
 
 	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
-	     i++, data += frame->unit_bytes) {
-		uint32_t bytes;
-		uint8_t *to = place(task, frame, block_of(task, frame, i), &bytes);
-
-		bytes = part_bytes(frame, offset, wire_bytes(task, frame, bytes));
-		if (bytes > 0)
-			decode(task, frame, to + own_bytes(task, frame, offset), data, bytes);
-	}
+	     i++, data += frame->unit_bytes)
+		decode(task, frame,
+		       place(task, frame, block_of(task, frame, i)) +
+		               own_bytes(task, frame, offset),
+		       data, frame->unit_bytes);
 }
 
 /* ---- the arrays ---- */
@@ -165,7 +162,7 @@ static uint8_t *recv_at(const struct allreduce *task, uint64_t element)
 	       (element - (task->scatter ? task->share_first : 0)) * elem_bytes(task);
 }
 
-/* Blocks of a flat part are in one piece; see below for the others. */
+/* A block of a flat part is in one piece. */
 static const uint8_t *array_from(const struct allreduce *task, const struct access_frame *frame,
                                  uint64_t block, uint32_t *bytes)
 {
@@ -173,15 +170,6 @@ static const uint8_t *array_from(const struct allreduce *task, const struct acce
 
 	*bytes = tile.columns * elem_bytes(task);
 	return *bytes > 0 ? send_at(task, tile.first) : NULL;
-}
-
-static uint8_t *array_to(const struct allreduce *task, const struct access_frame *frame,
-                         uint64_t block, uint32_t *bytes)
-{
-	struct geometry_tile tile = geometry_tile(frame->cut, block);
-
-	*bytes = tile.columns * elem_bytes(task);
-	return *bytes > 0 ? recv_at(task, tile.first) : NULL;
 }
 
 /* ---- one shard of a flat part: what is one stretch of the tensor ---- */
@@ -250,7 +238,7 @@ static void stretch_store(const struct allreduce *task, const struct access_fram
 	frame->engine->unpack(&stretch, bits, data, recv_at(task, first));
 }
 
-/* ---- tiles: rows of a matrix, in pieces ---- */
+/* ---- tiles: rows of a matrix, in pieces; of a flat part one ---- */
 
 /* Rows of a tile that the frame has something of: from the first to before *end. */
 static uint32_t frame_rows(const struct access_frame *frame, const struct geometry_tile *tile,
@@ -575,12 +563,10 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 {
 	if (task->scatter && task->cut.eager)
 		store_own(task, frame, data);
-	else if (frame->cut->part->rows > 1)
-		tiles_store(task, frame, data);
 	else if (is_stretch(task, frame))
 		stretch_store(task, frame, data);
 	else
-		blocks_store(task, frame, data, array_to);
+		tiles_store(task, frame, data);
 	return true;
 }
 

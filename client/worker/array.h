@@ -19,7 +19,7 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 
 /*
  * push() and store() by the block. `place` says where a block of the tensor is, and how many bytes of it
- * there are: fewer than a block's at the end of the tensor, 0 past it.
+ * there are to push: fewer than a block's at the end of the tensor, 0 past it.
  */
 void blocks_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out,
@@ -29,6 +29,6 @@ void blocks_push(const struct allreduce *task, const struct access_frame *frame,
 void blocks_store(const struct allreduce *task, const struct access_frame *frame,
                   const uint8_t *data,
                   uint8_t *(*place)(const struct allreduce *task, const struct access_frame *frame,
-                                    uint64_t block, uint32_t *bytes));
+                                    uint64_t block));
 
 #endif /* CLIENT_ARRAY_H */

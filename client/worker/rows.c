@@ -274,13 +274,12 @@ static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 }
 
 static uint8_t *gather_to(const struct allreduce *task, const struct access_frame *frame,
-                          uint64_t block, uint32_t *bytes)
+                          uint64_t block)
 {
 	const struct winnow_rows *rows = task->access_state;
 	size_t at = (size_t)frame->segment * rows->shard_count + frame->shard;
 	const struct rows_chunk *chunk = rows->chunks[at];
 
-	*bytes = rows->block_bytes;
 	return chunk->values + place_of(chunk->blocks, chunk->count, block) * rows->block_bytes;
 }
 
