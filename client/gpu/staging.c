@@ -347,7 +347,7 @@ static void view_segment(struct staging_op *op, uint32_t number)
 /* ---- what is planned ---- */
 
 /* The part begins, with frames of the blocks in plan->united. What is eager has one, with the segment's number. */
-static struct staging_part *part_begin(struct staging_op *op, const struct access_plan *plan)
+static struct staging_part *part_begin(struct staging_op *op, const struct access_frame *plan)
 {
 	const struct staging *s = op->staged->staging;
 	const struct allreduce *task = op->task;
@@ -355,7 +355,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	const struct geometry_frames *cut = &plan->cut->frames;
 	const uint64_t before = plan->cut->first * tensor->elem_bytes;
 	const uint32_t words = (uint32_t)bitmap_word_count(plan->cut->block_count);
-	const uint32_t blocks = plan->union_count, first = plan->first;
+	const uint32_t blocks = plan->count, first = plan->number;
 	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
 	struct staging_part *part = part_of(op, plan->segment, plan->shard);
 	struct staging_ring *ring = tensor->eager ? op->eager : &s->rings[plan->shard];
@@ -396,17 +396,17 @@ static bool eager_ready(struct staging_op *op, uint32_t number)
 {
 	const struct geometry_segment segment = geometry_segment(&op->task->cut, number);
 	uint64_t found[GPU_PLAN_WORDS] = {0};
-	struct access_plan own = {.segment = number,
-	                          .first = number,
-	                          .cut = &segment,
-	                          .own = found,
-	                          .united = found,
-	                          .wire = (enum dtype)op->task->dtype};
+	struct access_frame own = {.segment = number,
+	                           .number = number,
+	                           .cut = &segment,
+	                           .own = found,
+	                           .united = found,
+	                           .wire = (enum dtype)op->task->dtype};
 	const struct staging_part *part = part_of(op, number, 0);
 
 	if (part->ring == NULL) {
 		add_bits(op, number, op->ratio, found, 0);
-		own.union_count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
+		own.count = (uint32_t)bitmap_set_count(found, GPU_PLAN_WORDS);
 		(void)part_begin(op, &own);
 	}
 	return part->packed == part->end;
@@ -427,7 +427,7 @@ static bool parts_ready(struct staging_op *op, uint32_t segment)
 }
 
 /* Counts what crosses the bus: kernels read both bitmaps to carry out blocks, and one to carry them in. */
-static int staged_plan(struct allreduce *task, const struct access_plan *plan)
+static int staged_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	struct staging_op *op = op_of(task);
 	struct staging_part *part = part_begin(op, plan);
@@ -440,9 +440,9 @@ static int staged_plan(struct allreduce *task, const struct access_plan *plan)
 	op->staged->out_bytes += own * plan->cut->frames.block_bytes;
 	if (own > 0)
 		op->staged->in_bytes += 2 * 8 * words;
-	if (plan->union_count > 0)
+	if (plan->count > 0)
 		op->staged->in_bytes +=
-			8 * words + (uint64_t)plan->union_count * plan->cut->frames.block_bytes;
+			8 * words + (uint64_t)plan->count * plan->cut->frames.block_bytes;
 	return 0;
 }
 

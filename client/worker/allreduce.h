@@ -26,36 +26,27 @@ struct access_scan {
 	struct bitmap_range *range; /* of its values; NULL: not wanted */
 };
 
-/* What will travel of a segment of one shard. */
-struct access_plan {
-	uint32_t segment, shard;
-	const struct geometry_segment *cut;
-	uint32_t union_count;
-	const uint64_t *united, *own; /* [(cut->block_count + 63) / 64] */
-	uint32_t first, edge;         /* number of its first frame; those before `edge` are over */
-	enum dtype wire;              /* what it travels in; where not the tensor's own type: */
-	int shift;                    /* of integers: section 9; */
-	bool nonfinite;               /* integers that cannot say so: the results are NaN */
-	const struct bitmap_engine *engine;
-};
-
 /*
  * A frame of a segment of one shard, by its number on the channel; frames before `edge` are over.
  * Each segment of an operation without frames is handed over as one, with the segment's number.
+ * plan() is given all frames of a segment by the first one's number, without what is one frame's.
  */
 struct access_frame {
 	uint32_t segment, shard, number, edge;
 	const struct geometry_segment *cut;
-	uint32_t first, end;          /* from its first block to after its last: in the segment */
-	const uint64_t *united, *own; /* the segment's bitmaps */
-	uint32_t count, own_count;    /* blocks in it: of the union, and ours */
-	uint32_t part;                /* of a block that takes several frames */
-	uint32_t unit_bytes;          /* of a block, or of this part of it */
-	enum dtype wire;              /* as above */
-	int shift;
-	bool nonfinite;
+	const uint64_t *united, *own; /* the segment's: [(cut->block_count + 63) / 64] */
+	uint32_t count;               /* blocks of the union that are in it */
+	enum dtype wire;              /* what it travels in; where not the tensor's own type: */
+	int shift;                    /* of integers: section 9; */
+	bool nonfinite;               /* integers that cannot say so: the results are NaN */
 	uint32_t world;
 	const struct bitmap_engine *engine;
+
+	/* Of one frame. */
+	uint32_t first, end; /* from its first block to after its last: in the segment */
+	uint32_t own_count;  /* our blocks */
+	uint32_t part;       /* of a block that takes several frames */
+	uint32_t unit_bytes; /* of a block, or of this part of it */
 };
 
 /*
@@ -76,7 +67,7 @@ struct access {
 	 * The union of a segment of one shard is known. Blocks that no worker has are zero in the
 	 * result. -EINVAL: the tensor lacks a block of the union; -ENOMEM.
 	 */
-	int (*plan)(struct allreduce *task, const struct access_plan *plan);
+	int (*plan)(struct allreduce *task, const struct access_frame *plan);
 
 	/* May the frame be pushed yet? Frames become ready in the order of their numbers. NULL: always. */
 	bool (*pushable)(const struct allreduce *task, const struct access_frame *frame);

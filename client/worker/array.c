@@ -435,7 +435,7 @@ static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct
 #define STREAM_BYTES_MIN (8u << 20)
 
 /* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
-static uint32_t absent_run(const struct allreduce *task, const struct access_plan *plan,
+static uint32_t absent_run(const struct allreduce *task, const struct access_frame *plan,
                            uint32_t first)
 {
 	uint32_t end = first + 1;
@@ -447,7 +447,7 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 }
 
 /* Blocks of a flat part. */
-static void clear_absent(struct allreduce *task, const struct access_plan *plan)
+static void clear_absent(struct allreduce *task, const struct access_frame *plan)
 {
 	const bool large = task->count * elem_bytes(task) >= STREAM_BYTES_MIN;
 	uint32_t run;
@@ -460,7 +460,7 @@ static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 		if (bit_test(plan->united, b))
 			continue;
 		run = absent_run(task, plan, b);
-		block = geometry_block(&task->cut, plan->cut, plan->shard, b);
+		block = block_of(task, plan, b);
 		tile = geometry_tile(plan->cut, block);
 		last = geometry_tile(plan->cut, block + run - 1);
 		bytes = ((uint64_t)(run - 1) * tile.width + last.columns) * elem_bytes(task);
@@ -498,11 +498,11 @@ static void lost_add(const struct allreduce *task, const struct access_frame *al
 }
 
 /* Of our blocks of a segment, once: as if this worker were the only one. */
-static void lost_note(const struct allreduce *task, const struct access_plan *plan)
+static void lost_note(const struct allreduce *task, const struct access_frame *plan)
 {
-	const struct access_frame alone = {
-		.wire = plan->wire, .shift = plan->shift, .world = 1, .engine = plan->engine};
+	struct access_frame alone = *plan;
 
+	alone.world = 1;
 	if (task->lost == NULL || plan->wire == task->dtype || plan->nonfinite)
 		return;
 	for (uint32_t b = 0; b < plan->cut->block_count; b++) {
@@ -510,15 +510,14 @@ static void lost_note(const struct allreduce *task, const struct access_plan *pl
 
 		if (!bit_test(plan->own, b))
 			continue;
-		tile = geometry_tile(plan->cut,
-		                     geometry_block(&task->cut, plan->cut, plan->shard, b));
+		tile = geometry_tile(plan->cut, block_of(task, plan, b));
 		for (uint32_t row = 0; row < tile.rows; row++)
 			lost_add(task, &alone, tile.first + row * tile.stride, tile.columns);
 	}
 }
 
 /* In place, blocks that no worker has are zero already; fine ones were cleared when they were scanned. */
-int array_plan(struct allreduce *task, const struct access_plan *plan)
+int array_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	lost_note(task, plan);
 	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))

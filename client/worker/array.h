@@ -14,7 +14,7 @@
 extern const struct access array_access;
 
 /* Clears the blocks that no worker has. */
-int array_plan(struct allreduce *task, const struct access_plan *plan);
+int array_plan(struct allreduce *task, const struct access_frame *plan);
 bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
 /*

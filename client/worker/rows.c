@@ -244,16 +244,16 @@ static void list_push(const struct allreduce *task, const struct access_frame *f
 }
 
 /* Room for the result of a segment of one shard. */
-static int gather_plan(struct allreduce *task, const struct access_plan *plan)
+static int gather_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	struct winnow_rows *rows = task->access_state;
-	size_t list_bytes = plan->union_count * sizeof(uint64_t);
+	size_t list_bytes = plan->count * sizeof(uint64_t);
 	struct rows_chunk *chunk;
 	uint32_t count = 0;
 
-	if (plan->union_count == 0)
+	if (plan->count == 0)
 		return 0;
-	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)plan->union_count * rows->block_bytes);
+	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)plan->count * rows->block_bytes);
 	if (chunk == NULL)
 		return -ENOMEM;
 	for (uint32_t b = 0; b < plan->cut->block_count; b++) {
@@ -262,7 +262,7 @@ static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 		if (bit_test(plan->united, b) && block < task->cut.block_count)
 			chunk->blocks[count++] = block;
 	}
-	if (count != plan->union_count) {
+	if (count != plan->count) {
 		free(chunk);
 		return -EINVAL;
 	}

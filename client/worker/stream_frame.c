@@ -38,16 +38,17 @@ static void frame_find(const struct stream_segment *segment, uint32_t rank,
 	frame->own_count = bitmap_count_between(segment->own, frame->first, frame->end);
 }
 
-static struct access_frame frame_begin(const struct stream *s, const struct allreduce *task,
-                                       const struct stream_segment *segment, uint32_t number)
+struct access_frame frames_from(const struct stream *s, const struct allreduce *task,
+                                const struct stream_segment *segment, uint32_t number)
 {
 	return (struct access_frame){.segment = segment->number,
-	                             .shard = shard_of(s, task),
-	                             .number = number,
-	                             .edge = s->ack,
+	                             .shard = task->cut.eager ? 0 : s->config.shard,
+	                             .number = task->cut.eager ? segment->number : number,
+	                             .edge = task->cut.eager ? 0 : s->ack,
 	                             .cut = &segment->cut,
 	                             .united = segment->united,
 	                             .own = segment->own,
+	                             .count = segment->union_count,
 	                             .wire = wire_dtype(task, segment),
 	                             .shift = segment->shift,
 	                             .nonfinite = segment->plan_flags & WIRE_NONFINITE,
@@ -62,9 +63,9 @@ static struct access_frame frame_of(const struct stream *s, const struct allredu
 	const struct geometry_frames *cut = &segment->cut.frames;
 	uint32_t index = number - segment->first;
 	uint32_t rank = index / cut->block_parts * cut->frame_blocks;
-	struct access_frame frame = frame_begin(s, task, segment, number);
+	struct access_frame frame = frames_from(s, task, segment, number);
 
-	frame.count = segment->union_count - rank;
+	frame.count -= rank;
 	if (frame.count > cut->frame_blocks)
 		frame.count = cut->frame_blocks;
 	frame.part = index % cut->block_parts;
@@ -78,9 +79,8 @@ static struct access_frame eager_frame(const struct stream *s, const struct allr
                                        const struct stream_segment *segment, const uint64_t *bits)
 {
 	const uint64_t words = bitmap_word_count(segment->cut.block_count);
-	struct access_frame frame = frame_begin(s, task, segment, segment->number);
+	struct access_frame frame = frames_from(s, task, segment, 0);
 
-	frame.edge = 0;
 	frame.end = segment->cut.block_count;
 	frame.united = bits;
 	frame.count = (uint32_t)bitmap_set_count(bits, words);

@@ -148,12 +148,6 @@ static inline struct stream_frame *stream_frame_of(const struct stream *s, uint3
 	return &s->frames[frame & (s->config.window - 1)];
 }
 
-/* Which shard of the tensor this channel has: an eager operation has one, on any channel. */
-static inline uint32_t shard_of(const struct stream *s, const struct allreduce *task)
-{
-	return task->cut.eager ? 0 : s->config.shard;
-}
-
 /* Do this worker's results include this segment? Of the others it learns only that they are complete. */
 static inline bool is_received(const struct stream *s, const struct stream_segment *segment)
 {
@@ -208,6 +202,9 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint6
 uint32_t eager_under_way(const struct stream *s);
 
 /* stream_frame.c */
+/* The segment's frames, as plan() is told of them. What is eager has one shard, on any channel. */
+struct access_frame frames_from(const struct stream *s, const struct allreduce *task,
+                                const struct stream_segment *segment, uint32_t number);
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);

@@ -373,20 +373,7 @@ static bool exponent_fits(const struct allreduce *task, const struct stream_segm
 static bool access_told(const struct stream *s, struct allreduce *task,
                         const struct stream_segment *segment, uint32_t first)
 {
-	struct access_plan plan = {
-		.segment = segment->number,
-		.shard = shard_of(s, task),
-		.cut = &segment->cut,
-		.union_count = segment->union_count,
-		.united = segment->united,
-		.own = segment->own,
-		.first = task->cut.eager ? segment->number : first,
-		.edge = task->cut.eager ? 0 : s->ack,
-		.wire = wire_dtype(task, segment),
-		.shift = segment->shift,
-		.nonfinite = segment->plan_flags & WIRE_NONFINITE,
-		.engine = s->config.engine,
-	};
+	const struct access_frame plan = frames_from(s, task, segment, first);
 	int err = task->access->plan(task, &plan);
 
 	if (err == -ENOMEM)

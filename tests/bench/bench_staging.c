@@ -140,21 +140,21 @@ static void announce(struct allreduce *task, uint32_t number, uint32_t *first, u
 	struct bitmap_range range;
 	struct access_scan scan = {.bits = bits, .range = &range};
 	const struct geometry_segment cut = geometry_segment(&task->cut, number);
-	struct access_plan plan = {.segment = number,
-	                           .cut = &cut,
-	                           .united = bits,
-	                           .own = bits,
-	                           .first = *first,
-	                           .edge = edge,
-	                           .wire = dtype_in_form(task->form, (enum dtype)task->dtype),
-	                           .shift = 16};
+	struct access_frame plan = {.segment = number,
+	                            .cut = &cut,
+	                            .united = bits,
+	                            .own = bits,
+	                            .number = *first,
+	                            .edge = edge,
+	                            .wire = dtype_in_form(task->form, (enum dtype)task->dtype),
+	                            .shift = 16};
 
-	plan.union_count = (uint32_t)staging_access.scan(task, number, &scan);
+	plan.count = (uint32_t)staging_access.scan(task, number, &scan);
 	(void)staging_access.plan(task, &plan);
 	segments[number] = (struct segment){.first = *first, .sent = *first, .end = *first};
-	segments[number].blocks = plan.union_count;
-	if (plan.union_count > 0)
-		segments[number].end += geometry_frame_count(&cut.frames, plan.union_count);
+	segments[number].blocks = plan.count;
+	if (plan.count > 0)
+		segments[number].end += geometry_frame_count(&cut.frames, plan.count);
 	*first = segments[number].end;
 }
 

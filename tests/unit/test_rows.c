@@ -141,7 +141,7 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 {
 	struct geometry_segment cut = geometry_segment(&task->cut, segment);
 	uint64_t united[SEGMENT_WORDS] = {0};
-	struct access_plan plan = {
+	struct access_frame plan = {
 		.segment = segment, .shard = shard, .cut = &cut, .united = united};
 
 	for (uint32_t i = 0; i < cut.block_count; i++) {
@@ -150,7 +150,7 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 		if (block >= task->cut.block_count || block % 3 != 0)
 			continue;
 		bit_set(united, i);
-		plan.union_count++;
+		plan.count++;
 	}
 	assert_int_equal(task->access->plan(task, &plan), 0);
 	for (uint32_t i = 0; i < cut.block_count; i++) {
