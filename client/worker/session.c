@@ -440,37 +440,19 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 
 /* ---- out ---- */
 
-/* How the paths to one aggregator do. */
-static void seen_fill(const struct session *s, uint32_t link, struct control_seen *out)
+/* How the paths to aggregators [first, end) do; where one alone counts it is the slowest. */
+static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
+                      struct control_seen *out)
 {
-	uint32_t channels = s->first_stream[link + 1] - s->first_stream[link];
-	uint64_t window_us = 0, credit_us = 0;
+	const uint32_t channel = s->first_stream[first], channel_end = s->first_stream[end];
 
 	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
-	for (uint32_t i = s->first_stream[link]; i < s->first_stream[link + 1]; i++) {
-		const struct stream_stats *stats = stream_stats(engine_stream(s->engine, i));
-		struct stream_seen seen;
-
-		stream_look(engine_stream(s->engine, i), &seen);
-		if (seen.rtt_us > out->rtt_us)
-			out->rtt_us = (uint32_t)seen.rtt_us;
-		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
-			out->rtt_least_us = (uint32_t)seen.rtt_least_us;
-		out->frames += seen.window;
-		window_us += seen.held_us[STREAM_HELD_WINDOW];
-		credit_us += seen.held_us[STREAM_HELD_CREDIT];
-		out->out += stats->sent;
-		out->out_marked += seen.sent_marked;
-		out->pushes += stats->pushes;
-		out->out_lost += stats->retransmits;
-		out->in += stats->received;
-		out->in_marked += seen.received_marked;
-		out->in_lost += stats->lost;
-	}
+	for (uint32_t i = channel; i < channel_end; i++)
+		stream_look(engine_stream(s->engine, i), out);
 	if (out->rtt_us == 0)
 		out->rtt_least_us = 0;
-	out->held_window_us = window_us / channels;
-	out->held_credit_us = credit_us / channels;
+	out->held_window_us /= channel_end - channel;
+	out->held_credit_us /= channel_end - channel;
 }
 
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)
@@ -484,7 +466,7 @@ char *session_take_line(struct session *session, uint32_t index, uint64_t now_us
 
 		link_doing(link, open, tag);
 		if (link_pings(link, now_us)) {
-			seen_fill(session, index, &seen);
+			seen_fill(session, index, index + 1, &seen);
 			link_sees(link, &seen);
 		}
 	}
@@ -601,7 +583,7 @@ static void breakers_look(struct session *s, uint64_t now_us)
 		return;
 	s->breakers_due_us = now_us + BREAKER_INTERVAL_US;
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		seen_fill(s, i, &seen);
+		seen_fill(s, i, i + 1, &seen);
 		if (!breaker_look(&s->breakers[i], &seen, now_us, &found) ||
 		    link_checks(s->links[i]))
 			continue;
@@ -891,41 +873,14 @@ bool session_multicast(const struct session *session, uint32_t index)
 	return session->engine != NULL && look(session, index)->start.multicast;
 }
 
-/* Of all aggregators; where one alone counts it is the slowest. */
-static void stats_see(const struct session *session, struct winnow_stats *out)
-{
-	out->rtt_least_us = UINT32_MAX;
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		struct control_seen seen;
-
-		seen_fill(session, i, &seen);
-		if (seen.rtt_us > out->rtt_us)
-			out->rtt_us = seen.rtt_us;
-		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
-			out->rtt_least_us = seen.rtt_least_us;
-		out->window_now += seen.frames;
-		out->sent_marked += seen.out_marked;
-		out->received_marked += seen.in_marked;
-		out->received_lost += seen.in_lost;
-		out->held_window_us += seen.held_window_us / session->link_count;
-		out->held_credit_us += seen.held_credit_us / session->link_count;
-	}
-	if (out->rtt_us == 0)
-		out->rtt_least_us = 0;
-}
-
 uint32_t session_own_queue(const struct session *session)
 {
 	uint64_t frames = 0, bytes;
 
 	if (session->private_network || session->engine == NULL)
 		return UINT32_MAX;
-	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++) {
-		struct stream_seen seen;
-
-		stream_look(engine_stream(session->engine, i), &seen);
-		frames += seen.window_ms;
-	}
+	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++)
+		frames += stream_in_ms(engine_stream(session->engine, i));
 	bytes = frames * look(session, 0)->start.payload;
 	if (bytes < OWN_QUEUE_MIN)
 		return OWN_QUEUE_MIN;
@@ -935,6 +890,7 @@ uint32_t session_own_queue(const struct session *session)
 void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	struct session_shape shape;
+	struct control_seen seen;
 
 	*out = (struct winnow_stats){.dropped = session->strays + session->malformed};
 	for (uint32_t i = 0; i < session->link_count; i++)
@@ -954,14 +910,22 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 		link += i == session->first_stream[link + 1];
 		headers = session->headers[link];
 
-		out->sent_packets += stats->sent;
 		out->sent_bytes += stats->sent_bytes + stats->sent * headers;
-		out->received_packets += stats->received;
 		out->received_bytes += stats->received_bytes + stats->received * headers;
-		out->retransmits += stats->retransmits;
 		out->nacks += stats->nacks;
 		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
 			out->dropped += stats->drops[d];
 	}
-	stats_see(session, out);
+	seen_fill(session, 0, session->link_count, &seen);
+	out->sent_packets = seen.out;
+	out->received_packets = seen.in;
+	out->retransmits = seen.out_lost;
+	out->rtt_us = seen.rtt_us;
+	out->rtt_least_us = seen.rtt_least_us;
+	out->window_now = seen.frames;
+	out->sent_marked = seen.out_marked;
+	out->received_marked = seen.in_marked;
+	out->received_lost = seen.in_lost;
+	out->held_window_us = seen.held_window_us;
+	out->held_credit_us = seen.held_credit_us;
 }

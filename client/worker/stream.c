@@ -440,17 +440,28 @@ const struct stream_stats *stream_stats(const struct stream *stream)
 	return &stream->stats;
 }
 
-void stream_look(const struct stream *stream, struct stream_seen *out)
+uint32_t stream_in_ms(const struct stream *stream)
+{
+	return pace_in_us(&stream->pace, 1000);
+}
+
+void stream_look(const struct stream *stream, struct control_seen *sum)
 {
 	const struct pace *pace = &stream->pace;
+	const struct stream_stats *stats = &stream->stats;
 
-	*out = (struct stream_seen){
-		.rtt_us = pace->srtt_us,
-		.rtt_least_us = pace->srtt_us > 0 ? pace->best_us : 0,
-		.window = pace->window,
-		.window_ms = pace_in_us(pace, 1000),
-		.sent_marked = pace->marked_total,
-		.received_marked = stream->marked,
-	};
-	memcpy(out->held_us, stream->held_us, sizeof(out->held_us));
+	if (pace->srtt_us > sum->rtt_us)
+		sum->rtt_us = (uint32_t)pace->srtt_us;
+	if (pace->srtt_us > 0 && pace->best_us < sum->rtt_least_us)
+		sum->rtt_least_us = (uint32_t)pace->best_us;
+	sum->frames += pace->window;
+	sum->held_window_us += stream->held_us[STREAM_HELD_WINDOW];
+	sum->held_credit_us += stream->held_us[STREAM_HELD_CREDIT];
+	sum->out += stats->sent;
+	sum->out_marked += pace->marked_total;
+	sum->pushes += stats->pushes;
+	sum->out_lost += stats->retransmits;
+	sum->in += stats->received;
+	sum->in_marked += stream->marked;
+	sum->in_lost += stats->lost;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/control/message.h"
 #include "bitmap/bitmap.h"
 #include "client/worker/allreduce.h"
 #include "ebpf/packet.h"
@@ -55,15 +56,6 @@ enum stream_held {
 	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
 	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
 	STREAM_HELD_COUNT,
-};
-
-/* What it has seen of its path. */
-struct stream_seen {
-	uint64_t rtt_us, rtt_least_us; /* smoothed, 0: not yet; the shortest in the network */
-	uint32_t window;               /* frames that may be under way now; */
-	uint32_t window_ms;            /* as many as leave in a millisecond */
-	uint64_t sent_marked, received_marked; /* datagrams that came with congestion marked */
-	uint64_t held_us[STREAM_HELD_COUNT];
 };
 
 int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
@@ -137,7 +129,12 @@ uint64_t stream_news_us(const struct stream *stream); /* when there last were so
 bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);
-void stream_look(const struct stream *stream, struct stream_seen *out);
+
+/* Adds what it has seen of its path: round trips are the longest and, where there is one, the shortest. */
+void stream_look(const struct stream *stream, struct control_seen *sum);
+
+/* Frames that may leave in a millisecond. */
+uint32_t stream_in_ms(const struct stream *stream);
 
 /* stream_edge - ack, with the upper half that only seals carry. */
 uint64_t stream_edge(const struct stream *stream);

@@ -148,7 +148,7 @@ static void test_eager_window(void **state)
 	struct bench *b = eager_open(4, 2);
 	struct allreduce *task, *barrier;
 	struct plan plan = plan_of(TAG, 1, WIRE_EAGER | WIRE_ALL);
-	struct stream_seen seen;
+	struct control_seen seen = {0};
 	uint32_t stamp;
 
 	(void)state;
@@ -169,7 +169,7 @@ static void test_eager_window(void **state)
 	assert_null(send_plan(b, FIRST, &plan, task->send, 3 * BLOCK_BYTES));
 	send_status(b, RANK, stamp, 0, 0);
 	stream_look(b->stream, &seen);
-	assert_int_equal(seen.window, 4);
+	assert_int_equal(seen.frames, 4);
 	announce_all(b, task, 2);
 	announce_all(b, task, 3);
 	task_close(barrier);

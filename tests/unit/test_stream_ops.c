@@ -247,14 +247,12 @@ static void test_empty_words(void **state)
 
 static void expect_held(const struct bench *b, uint64_t window_us, uint64_t credit_us)
 {
-	struct stream_seen seen;
+	struct control_seen seen = {0};
 
 	stream_look(b->stream, &seen);
-	if (seen.held_us[STREAM_HELD_WINDOW] != window_us ||
-	    seen.held_us[STREAM_HELD_CREDIT] != credit_us)
+	if (seen.held_window_us != window_us || seen.held_credit_us != credit_us)
 		fail_msg("held by the window for %u us, by credit for %u",
-		         (unsigned)seen.held_us[STREAM_HELD_WINDOW],
-		         (unsigned)seen.held_us[STREAM_HELD_CREDIT]);
+		         (unsigned)seen.held_window_us, (unsigned)seen.held_credit_us);
 }
 
 static void push_all(struct bench *b)
@@ -268,7 +266,7 @@ static void test_held(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task;
-	struct stream_seen seen;
+	struct control_seen seen = {.rtt_least_us = UINT32_MAX};
 	float data[FRAME_BYTES / 4] = {0};
 
 	(void)state;
@@ -300,8 +298,8 @@ static void test_held(void **state)
 	push_all(b);
 	expect_held(b, 700, 1150);
 	stream_look(b->stream, &seen);
-	assert_true(seen.window >= 2 && seen.window <= 16 && seen.rtt_us == 0 &&
-	            seen.rtt_least_us == 0);
+	assert_true(seen.frames >= 2 && seen.frames <= 16 && seen.rtt_us == 0 &&
+	            seen.rtt_least_us == UINT32_MAX);
 	task_close(task);
 	bench_close(b);
 }

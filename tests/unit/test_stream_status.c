@@ -137,9 +137,9 @@ static void test_lacks(void **state)
 	lacks_at((UINT64_C(5) << 32) - 3000000);
 }
 
-static struct stream_seen seen(const struct bench *b)
+static struct control_seen seen(const struct bench *b)
 {
-	struct stream_seen out;
+	struct control_seen out = {0};
 
 	stream_look(b->stream, &out);
 	return out;
@@ -162,14 +162,14 @@ static void answers_at(uint64_t clock_us)
 	b->now_us += 400;
 	send_status(b, RANK, second, 0, 0);
 	assert_in_range(seen(b).rtt_us, 399, 401);
-	window = seen(b).window;
+	window = seen(b).frames;
 	send_status(b, RANK, second + 800, 0, 0); /* of the future */
 	for (uint32_t i = 0; i < 54; i++) {
 		b->now_us += 200000000;
 		send_status(b, RANK, i % 2 ? first : second, 0, 0);
 	}
 	assert_in_range(seen(b).rtt_us, 399, 401);
-	assert_int_equal(seen(b).window, window);
+	assert_int_equal(seen(b).frames, window);
 	/* The next one counts, as if there had been no pause of three hours. */
 	first = (uint32_t)b->now_us | 1;
 	expect_status(b, true);
@@ -201,13 +201,13 @@ static void test_unanswered(void **state)
 		b->now_us = clocks[i];
 		task = task_planned(b, all_bits);
 		assert_int_equal(pushes(b, FIRST), 16);
-		assert_int_equal(seen(b).window, 16);
+		assert_int_equal(seen(b).frames, 16);
 		b->now_us += 30000;
 		pull_all(b);
-		assert_int_equal(seen(b).window, 16);
+		assert_int_equal(seen(b).frames, 16);
 		b->now_us += 100000;
 		pull_all(b);
-		assert_int_equal(seen(b).window, 8);
+		assert_int_equal(seen(b).frames, 8);
 		task_close(task);
 		bench_close(b);
 	}
