@@ -44,7 +44,6 @@ struct stream_stats {
 	uint64_t sent, sent_bytes;         /* packets and UDP payload bytes */
 	uint64_t received, received_bytes; /* likewise; multicast copies included */
 	uint64_t pushes, retransmits;      /* PUSHes sent; those of them sent again */
-	uint64_t announces_again;          /* announcements; often a worker is only late */
 	uint64_t nacks;
 	uint64_t lost; /* RESULTs and PLANs asked for again */
 	uint64_t drops[WIRE_DROP_COUNT];

@@ -36,7 +36,6 @@ struct stream_segment {
 	uint8_t announce_flags;
 	uint8_t plan_flags;
 	bool hollow; /* its one frame was the PLAN itself */
-	bool sent;   /* announced at least once */
 	uint8_t tries;
 	int16_t exponent;
 	uint32_t slot;

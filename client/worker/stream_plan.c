@@ -114,7 +114,6 @@ static void segment_queue(struct stream *s, struct stream_segment *segment, uint
 		s->calm = true;
 	s->announced[s->announced_count++] = (uint32_t)(segment - s->segments);
 	segment->state = SEGMENT_ANNOUNCED;
-	segment->sent = false;
 	segment->tries = 0;
 	segment->announce_due_us = now_us;
 	sooner(&s->announce_due_us, now_us);
@@ -233,8 +232,6 @@ bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		due->announce_due_us = now_us + announce_wait_us(s, due);
 		if (due->tries < 10)
 			due->tries++;
-		s->stats.announces_again += due->sent;
-		due->sent = true;
 		if (is_eager(s, due))
 			pace_eager(&s->pace, eager_under_way(s));
 		announce_build(s, due, out);
