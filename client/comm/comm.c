@@ -107,7 +107,6 @@ static int make(const struct winnow_config *config, bool newcomer, struct winnow
 	*out = NULL;
 	if (comm == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	comm->pid = getpid();
 	comm->wake_fd = comm->ask_fd = -1;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;

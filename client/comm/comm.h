@@ -103,7 +103,6 @@ STAILQ_HEAD(request_list, winnow_request);
 
 struct winnow_comm {
 	struct winnow_config config;
-	pid_t pid; /* of the process that created it */
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	uint32_t rank, world;
 	struct proof_key key;
@@ -117,7 +116,6 @@ struct winnow_comm {
 
 	/* Used by the thread only. */
 	struct session *session;
-	const struct bitmap_engine *bitmap;
 	struct bitmap_pool *pool;
 	uint32_t peer_count; /* in the membership; after them come those that are left out */
 	uint32_t peers_known;

@@ -28,7 +28,7 @@ void comm_ask_open(struct winnow_comm *comm)
 	if (setsockopt(comm->ask_fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
 		for (uint32_t number = 0; number < NUMBERS_MAX; number++) {
 			struct sockaddr_un address;
-			socklen_t bytes = trace_ask_address((uint32_t)comm->pid, number, &address);
+			socklen_t bytes = trace_ask_address((uint32_t)getpid(), number, &address);
 
 			if (bind(comm->ask_fd, (struct sockaddr *)&address, bytes) == 0)
 				return;

@@ -190,7 +190,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	struct session_config config = {.links = links, .names = names};
+	struct session_config config = {.links = links, .names = names, .bitmap = bitmap_best()};
 	char host[CONTROL_NAME_BYTES] = "";
 	uint64_t now_us = clock_us();
 
@@ -219,14 +219,12 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 		comm->peers[i].connect_until_us =
 			now_us + connect_patience_us(comm, &comm->peers[i]);
 	}
-	comm->bitmap = bitmap_best();
 	if (comm->pool == NULL &&
-	    bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0)
+	    bitmap_pool_open(config.bitmap, comm->config.threads, &comm->pool) != 0)
 		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads",
 		               comm->config.threads);
 	config.link_count = comm->peer_count;
 	config.pool = comm->pool;
-	config.bitmap = comm->bitmap;
 	config.again = comm->again;
 	config.voice = comm->voice;
 	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;

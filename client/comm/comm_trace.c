@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/comm/comm.h"
 
@@ -156,7 +157,7 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
 		path_publish(comm);
 	}
 	*answer = (struct trace_answer){
-		.pid = (uint32_t)comm->pid, .rank = comm->rank, .world = comm->world};
+		.pid = (uint32_t)getpid(), .rank = comm->rank, .world = comm->world};
 	if (comm->trace != NULL)
 		answer->operations = trace_operations(comm->trace);
 	snprintf(answer->job, sizeof(answer->job), "%.*s", (int)message_name_base(comm->job),

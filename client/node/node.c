@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/node/node_impl.h"
 
@@ -102,7 +101,6 @@ static int start_thread(struct winnow_node *node)
 
 static void init(struct winnow_node *node, const struct winnow_node_config *config)
 {
-	node->pid = getpid();
 	node->setup.world = config->local_world;
 	node->setup.rank = config->local_rank;
 	node->setup.count = config->gpu_count;
@@ -158,7 +156,7 @@ void winnow_node_exit(int status, void *node)
 
 void winnow_node_destroy(struct winnow_node *node)
 {
-	if (node == NULL || node->pid != getpid())
+	if (node == NULL || (node->comms[1] != NULL && node->comms[1]->inherited))
 		return; /* in a fork's child, where the thread does not exist */
 	if (node->thread_started) {
 		pthread_mutex_lock(&node->lock);

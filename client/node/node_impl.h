@@ -34,7 +34,6 @@ struct node_op {
 
 struct winnow_node {
 	const struct gpu_calls *gpu; /* with a table of NCCL's */
-	pid_t pid;                   /* of the process that created it */
 	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
 	struct winnow_comm *comms[1 + NODE_GPUS_MAX];

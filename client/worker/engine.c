@@ -47,7 +47,6 @@ int engine_open(const struct engine_config *config, struct engine **out)
 	if (e->found == NULL || e->shard_bits == NULL)
 		goto fail;
 	e->pool = config->pool;
-	e->bitmap = config->bitmap;
 	e->op_slots = config->streams[0].op_slots;
 	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
 	if (e->failed_tags == NULL)

@@ -20,7 +20,6 @@ struct engine_config {
 	const struct stream_config *streams; /* [stream_count], shard i at index i */
 	uint32_t stream_count;
 	struct bitmap_pool *pool; /* scans; outlives the engine */
-	const struct bitmap_engine *bitmap;
 };
 
 int engine_open(const struct engine_config *config, struct engine **out); /* -EINVAL, -ENOMEM */

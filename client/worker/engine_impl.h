@@ -22,7 +22,6 @@ static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
 
 struct engine {
 	struct bitmap_pool *pool;
-	const struct bitmap_engine *bitmap;
 	uint32_t stream_count;
 	uint32_t op_slots;
 	uint32_t payload;

@@ -220,7 +220,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 static void session_start(struct session *s)
 {
 	struct stream_config *configs;
-	struct engine_config config = {.pool = s->pool, .bitmap = s->bitmap};
+	struct engine_config config = {.pool = s->pool};
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
@@ -866,11 +866,6 @@ uint32_t session_passes(const struct session *session)
 		if (look(session, i)->size < passes)
 			passes = look(session, i)->size;
 	return session->engine != NULL ? passes : 0;
-}
-
-bool session_multicast(const struct session *session, uint32_t index)
-{
-	return session->engine != NULL && look(session, index)->start.multicast;
 }
 
 uint32_t session_own_queue(const struct session *session)

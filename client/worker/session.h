@@ -148,9 +148,6 @@ void session_fail(struct session *session, enum winnow_result result, const char
 /* The largest datagram that has passed to and from all aggregators; 0: it has never run. */
 uint32_t session_passes(const struct session *session);
 
-/* Has it run, with the results of aggregator `index` by multicast? */
-bool session_multicast(const struct session *session, uint32_t index);
-
 /*
  * session_own_queue - how many bytes may wait in this host before they leave it, as far as windows would let them:
  * a millisecond's, or four super-packets. UINT32_MAX: nobody else uses the network.

@@ -93,8 +93,7 @@ static void machine_open(void)
 	assert(pool != NULL || bitmap_pool_open(bitmap_engines[0], 1, &pool) == 0);
 	assert(engine_open(&(struct engine_config){.streams = m.configs,
 	                                           .stream_count = m.stream_count,
-	                                           .pool = pool,
-	                                           .bitmap = bitmap_engines[0]},
+	                                           .pool = pool},
 	                   &m.engine) == 0);
 }
 

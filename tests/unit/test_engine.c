@@ -43,8 +43,7 @@ static int bench_open(void **state)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	struct stream_config streams[CHANNELS];
-	struct engine_config config = {
-		.streams = streams, .stream_count = CHANNELS, .bitmap = bitmap_best()};
+	struct engine_config config = {.streams = streams, .stream_count = CHANNELS};
 
 	assert_non_null(b);
 	for (uint16_t i = 0; i < CHANNELS; i++) {

@@ -60,8 +60,7 @@ static int bench_open(void **state)
 	                               .token = TOKEN,
 	                               .group_token = GROUP_TOKEN,
 	                               .engine = bitmap_best()};
-	struct engine_config config = {
-		.streams = &stream, .stream_count = 1, .bitmap = bitmap_best()};
+	struct engine_config config = {.streams = &stream, .stream_count = 1};
 
 	assert_non_null(b);
 	assert_int_equal(bitmap_pool_open(bitmap_best(), 1, &b->pool), 0);

@@ -127,7 +127,6 @@ static void test_moves(void **state)
 
 	(void)state;
 	assert_int_equal(session_passes(session), 1472);
-	assert_false(session_multicast(session, 0));
 	submit(session, &task);
 	session_move(session);
 	assert_int_equal(task.status, WINNOW_ERR_MEMBERS);

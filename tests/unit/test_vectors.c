@@ -492,7 +492,7 @@ static void replay_open(struct replay *r, const struct paragraph *p)
 		.group_token = channel.group_token,
 		.engine = channel.engine,
 	};
-	struct engine_config config = {&stream, 1, NULL, channel.engine};
+	struct engine_config config = {&stream, 1, NULL};
 
 	*r = (struct replay){.p = p};
 	for (uint32_t i = 0; i < p->count; i++)
