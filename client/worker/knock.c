@@ -3,8 +3,6 @@
 
 #include "client/worker/knock.h"
 
-#include <string.h>
-
 #include "ebpf/wire.h"
 
 #define ROUND_US 20000 /* twice as long after each time that all sizes have been tried, */
@@ -25,10 +23,9 @@ uint32_t knock_smaller(uint32_t bytes)
 
 static void size_begin(struct knock *knock, uint32_t size, uint64_t now_us)
 {
-	memset(knock->answered, 0, sizeof(knock->answered));
 	knock->size = size;
 	knock->rounds = knock->turn = 0;
-	knock->asked = knock->hurried = 0;
+	knock->answered = knock->asked = knock->hurried = 0;
 	knock->due_us = now_us;
 	knock->probe_until_us = KNOCK_NEVER;
 }
@@ -43,10 +40,7 @@ void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, 
 
 static bool all_answered(const struct knock *knock)
 {
-	for (uint32_t i = 0; i < knock->channel_count; i++)
-		if (!knock->answered[i])
-			return false;
-	return true;
+	return knock->answered == UINT64_MAX >> (64 - knock->channel_count);
 }
 
 static void knock_finish(struct knock *knock)
@@ -74,7 +68,7 @@ void knock_asked(struct knock *knock, uint32_t channel)
 void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us)
 {
 	if (bytes == knock->size)
-		knock->answered[channel] = true;
+		knock->answered |= UINT64_C(1) << channel;
 	if (!all_answered(knock))
 		return;
 	if (!knock->wants_probe)
@@ -125,7 +119,7 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 	*bytes = knock->size;
 	while (knock->turn < knock->channel_count) {
 		*channel = knock->turn++;
-		if (all_answered(knock) ? *channel == 0 : !knock->answered[*channel])
+		if (all_answered(knock) ? *channel == 0 : !(knock->answered >> *channel & 1))
 			return true;
 	}
 	knock->turn = 0;

@@ -26,9 +26,9 @@ struct knock {
 	uint32_t passes; /* how often all sizes have been tried */
 	uint32_t turn;   /* channel to knock on next in this round */
 	uint64_t due_us;
-	uint64_t asked, hurried; /* bits of channels: due at once; were, in this round */
+	uint64_t answered;       /* bits of channels: this size; */
+	uint64_t asked, hurried; /* due at once; were, in this round */
 	uint64_t probe_until_us; /* KNOCK_NEVER before all channels have answered */
-	bool answered[CONTROL_CHANNELS_MAX];
 };
 
 /* The next smaller size to try after `bytes`; 0: there is none. */

@@ -53,9 +53,8 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 	path->checking = true;
 	path->began_us = now_us;
 	path->lost_round = LOST_ROUNDS;
-	path->round = path->turn = 0;
+	path->answered = path->round = path->turn = 0;
 	path->round_due_us = now_us;
-	memset(path->answered, 0, sizeof(path->answered));
 	memset(path->passing, 0, sizeof(path->passing));
 }
 
@@ -89,7 +88,7 @@ bool path_pull(struct path *path, uint64_t now_us, uint32_t *channel, uint32_t *
 
 		*channel = turn % path->channel_count;
 		*bytes = turn < path->channel_count ? path->payload : smaller_of_round(path);
-		if (!path->answered[*channel] && *bytes > 0)
+		if (!(path->answered >> *channel & 1) && *bytes > 0)
 			return true;
 	}
 	path->turn = 0;
@@ -112,10 +111,9 @@ void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t n
 			path->passing[channel] = bytes;
 		return;
 	}
-	path->answered[channel] = true;
-	for (uint32_t i = 0; i < path->channel_count; i++)
-		if (!path->answered[i])
-			return;
+	path->answered |= UINT64_C(1) << channel;
+	if (path->answered != UINT64_MAX >> (64 - path->channel_count))
+		return;
 	path->checking = false;
 	path->fine_us = now_us;
 }
@@ -124,9 +122,7 @@ bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *
 {
 	if (!path->checking || path->round < CHECK_ROUNDS || now_us < path->round_due_us)
 		return false;
-	out->channel = 0;
-	while (path->answered[out->channel])
-		out->channel++;
+	out->channel = (uint32_t)__builtin_ctzll(~path->answered);
 	out->passing = path->passing[out->channel];
 	out->sent = CHECK_ROUNDS;
 	return true;

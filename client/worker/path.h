@@ -32,7 +32,7 @@ struct path {
 	uint32_t lost_round; /* when path_lost() is true again */
 	uint32_t turn; /* KNOCKs of this round that are out: twice a channel, whole and smaller */
 	uint64_t round_due_us;
-	bool answered[CONTROL_CHANNELS_MAX];
+	uint64_t answered;                      /* bits of channels */
 	uint32_t passing[CONTROL_CHANNELS_MAX]; /* the largest smaller size that was answered */
 };
 
