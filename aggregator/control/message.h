@@ -141,6 +141,15 @@ void message_printable(const char *text, char *out, size_t room);
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);
 
+/* Times are in microseconds. This one does not come. */
+#define NEVER UINT64_MAX
+
+static inline void sooner(uint64_t *due_us, uint64_t when_us)
+{
+	if (when_us < *due_us)
+		*due_us = when_us;
+}
+
 /* A path without an answer for this long is dead: workers notice it before operations stall. */
 static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 {

@@ -412,24 +412,20 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 
 static uint64_t next_due_us(struct winnow_comm *comm)
 {
-	uint64_t due_us = session_deadline(comm->session), gpu_due_us = comm_gpu_due_us(comm);
+	uint64_t due_us = session_deadline(comm->session);
 
-	due_us = gpu_due_us < due_us ? gpu_due_us : due_us;
+	sooner(&due_us, comm_gpu_due_us(comm));
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 		bool left_out = i >= comm->peer_count;
 
 		if (!left_out && (peer->gone || peer->connected))
 			continue;
-		if ((left_out || peer->fd < 0) && peer->connect_due_us < due_us)
-			due_us = peer->connect_due_us;
-		if (left_out)
-			continue;
-		if (peer->fd >= 0 && peer->attempt_until_us < due_us)
-			due_us = peer->attempt_until_us;
+		sooner(&due_us,
+		       left_out || peer->fd < 0 ? peer->connect_due_us : peer->attempt_until_us);
 	}
-	if (comm->leaving && comm->leave_until_us < due_us)
-		due_us = comm->leave_until_us;
+	if (comm->leaving)
+		sooner(&due_us, comm->leave_until_us);
 	return due_us;
 }
 

@@ -411,13 +411,10 @@ bool engine_pull(struct engine *engine, uint32_t first, uint32_t end, uint64_t n
 
 uint64_t engine_deadline(const struct engine *engine)
 {
-	uint64_t due_us = UINT64_MAX;
+	uint64_t due_us = NEVER;
 
-	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++) {
-		uint64_t stream_due_us = stream_deadline(engine->streams[i]);
-
-		due_us = stream_due_us < due_us ? stream_due_us : due_us;
-	}
+	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++)
+		sooner(&due_us, stream_deadline(engine->streams[i]));
 	return due_us;
 }
 
@@ -438,11 +435,10 @@ uint64_t engine_progress_us(const struct engine *engine)
 
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)
 {
-	uint64_t since_us = UINT64_MAX;
+	uint64_t since_us = NEVER;
 
 	for (uint32_t i = first; i < end && engine->failed == 0; i++)
-		if (stream_waits_us(engine->streams[i]) < since_us)
-			since_us = stream_waits_us(engine->streams[i]);
+		sooner(&since_us, stream_waits_us(engine->streams[i]));
 	return since_us;
 }
 

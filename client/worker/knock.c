@@ -27,7 +27,7 @@ static void size_begin(struct knock *knock, uint32_t size, uint64_t now_us)
 	knock->rounds = knock->turn = 0;
 	knock->answered = knock->asked = knock->hurried = 0;
 	knock->due_us = now_us;
-	knock->probe_until_us = KNOCK_NEVER;
+	knock->probe_until_us = NEVER;
 }
 
 void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, bool wants_probe,
@@ -47,7 +47,7 @@ static void knock_finish(struct knock *knock)
 {
 	knock->done = true;
 	knock->asked = 0;
-	knock->due_us = KNOCK_NEVER;
+	knock->due_us = NEVER;
 }
 
 uint64_t knock_deadline(const struct knock *knock)
@@ -73,7 +73,7 @@ void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_
 		return;
 	if (!knock->wants_probe)
 		knock_finish(knock);
-	else if (knock->probe_until_us == KNOCK_NEVER)
+	else if (knock->probe_until_us == NEVER)
 		knock->probe_until_us = now_us + PROBE_WAIT_US;
 }
 

@@ -15,8 +15,6 @@
 
 #include "aggregator/control/message.h"
 
-#define KNOCK_NEVER UINT64_MAX
-
 struct knock {
 	uint32_t channel_count;
 	uint32_t largest, size; /* UDP payload: to begin with, and being tried */
@@ -28,7 +26,7 @@ struct knock {
 	uint64_t due_us;
 	uint64_t answered;       /* bits of channels: this size; */
 	uint64_t asked, hurried; /* due at once; were, in this round */
-	uint64_t probe_until_us; /* KNOCK_NEVER before all channels have answered */
+	uint64_t probe_until_us; /* NEVER before all channels have answered */
 };
 
 /* The next smaller size to try after `bytes`; 0: there is none. */

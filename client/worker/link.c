@@ -13,8 +13,6 @@
 #include "aggregator/control/line_proof.h"
 #include "ebpf/seal.h"
 
-#define NEVER UINT64_MAX
-
 struct link {
 	struct link_view view;
 	struct proof_key key;
@@ -668,12 +666,6 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 		knock_build(link, channel, bytes, out);
 	probing_look(link);
 	return due;
-}
-
-static void sooner(uint64_t *due_us, uint64_t when_us)
-{
-	if (when_us < *due_us)
-		*due_us = when_us;
 }
 
 uint64_t link_deadline_lines(const struct link *link)

@@ -21,7 +21,7 @@ void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint
 		.channel_count = channel_count,
 		.payload = payload,
 		.patience_us = patience_us,
-		.waits_us = PATH_NEVER,
+		.waits_us = NEVER,
 	};
 }
 
@@ -35,8 +35,8 @@ static uint64_t check_due_us(const struct path *path)
 {
 	uint64_t from_us = path->waits_us;
 
-	if (from_us == PATH_NEVER)
-		return PATH_NEVER;
+	if (from_us == NEVER)
+		return NEVER;
 	if (from_us < path->fine_us)
 		from_us = path->fine_us;
 	return from_us + QUARTER_ROUNDS * round_us(path);

@@ -16,8 +16,6 @@
 
 #include "aggregator/control/message.h"
 
-#define PATH_NEVER UINT64_MAX
-
 struct path {
 	uint32_t channel_count;
 	uint32_t payload;     /* the job's */
@@ -44,7 +42,7 @@ struct path_verdict {
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us);
 
-/* Since when operations have waited without news; PATH_NEVER: none waits, or there is news. */
+/* Since when operations have waited without news; NEVER: none waits, or there is news. */
 void path_waits(struct path *path, uint64_t since_us, uint64_t now_us);
 
 /* path_pull - the next KNOCK that is due: on which channel, how large; false when there is none. */

@@ -10,7 +10,6 @@
 
 #include "client/worker/explain.h"
 
-#define NEVER UINT64_MAX
 #define OWN_QUEUE_MIN (4u << 16) /* a socket is filled again when half of it has left */
 #define OWN_QUEUE_MAX (1u << 30)
 
@@ -224,11 +223,8 @@ static void session_start(struct session *s)
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		uint64_t silence_us = (uint64_t)look(s, i)->welcome.silence_ms * 1000;
-		uint64_t stall_us = (uint64_t)look(s, i)->welcome.stall_ms * 1000;
-
-		s->silence_us = silence_us < s->silence_us ? silence_us : s->silence_us;
-		s->stall_us = stall_us < s->stall_us ? stall_us : s->stall_us;
+		sooner(&s->silence_us, (uint64_t)look(s, i)->welcome.silence_ms * 1000);
+		sooner(&s->stall_us, (uint64_t)look(s, i)->welcome.stall_ms * 1000);
 		s->first_stream[i] = total;
 		total += look(s, i)->welcome.channel_count;
 	}
@@ -518,16 +514,15 @@ uint64_t session_deadline(const struct session *session)
 {
 	uint64_t due_us = operation_due_us(session);
 
-	if (session->state == SESSION_RUNNING && engine_deadline(session->engine) < due_us)
-		due_us = engine_deadline(session->engine);
-	if (session_busy(session) && !session->private_network && session->breakers_due_us < due_us)
-		due_us = session->breakers_due_us;
+	if (session->state == SESSION_RUNNING)
+		sooner(&due_us, engine_deadline(session->engine));
+	if (session_busy(session) && !session->private_network)
+		sooner(&due_us, session->breakers_due_us);
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		const struct link *link = session->links[i];
-		uint64_t its_us = session->state == SESSION_FAILED ? link_deadline_lines(link)
-		                                                   : link_deadline(link);
 
-		due_us = its_us < due_us ? its_us : due_us;
+		sooner(&due_us, session->state == SESSION_FAILED ? link_deadline_lines(link)
+		                                                 : link_deadline(link));
 	}
 	return due_us;
 }

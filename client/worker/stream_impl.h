@@ -20,7 +20,6 @@
 #include "client/worker/pace.h"
 #include "client/worker/stream.h"
 
-#define NEVER UINT64_MAX
 #define ACK_DELAY_US 1000
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
@@ -186,12 +185,6 @@ static inline uint64_t stream_spread(struct stream *s, uint64_t us)
 static inline bool stream_ack_urgent(const struct stream *s)
 {
 	return s->wants_base && s->ack == s->horizon && s->ack != s->ack_sent;
-}
-
-static inline void sooner(uint64_t *due_us, uint64_t when_us)
-{
-	if (when_us < *due_us)
-		*due_us = when_us;
 }
 
 /* stream_plan.c */

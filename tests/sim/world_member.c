@@ -16,8 +16,6 @@
 #include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
-#define NEVER UINT64_MAX
-
 /* As in comm.h, but ten times shorter, as are the silence times of these worlds. */
 #define JOIN_US 4000000
 #define CONNECT_US (JOIN_US / 4 * 3)

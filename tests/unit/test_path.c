@@ -24,7 +24,7 @@ static struct path opened(uint32_t channels)
 
 	now_us = START_US;
 	path_init(&path, channels, PAYLOAD, SILENCE_US);
-	assert_true(path_deadline(&path) == PATH_NEVER);
+	assert_true(path_deadline(&path) == NEVER);
 	return path;
 }
 
@@ -69,7 +69,7 @@ static void test_news(void **state)
 
 	(void)state;
 	for (int i = 0; i < 100; i++) {
-		path_waits(&path, i % 2 == 0 ? now_us : PATH_NEVER, now_us);
+		path_waits(&path, i % 2 == 0 ? now_us : NEVER, now_us);
 		now_us += CHECK_US - 1;
 		assert_int_equal(knocks(&path, &smaller), 0);
 	}
@@ -115,8 +115,8 @@ static void test_news_meanwhile(void **state)
 	assert_true(path.checking);
 	path_waits(&path, now_us + 5, now_us + 10);
 	assert_false(path.checking);
-	path_waits(&path, PATH_NEVER, now_us + 10);
-	assert_true(path_deadline(&path) == PATH_NEVER);
+	path_waits(&path, NEVER, now_us + 10);
+	assert_true(path_deadline(&path) == NEVER);
 }
 
 /* One channel of two is dead: so it is said when the silence time is over, and not before. */
