@@ -109,8 +109,8 @@ static bool room_for(struct trace *trace, uint64_t bits)
 		return true;
 	free(trace->bitmap);
 	free(trace->body);
-	trace->bitmap = malloc(trace_bitmap_room(bits));
-	trace->body = malloc(trace_bitmap_room(bits));
+	trace->bitmap = malloc(bitmap_word_count(bits) * 8);
+	trace->body = malloc(bitmap_word_count(bits) * 8);
 	trace->room_bits = trace->bitmap != NULL && trace->body != NULL ? bits : 0;
 	return trace->room_bits > 0;
 }
@@ -209,7 +209,7 @@ static void part_look(struct trace *trace, const struct allreduce *task,
 
 	if (!record_begin(trace, task, part, &record))
 		return;
-	memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
+	memset(trace->bitmap, 0, bitmap_word_count(trace_bits(&record)) * 8);
 	if (task->access != &array_access) {
 		list_scan(task, record.fine, trace->bitmap);
 	} else if (send != NULL) {

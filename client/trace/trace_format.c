@@ -84,11 +84,6 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
 
 /* ---- bitmaps ---- */
 
-size_t trace_bitmap_room(uint64_t bits)
-{
-	return (size_t)((bits + 63) / 64 * 8);
-}
-
 /* Zeros past the last bit. */
 static void tail_clear(uint64_t *bitmap, uint64_t bits)
 {

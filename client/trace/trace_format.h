@@ -77,10 +77,9 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
 
 /*
  * trace_bitmap_put - the bitmap as a set of places where zeros or ones begin, by coded.h: of rows there are
- * far fewer. `edges`, which may be `bitmap`, and `to` have room for trace_bitmap_room(bits). Bits past
+ * far fewer. `edges`, which may be `bitmap`, and `to` have room for a bitmap. Bits past
  * the last one do not matter.
  */
-size_t trace_bitmap_room(uint64_t bits);
 void trace_bitmap_put(const uint64_t *bitmap, struct trace_record *record, uint64_t *edges,
                       uint8_t *to);
 

@@ -131,15 +131,15 @@ static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
 {
 	struct trace_record record = a_record(bits, 1);
 	uint64_t words = (bits + 63) / 64;
-	uint8_t *bytes = malloc(trace_bitmap_room(bits) + 1);
+	uint8_t *bytes = malloc(bitmap_word_count(bits) * 8 + 1);
 	uint64_t *back = malloc(words * 8);
 
 	assert_non_null(bytes);
 	assert_non_null(back);
-	bytes[trace_bitmap_room(bits)] = 0xa5;
+	bytes[bitmap_word_count(bits) * 8] = 0xa5;
 	trace_bitmap_put(bitmap, &record, back, bytes);
-	assert_true(record.body_bytes <= trace_bitmap_room(bits));
-	assert_int_equal(bytes[trace_bitmap_room(bits)], 0xa5);
+	assert_true(record.body_bytes <= bitmap_word_count(bits) * 8);
+	assert_int_equal(bytes[bitmap_word_count(bits) * 8], 0xa5);
 	assert_true(trace_bitmap_take(bytes, &record, back));
 	for (uint64_t i = 0; i < bits; i++)
 		assert_int_equal(back[i / 64] >> (i % 64) & 1, bitmap[i / 64] >> (i % 64) & 1);
