@@ -123,10 +123,14 @@ DEFINE_FOLDS(i64, i64_any, u64_any, (a < b), (a > b))
 DEFINE_ADD(add_i16, i16_any, int32_t, i32_any)
 DEFINE_ADD(add_i8, int8_t, int16_t, i16_any)
 
-/* By accumulator: the 16-bit floats are summed in f32. */
-static const fold_fn *const folds_of[DTYPE_COUNT + 1] = {
-	[DTYPE_F32] = f32_folds, [DTYPE_F16] = f32_folds, [DTYPE_BF16] = f32_folds,
-	[DTYPE_F64] = f64_folds, [DTYPE_I32] = i32_folds, [DTYPE_I64] = i64_folds,
+/* Of all but the 16-bit floats, which are widened first. */
+static const fold_fn *const folds_of[] = {
+	[DTYPE_F32] = f32_folds,
+	[DTYPE_F64] = f64_folds,
+	[DTYPE_I32] = i32_folds,
+	[DTYPE_I64] = i64_folds,
+	[DTYPE_I16] = (const fold_fn[]){[REDUCE_SUM] = add_i16},
+	[DTYPE_I8] = (const fold_fn[]){[REDUCE_SUM] = add_i8},
 };
 
 static inline bool in_range(enum dtype dtype, enum reduction op)
@@ -158,15 +162,7 @@ static void reduce(void *acc, const void *src, uint64_t count, enum dtype dtype,
 	uint64_t n;
 
 	assert(in_range(dtype, op));
-	if (dtype == DTYPE_I16) {
-		add_i16(acc, src, count);
-		return;
-	}
-	if (dtype == DTYPE_I8) {
-		add_i8(acc, src, count);
-		return;
-	}
-	if (dtype_acc(dtype) == dtype) {
+	if (dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
 		folds_of[dtype][op](acc, src, count);
 		return;
 	}
