@@ -166,26 +166,14 @@ static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[],
 /* ---- past the cache ---- */
 
 /* 64 aligned bytes, in as few pieces as can be: a line that comes in four takes longer. */
-static inline void stream_line(unsigned char *at, const unsigned char *from)
+static inline void clear_line(unsigned char *at)
 {
 #if defined __AVX512F__
-	_mm512_stream_si512((void *)at, _mm512_loadu_si512(from));
+	_mm512_stream_si512((void *)at, _mm512_setzero_si512());
 #else
 	for (int i = 0; i < 64; i += 16)
-		_mm_stream_si128((__m128i *)(void *)(at + i),
-		                 _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+		_mm_stream_si128((__m128i *)(void *)(at + i), _mm_setzero_si128());
 #endif
-}
-
-static void stream(unsigned char *restrict to, const unsigned char *restrict from, uint64_t bytes)
-{
-	uint64_t at = -(uintptr_t)to & 63;
-
-	at = at < bytes ? at : bytes;
-	memcpy(to, from, at);
-	for (; bytes - at >= 64; at += 64)
-		stream_line(to + at, from + at);
-	memcpy(to + at, from + at, bytes - at);
 }
 
 /* Below this, what is cleared is better left in the cache. */
@@ -193,19 +181,19 @@ static void stream(unsigned char *restrict to, const unsigned char *restrict fro
 
 static void clear(void *dst, uint64_t bytes)
 {
-	static const unsigned char zeros[4096];
 	unsigned char *at = dst;
 
-	if (bytes < CLEAR_STREAM_BYTES_MIN) {
-		if (bytes > 0)
-			memset(at, 0, bytes);
-		return;
+	if (bytes >= CLEAR_STREAM_BYTES_MIN) {
+		const uint64_t head = -(uintptr_t)at & 63;
+
+		memset(at, 0, head);
+		at += head;
+		for (bytes -= head; bytes >= 64; bytes -= 64, at += 64)
+			clear_line(at);
+		_mm_sfence(); /* such stores are not ordered with others */
 	}
-	for (uint64_t n; bytes > 0; bytes -= n, at += n) {
-		n = bytes < sizeof(zeros) ? bytes : sizeof(zeros);
-		stream(at, zeros, n);
-	}
-	_mm_sfence(); /* such stores are not ordered with others */
+	if (bytes > 0)
+		memset(at, 0, bytes);
 }
 
 #endif /* BITMAP_BITMAP_PACK_H */
