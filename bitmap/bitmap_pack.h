@@ -43,12 +43,6 @@ static inline uint64_t stretch_blocks(const struct stretch *stretch)
 	return stretch->all ? stretch->words * 64 : stretch->places.count;
 }
 
-/* Blocks that are as long as the others; a short last one is looked after apart. */
-static inline uint64_t whole_blocks(const struct cut *cut)
-{
-	return cut->block_count > 0 ? cut->bytes / cut->block_bytes : 0;
-}
-
 /*
  * The stretch after *stretch, of `most` words (at most PLACES_WORDS) unless all their blocks are set.
  * False: there is none.
@@ -120,20 +114,13 @@ static __always_inline uint64_t move_stretch(unsigned char *to, const unsigned c
 	return bytes;
 }
 
-static bool has_short_last(const struct cut *cut, const uint64_t bits[])
-{
-	const uint64_t whole = whole_blocks(cut);
-
-	return whole < cut->block_count && (bits[whole / 64] >> whole % 64 & 1) != 0;
-}
-
 /* And of a tensor. Returns the elements. */
 static __always_inline uint64_t move_set(unsigned char *to, const unsigned char *from,
                                          const struct bitmap_tensor *shape, const uint64_t bits[],
                                          bool out)
 {
 	const struct cut cut = cut_of(shape);
-	const uint64_t whole = whole_blocks(&cut);
+	const uint64_t whole = cut.block_count > 0 ? cut.bytes / cut.block_bytes : 0;
 	struct stretch stretch;
 	uint64_t packed = 0, there;
 
@@ -143,7 +130,7 @@ static __always_inline uint64_t move_set(unsigned char *to, const unsigned char 
 		packed += move_stretch(to + (out ? packed : there), from + (out ? there : packed),
 		                       &stretch, cut.block_bytes, out);
 	}
-	if (has_short_last(&cut, bits)) {
+	if (whole < cut.block_count && bit_test(bits, whole)) { /* a short last one */
 		there = whole * cut.block_bytes;
 		memcpy(to + (out ? packed : there), from + (out ? there : packed),
 		       last_bytes(&cut));
