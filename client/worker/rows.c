@@ -50,8 +50,8 @@ static bool is_ascending(const struct winnow_rows *rows)
 	return true;
 }
 
-/* A copy of the values in ascending order; -EEXIST: a block is there twice. */
-static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input)
+/* A copy of the values in ascending order. */
+static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input, const char **why)
 {
 	struct rows_place *places = malloc(rows->count * sizeof(*places));
 	size_t bytes = rows->block_bytes;
@@ -66,8 +66,10 @@ static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input)
 		places[i] = (struct rows_place){rows->blocks[i], i};
 	qsort(places, rows->count, sizeof(*places), place_compare);
 	for (uint64_t i = 0; i < rows->count; i++) {
-		if (i > 0 && places[i].block == places[i - 1].block)
-			err = -EEXIST;
+		if (i > 0 && places[i].block == places[i - 1].block) {
+			*why = "an index is there twice";
+			err = -EINVAL;
+		}
 		rows->blocks[i] = places[i].block;
 		memcpy((uint8_t *)rows->sorted + i * bytes,
 		       (const uint8_t *)input->values + places[i].place * bytes, bytes);
@@ -99,11 +101,7 @@ int rows_open(const struct rows_input *input, struct winnow_rows **out, const ch
 			goto fail;
 		rows->blocks[i] = (uint64_t)input->index[i] / input->block_elems;
 	}
-	err = is_ascending(rows) ? 0 : sort_blocks(rows, input);
-	if (err == -EEXIST) {
-		*why = "an index is there twice";
-		err = -EINVAL;
-	}
+	err = is_ascending(rows) ? 0 : sort_blocks(rows, input, why);
 	if (err == 0) {
 		*out = rows;
 		return 0;
