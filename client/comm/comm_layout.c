@@ -129,30 +129,23 @@ static uint32_t block_for(const struct layout *layout, uint64_t row)
 	return row <= WIRE_BLOCK_ELEMS_MAX ? (uint32_t)row : layout->usual;
 }
 
-/* The next `count` elements, in the last part if possible. */
-static void append(struct layout *layout, uint64_t count, uint32_t block)
+/* The next `count` elements; flat ones, of no columns, in the last part if possible. */
+static void append(struct layout *layout, uint64_t count, uint64_t columns, uint32_t tile_rows,
+                   uint32_t tile_columns)
 {
 	struct geometry_part *last = layout->count > 0 ? &layout->parts[layout->count - 1] : NULL;
 
 	if (count == 0)
 		return;
-	if (last != NULL && last->columns == 0 && last->tile_columns == block &&
-	    last->count % block == 0) {
+	if (last != NULL && columns == 0 && last->columns == 0 &&
+	    last->tile_columns == tile_columns && last->count % tile_columns == 0) {
 		last->count += count;
 		return;
 	}
-	layout->parts[layout->count++] = (struct geometry_part){
-		.count = count, .tile_rows = 1, .tile_columns = block, .copies = 1};
-}
-
-static void append_tiles(struct layout *layout, const struct winnow_segment *s)
-{
-	if (s->count == 0)
-		return;
-	layout->parts[layout->count++] = (struct geometry_part){.count = s->count,
-	                                                        .columns = s->row,
-	                                                        .tile_rows = s->tile_rows,
-	                                                        .tile_columns = s->tile_columns,
+	layout->parts[layout->count++] = (struct geometry_part){.count = count,
+	                                                        .columns = columns,
+	                                                        .tile_rows = tile_rows,
+	                                                        .tile_columns = tile_columns,
 	                                                        .copies = 1};
 }
 
@@ -209,14 +202,14 @@ static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_s
 	for (uint32_t i = 0; i < segment_count; i++) {
 		const struct winnow_segment *s = &segments[i];
 
-		append(layout, s->offset - end, layout->usual);
+		append(layout, s->offset - end, 0, 1, layout->usual);
 		if (s->tile_rows > 0)
-			append_tiles(layout, s);
+			append(layout, s->count, s->row, s->tile_rows, s->tile_columns);
 		else
-			append(layout, s->count, block_for(layout, s->row));
+			append(layout, s->count, 0, 1, block_for(layout, s->row));
 		end = s->offset + s->count;
 	}
-	append(layout, count - end, layout->usual);
+	append(layout, count - end, 0, 1, layout->usual);
 	return true;
 }
 
