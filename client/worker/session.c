@@ -22,12 +22,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return -ENOMEM;
-	s->pool = config->pool;
-	s->bitmap = config->bitmap;
-	s->private_network = config->private_network;
-	s->epoch_us = config->epoch_us;
-	s->returns = config->again;
-	s->voice = config->voice;
+	s->config = *config;
 	s->world = config->links[0].world;
 	snprintf(s->job, sizeof(s->job), "%s", config->links[0].job);
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
@@ -209,9 +204,9 @@ static void stream_config_fill(const struct session *s, const struct link_config
 		.first_frame = welcome->first_frame,
 		.token = welcome->token,
 		.group_token = welcome->group_token,
-		.engine = s->bitmap,
-		.private_network = s->private_network,
-		.epoch_us = s->epoch_us,
+		.engine = s->config.bitmap,
+		.private_network = s->config.private_network,
+		.epoch_us = s->config.epoch_us,
 	};
 }
 
@@ -219,7 +214,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 static void session_start(struct session *s)
 {
 	struct stream_config *configs;
-	struct engine_config config = {.pool = s->pool};
+	struct engine_config config = {.pool = s->config.pool};
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
@@ -516,7 +511,7 @@ uint64_t session_deadline(const struct session *session)
 
 	if (session->state == SESSION_RUNNING)
 		sooner(&due_us, engine_deadline(session->engine));
-	if (session_busy(session) && !session->private_network)
+	if (session_busy(session) && !session->config.private_network)
 		sooner(&due_us, session->breakers_due_us);
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		const struct link *link = session->links[i];
@@ -574,7 +569,7 @@ static void breakers_look(struct session *s, uint64_t now_us)
 	struct control_seen seen;
 	char drops[160];
 
-	if (s->private_network || s->state != SESSION_RUNNING || now_us < s->breakers_due_us)
+	if (s->config.private_network || s->state != SESSION_RUNNING || now_us < s->breakers_due_us)
 		return;
 	s->breakers_due_us = now_us + BREAKER_INTERVAL_US;
 	for (uint32_t i = 0; i < s->link_count; i++) {
@@ -673,7 +668,7 @@ static void come_again(struct session *s, uint64_t left_out)
 	                                    .without = left_out};
 	if (s->engine == NULL || message_name_follows(s->job)) {
 		snprintf(s->again.next, sizeof(s->again.next), "%s", s->job);
-		s->again.majority = s->voice.majority;
+		s->again.majority = s->config.voice.majority;
 	} else {
 		snprintf(s->again.next, sizeof(s->again.next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
 		         (int)message_name_base(s->job), s->job,
@@ -690,15 +685,15 @@ static bool accepted(const struct session *s)
 	bool all = s->world > 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++)
-		all = all && (s->voice.majority ? look(s, i)->welcome.kind == CONTROL_WELCOME
-		                                : look(s, i)->accepted);
+		all = all && (s->config.voice.majority ? look(s, i)->welcome.kind == CONTROL_WELCOME
+		                                       : look(s, i)->accepted);
 	return all;
 }
 
 /* Others may have been accepted to what this worker was not: it takes a majority of either. */
 struct session_voice session_voice(const struct session *session)
 {
-	struct session_voice voice = session->voice;
+	struct session_voice voice = session->config.voice;
 
 	if (!accepted(session)) {
 		if (voice.named < session->world)
@@ -735,7 +730,8 @@ enum session_next session_stay(struct session *session, const struct session_wis
 		return session_admitted(session, out);
 	if (others_end(session))
 		return SESSION_NONE;
-	stay.fewer = (session->link_count > 1 || session->voice.majority) && !accepted(session);
+	stay.fewer =
+		(session->link_count > 1 || session->config.voice.majority) && !accepted(session);
 	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
 		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
 	for (uint32_t i = 0; i < session->link_count; i++) {
@@ -779,7 +775,7 @@ bool session_goes_on(const struct session *session)
 		return !overtaken(session);
 	case WINNOW_ERR_TIMEOUT:
 	case WINNOW_ERR_UNREACHABLE:
-		return !session->returns; /* all must come back, and not all do */
+		return !session->config.again; /* all must come back, and not all do */
 	default:
 		return false;
 	}
@@ -867,7 +863,7 @@ uint32_t session_own_queue(const struct session *session)
 {
 	uint64_t frames = 0, bytes;
 
-	if (session->private_network || session->engine == NULL)
+	if (session->config.private_network || session->engine == NULL)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++)
 		frames += stream_in_ms(engine_stream(session->engine, i));

@@ -10,6 +10,7 @@ struct session {
 	enum session_state state;
 	enum winnow_result result;
 	char error[512];
+	struct session_config config; /* its lists are gone */
 	uint32_t link_count;
 	struct link *links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
@@ -18,10 +19,6 @@ struct session {
 	uint32_t world;
 	uint64_t left_due_us; /* a worker has left: operations must be done by this time */
 	struct engine *engine;
-	struct bitmap_pool *pool;
-	const struct bitmap_engine *bitmap;
-	bool private_network;
-	uint64_t epoch_us;
 	struct breaker breakers[SESSION_LINKS_MAX];
 	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
@@ -33,8 +30,6 @@ struct session {
 	uint64_t
 		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
 	char job[CONTROL_JOB_BYTES];
-	bool returns;
-	struct session_voice voice;
 	struct control_message again; /* how it continues when no aggregator can say so */
 };
 
