@@ -205,7 +205,6 @@ void comm_complete(struct winnow_request *request);
 void comm_request_end(struct winnow_request *request, int result, const char *why);
 
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
-extern const char comm_no_request[];
 
 /* comm_layout.c */
 

@@ -187,7 +187,7 @@ void comm_request_end(struct winnow_request *request, int result, const char *wh
 
 /* ---- reporting ---- */
 
-const char comm_no_request[] = "the request is NULL: it has been freed, or never begun";
+static const char no_request[] = "the request is NULL: it has been freed, or never begun";
 
 /* Report the result of a request that is done. */
 static int tell(const struct winnow_request *request, struct winnow_op_stats *stats)
@@ -215,7 +215,7 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 	int err = 0;
 
 	if (request == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+		return comm_fail(WINNOW_ERR_INVALID, no_request);
 	comm = request->comm;
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
@@ -231,7 +231,7 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
 {
 	if (request == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+		return comm_fail(WINNOW_ERR_INVALID, no_request);
 	if (request->comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	pthread_mutex_lock(&request->comm->lock);
