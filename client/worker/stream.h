@@ -49,14 +49,6 @@ struct stream_stats {
 	uint64_t drops[WIRE_DROP_COUNT];
 };
 
-/* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
-enum stream_held {
-	STREAM_IDLE,
-	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
-	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
-	STREAM_HELD_COUNT,
-};
-
 int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
 void stream_close(struct stream *stream);
 

@@ -41,6 +41,9 @@ static void frame_find(const struct stream_segment *segment, uint32_t rank,
 struct access_frame frames_from(const struct stream *s, const struct allreduce *task,
                                 const struct stream_segment *segment, uint32_t number)
 {
+	const bool nonfinite = segment->plan_flags & WIRE_NONFINITE;
+	const uint32_t form = task->form == WIRE_FIXED32 && nonfinite ? WIRE_NATIVE : task->form;
+
 	return (struct access_frame){.segment = segment->number,
 	                             .shard = task->cut.eager ? 0 : s->config.shard,
 	                             .number = task->cut.eager ? segment->number : number,
@@ -49,9 +52,9 @@ struct access_frame frames_from(const struct stream *s, const struct allreduce *
 	                             .united = segment->united,
 	                             .own = segment->own,
 	                             .count = segment->union_count,
-	                             .wire = wire_dtype(task, segment),
+	                             .wire = dtype_in_form(form, (enum dtype)task->dtype),
 	                             .shift = segment->shift,
-	                             .nonfinite = segment->plan_flags & WIRE_NONFINITE,
+	                             .nonfinite = nonfinite,
 	                             .world = s->config.world,
 	                             .engine = s->config.engine};
 }
@@ -74,9 +77,8 @@ static struct access_frame frame_of(const struct stream *s, const struct allredu
 	return frame;
 }
 
-/* All blocks of an operation without frames that are in `bits`, as if they were one. */
-static struct access_frame eager_frame(const struct stream *s, const struct allreduce *task,
-                                       const struct stream_segment *segment, const uint64_t *bits)
+struct access_frame eager_frame(const struct stream *s, const struct allreduce *task,
+                                const struct stream_segment *segment, const uint64_t *bits)
 {
 	const uint64_t words = bitmap_word_count(segment->cut.block_count);
 	struct access_frame frame = frames_from(s, task, segment, 0);
@@ -334,21 +336,4 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	if (++segment->received < segment->frame_count)
 		return NULL;
 	return stream_segment_done(s, segment);
-}
-
-void eager_push(const struct stream *s, const struct allreduce *task,
-                const struct stream_segment *segment, struct packet_out *out)
-{
-	struct access_frame frame = eager_frame(s, task, segment, segment->own);
-
-	task->access->push(task, &frame, out);
-}
-
-void eager_store(const struct stream *s, struct allreduce *task,
-                 const struct stream_segment *segment, const uint8_t *sums)
-{
-	struct access_frame frame = eager_frame(s, task, segment, segment->united);
-
-	if (frame.count > 0)
-		(void)task->access->store(task, &frame, sums);
 }

@@ -27,6 +27,14 @@
 #define VAIN_FREE 4        /* so often it asks and pushes once more without waiting longer */
 #define CALM_FRAMES_MIN 64 /* fewer are not worth a measurement before they go */
 
+/* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
+enum stream_held {
+	STREAM_IDLE,
+	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
+	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
+	STREAM_HELD_COUNT,
+};
+
 enum stream_segment_state { SEGMENT_IDLE, SEGMENT_ANNOUNCED, SEGMENT_PLANNED };
 
 /* segments[slot * segments_ahead + number % segments_ahead] */
@@ -154,15 +162,6 @@ static inline bool is_received(const struct stream *s, const struct stream_segme
 	return receiver == WIRE_EVERYONE || receiver == s->config.rank;
 }
 
-/* The type that this segment's blocks travel in. Known when it is planned. */
-static inline enum dtype wire_dtype(const struct allreduce *task,
-                                    const struct stream_segment *segment)
-{
-	if (task->form == WIRE_FIXED32 && (segment->plan_flags & WIRE_NONFINITE))
-		return (enum dtype)task->dtype;
-	return dtype_in_form(task->form, (enum dtype)task->dtype);
-}
-
 static inline void stream_drop(struct stream *s, enum wire_drop drop)
 {
 	s->stats.drops[drop]++;
@@ -201,11 +200,9 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 void resend_take(struct stream *s, const struct status *status, uint64_t now_us);
-/* What travels with announcements and plans of an operation without frames: our blocks, and the sums. */
-void eager_push(const struct stream *s, const struct allreduce *task,
-                const struct stream_segment *segment, struct packet_out *out);
-void eager_store(const struct stream *s, struct allreduce *task,
-                 const struct stream_segment *segment, const uint8_t *sums);
+/* All blocks of an operation without frames that are in `bits`, as if they were one. */
+struct access_frame eager_frame(const struct stream *s, const struct allreduce *task,
+                                const struct stream_segment *segment, const uint64_t *bits);
 
 /* stream_state.c */
 /*

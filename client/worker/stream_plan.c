@@ -185,6 +185,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 {
 	const struct stream_op *op = &s->ops[segment->slot];
 	struct announce a = op->asked;
+	struct access_frame ours;
 
 	a.segment = segment->number;
 	a.block_count = (uint16_t)segment->cut.block_count;
@@ -198,8 +199,10 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 			(uint32_t)bits_write(segment->own, segment->cut.block_count, out->scratch);
 	packet_put_announce(out, &a);
 	packet_point(out, out->scratch, a.set.bytes);
-	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
-		eager_push(s, op->task, segment, out);
+	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE)) {
+		ours = eager_frame(s, op->task, segment, segment->own);
+		op->task->access->push(op->task, &ours, out);
+	}
 }
 
 /* Wait twice as long each time: a worker that is late by seconds is normal in training. */
@@ -406,6 +409,7 @@ static void eager_overtaken(struct stream *s, const struct stream_segment *plann
 struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_segment *segment;
+	struct access_frame sums;
 	struct allreduce *task;
 	struct stream_op *op;
 	struct plan plan;
@@ -455,7 +459,9 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint6
 	if (task->cut.eager) {
 		(void)pace_result(&s->pace);
 		eager_overtaken(s, segment, now_us);
-		eager_store(s, task, segment, plan.set.blocks);
+		sums = eager_frame(s, task, segment, segment->united);
+		if (sums.count > 0)
+			(void)task->access->store(task, &sums, plan.set.blocks);
 	}
 	return stream_segment_done(s, segment);
 }
