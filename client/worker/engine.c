@@ -121,10 +121,17 @@ static struct allreduce *next_waiting(const struct engine *engine)
 	return task;
 }
 
-/* That of the one channel that an operation without frames uses. */
-static struct stream *eager_stream(const struct engine *engine, const struct allreduce *task)
+/* The operation uses streams [first, *end): all, or, if it has no frames, one. Returns the first. */
+static uint32_t streams_of(const struct engine *engine, const struct allreduce *task, uint32_t *end)
 {
-	return engine->streams[geometry_eager_channel(task->tag, engine->stream_count)];
+	uint32_t first = 0;
+
+	*end = engine->stream_count;
+	if (task->cut.eager) {
+		first = geometry_eager_channel(task->tag, engine->stream_count);
+		*end = first + 1;
+	}
+	return first;
 }
 
 /* Gives slots to waiting operations while there are any. */
@@ -132,6 +139,7 @@ static void start_waiting(struct engine *engine)
 {
 	for (uint32_t slot = 0; slot < engine->op_slots; slot++) {
 		struct allreduce *task;
+		uint32_t first, end;
 
 		if (!slot_is_free(engine, slot))
 			continue;
@@ -142,13 +150,9 @@ static void start_waiting(struct engine *engine)
 		STAILQ_REMOVE(&engine->waiting, task, allreduce, next);
 		STAILQ_INSERT_TAIL(&engine->active, task, next);
 		task->slot = slot;
-		if (task->cut.eager) {
-			task->shards_left = 1;
-			stream_begin(eager_stream(engine, task), task);
-			continue;
-		}
-		task->shards_left = engine->stream_count;
-		for (uint32_t i = 0; i < engine->stream_count; i++)
+		first = streams_of(engine, task, &end);
+		task->shards_left = end - first;
+		for (uint32_t i = first; i < end; i++)
 			stream_begin(engine->streams[i], task);
 	}
 }
@@ -245,26 +249,19 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	                           .bits = engine->found,
 	                           .spare = engine->shard_bits,
 	                           .range = task->form >= WIRE_FIXED32 ? &range : NULL};
-	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
+	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE, .bits = engine->found};
+	uint32_t end, first = streams_of(engine, task, &end);
 
 	task->blocks_nonzero += task->access->scan(task, number, &want);
 	scan.nonfinite = range.nonfinite;
 	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
 		scan.exponent = (int16_t)range.exponent;
-
-	if (cut->shard_count == 1 && engine->stream_count == 1) {
-		scan.bits = engine->found;
-		stream_announce(engine->streams[0], task, number, &scan, now_us);
-		return;
-	}
-	deal_bits(engine, cut, number);
-	for (uint32_t i = 0; i < cut->shard_count; i++) {
-		struct stream *stream = engine->streams[i];
-
-		if (cut->eager)
-			stream = eager_stream(engine, task);
-		scan.bits = engine->shard_bits + (size_t)i * SEGMENT_WORDS;
-		stream_announce(stream, task, number, &scan, now_us);
+	if (first + 1 < end)
+		deal_bits(engine, cut, number);
+	for (uint32_t i = first; i < end; i++) {
+		if (first + 1 < end)
+			scan.bits = engine->shard_bits + (size_t)i * SEGMENT_WORDS;
+		stream_announce(engine->streams[i], task, number, &scan, now_us);
 	}
 }
 
@@ -272,14 +269,13 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 {
 	const struct access *access = task->access;
 	uint32_t number = task->segments_scanned;
+	uint32_t end, first = streams_of(engine, task, &end);
 	bool room = true;
 
 	if (number == task->cut.segment_count ||
 	    (access->ready != NULL && !access->ready(task, number)))
 		return false;
-	if (task->cut.eager)
-		return stream_ask_room(eager_stream(engine, task), task, number);
-	for (uint32_t i = 0; i < engine->stream_count; i++)
+	for (uint32_t i = first; i < end; i++)
 		room = stream_ask_room(engine->streams[i], task, number) && room;
 	return room;
 }
