@@ -7,23 +7,21 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static void value_text(uint16_t field, uint64_t value, char *text, size_t room)
+/* A name, or a number, which is written to `room`. */
+static const char *value_text(uint16_t field, uint64_t value, char room[32])
 {
 	switch (field) {
 	case WIRE_FIELD_DTYPE:
-		snprintf(text, room, "%s", dtype_name((enum dtype)value));
-		break;
+		return dtype_name((enum dtype)value);
 	case WIRE_FIELD_REDUCTION:
-		snprintf(text, room, "%s", reduction_name((enum reduction)value));
-		break;
+		return reduction_name((enum reduction)value);
 	case WIRE_FIELD_FORM:
-		snprintf(text, room, "%s", packet_form_name(value));
-		break;
+		return packet_form_name(value);
 	case WIRE_FIELD_SCATTER:
-		snprintf(text, room, "%s", value != 0 ? "reduce_scatter" : "allreduce");
-		break;
+		return value != 0 ? "reduce_scatter" : "allreduce";
 	default:
-		snprintf(text, room, "%" PRIu64, value);
+		snprintf(room, 32, "%" PRIu64, value);
+		return room;
 	}
 }
 
@@ -48,11 +46,10 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 	}
 	if (m->field < sizeof(names) / sizeof(names[0]) && names[m->field] != NULL)
 		name = names[m->field];
-	value_text(m->field, m->value_a, a, sizeof(a));
-	value_text(m->field, m->value_b, b, sizeof(b));
 	snprintf(text, room,
 	         "workers do not agree on the operation: %s is %s on rank %u and %s on rank %u",
-	         name, a, m->rank_a, b, m->rank_b);
+	         name, value_text(m->field, m->value_a, a), m->rank_a,
+	         value_text(m->field, m->value_b, b), m->rank_b);
 }
 
 enum winnow_result explain_code(const char *code, bool joined)
