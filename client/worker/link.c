@@ -581,10 +581,10 @@ void link_ready(struct link *link, uint32_t payload)
 	link->send_ready = true;
 }
 
-static bool channel_index(const struct link *link, uint16_t number, uint32_t *out)
+bool link_channel(const struct link *link, uint16_t number, uint32_t *index)
 {
-	for (*out = 0; *out < link->view.welcome.channel_count; (*out)++)
-		if (link->view.welcome.channels[*out] == number)
+	for (*index = 0; *index < link->view.welcome.channel_count; (*index)++)
+		if (link->view.welcome.channels[*index] == number)
 			return true;
 	return false;
 }
@@ -598,7 +598,7 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 	    packet->token != link->view.welcome.group_token)
 		return;
 	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->view.config.rank &&
-	         channel_index(link, packet->channel, &channel);
+	         link_channel(link, packet->channel, &channel);
 	if (answer && packet->number != 0) {
 		link->proofs[channel] = packet->number;
 		if (link->view.state == LINK_PROBING)

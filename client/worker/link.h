@@ -108,6 +108,9 @@ bool link_early(const struct link *link);
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 
+/* Which of its channels has this number? False: none. */
+bool link_channel(const struct link *link, uint16_t number, uint32_t *index);
+
 /*
  * PROTOCOL.md section 2.4: seals, where there is a key; without one nothing happens. `edge`: a
  * 64-bit number near the packet's. link_unseal() puts the token into a packet that is right, and

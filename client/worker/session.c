@@ -185,14 +185,16 @@ static void link_check(struct session *s, uint32_t index)
 
 /* ---- starting ---- */
 
-static void stream_config_fill(const struct session *s, const struct link_config *worker,
-                               uint32_t index, uint32_t channel, struct stream_config *out)
+static struct stream_config stream_config_of(const struct session *s, uint32_t link, uint32_t shard)
 {
-	const struct control_message *welcome = &look(s, index)->welcome;
-	const struct control_message *start = &look(s, index)->start;
+	const struct link_config *worker = &look(s, link)->config;
+	const struct control_message *welcome = &look(s, link)->welcome;
+	const struct control_message *start = &look(s, link)->start;
 
-	*out = (struct stream_config){
-		.channel = welcome->channels[channel],
+	return (struct stream_config){
+		.channel = welcome->channels[shard - s->first_stream[link]],
+		.shard = (uint16_t)shard,
+		.shard_count = (uint16_t)s->first_stream[s->link_count],
 		.rank = (uint16_t)worker->rank,
 		.world = (uint16_t)worker->world,
 		.payload = start->payload,
@@ -232,14 +234,9 @@ static void session_start(struct session *s)
 		return;
 	}
 	configs = calloc(total, sizeof(*configs));
-	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++) {
-		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++) {
-			stream_config_fill(s, &look(s, i)->config, i, c - s->first_stream[i],
-			                   &configs[c]);
-			configs[c].shard = (uint16_t)c;
-			configs[c].shard_count = (uint16_t)total;
-		}
-	}
+	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++)
+		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++)
+			configs[c] = stream_config_of(s, i, c);
 	config.streams = configs;
 	config.stream_count = total;
 	switch (configs != NULL ? engine_open(&config, &s->engine) : -ENOMEM) {
@@ -369,15 +366,10 @@ void session_unreachable(struct session *session, uint32_t index, const char *re
 
 static bool stream_named(const struct session *s, uint32_t link, uint16_t channel, uint32_t *out)
 {
-	const struct control_message *welcome = &look(s, link)->welcome;
+	bool known = link_channel(s->links[link], channel, out);
 
-	for (uint32_t i = 0; i < welcome->channel_count; i++) {
-		if (welcome->channels[i] != channel)
-			continue;
-		*out = s->first_stream[link] + i;
-		return true;
-	}
-	return false;
+	*out += s->first_stream[link];
+	return known;
 }
 
 /* What the upper half of its numbers is: PROTOCOL.md section 2.4. 0 before there are any. */
