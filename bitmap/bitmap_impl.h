@@ -12,7 +12,6 @@
 #define BITMAP_BITMAP_IMPL_H
 
 #include <assert.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/cdefs.h>
 

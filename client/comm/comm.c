@@ -2,7 +2,6 @@
 /* comm.c - the public calls of winnow.h */
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

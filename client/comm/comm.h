@@ -27,11 +27,9 @@
 #ifndef CLIENT_COMM_H
 #define CLIENT_COMM_H
 
-#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
-#include <sys/types.h>
 
 #include "aggregator/control/lines.h"
 #include "aggregator/net/clock.h"

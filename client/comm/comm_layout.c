@@ -6,7 +6,6 @@
  * an equal share of one, or a tile. Neighbours that have the same block and grid are one part.
  */
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "client/comm/comm.h"

@@ -7,9 +7,7 @@
  * nothing is left to do.
  */
 
-#include <assert.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

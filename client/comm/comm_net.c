@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_net.c - a communicator's data path, and the size of its datagrams */
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "client/comm/comm.h"
 

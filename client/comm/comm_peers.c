@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_peers.c - a communicator's control connections: connecting with retries, reading, writing */
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "aggregator/net/sockaddr.h"
 #include "client/comm/comm.h"

@@ -7,11 +7,7 @@
  * caller may read the result any number of times.
  */
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "client/comm/comm.h"
 #include "client/worker/explain.h"

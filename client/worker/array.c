@@ -3,7 +3,6 @@
 
 #include "client/worker/array.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 
 #include "client/worker/stream.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 

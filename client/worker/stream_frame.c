@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* stream_frame.c - data out of the tensor and into it: PROTOCOL.md sections 8 to 10 */
 
-#include <assert.h>
-
 #include "client/worker/stream_impl.h"
 
 /* ---- what a frame holds ---- */
