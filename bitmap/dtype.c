@@ -21,12 +21,6 @@ const char *reduction_name(enum reduction reduction)
 	return reduction >= REDUCE_SUM && reduction <= REDUCE_COUNT ? names[reduction] : "?";
 }
 
-/* Position of the highest bit that is 1; value is not 0. */
-static int32_t top_bit(uint64_t value)
-{
-	return 63 - __builtin_clzll(value);
-}
-
 struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
 {
 	/* How the mantissa's width and the exponent's bias differ is all that formats differ in. */
@@ -41,9 +35,10 @@ struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
 		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE};
 	if (biased > 2 * bias)
 		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE, .nonfinite = true};
-	if (biased == 0) /* subnormal: magnitude times 2^(1 - bias - mantissa_bits) */
+	if (biased ==
+	    0) /* subnormal: magnitude, of so many bits, times 2^(1 - bias - mantissa_bits) */
 		return (struct bitmap_range){
-			.exponent = top_bit(magnitude) + 1 + 1 - bias - mantissa_bits,
+			.exponent = 64 - __builtin_clzll(magnitude) + 1 - bias - mantissa_bits,
 		};
 	return (struct bitmap_range){.exponent = biased - bias + 1};
 }
