@@ -30,21 +30,25 @@ static void groups_open(struct winnow_comm *comm)
 			.payload_max = comm->config.payload,
 			.buffer_bytes = comm->backend->facts(comm->net)->buffer_bytes,
 		};
-		const char *data = session_data(comm->session, i);
-		const char *group = session_group(comm->session, i);
+		struct link *link = session_link(comm->session, i);
+		const struct control_message *welcome = link_welcome(link);
 		struct net_addr to;
 		struct why why;
 
-		if (data != NULL && net_resolve(data, &to, &why) == 0)
+		if (welcome == NULL)
+			continue;
+		if (*welcome->data_address != '\0' &&
+		    net_resolve(welcome->data_address, &to, &why) == 0)
 			comm_peer_data(comm, peer, &to);
-		if (peer->group_tried || group == NULL || net_resolve(group, &to, &why) != 0)
+		if (peer->group_tried || *welcome->group == '\0' ||
+		    net_resolve(welcome->group, &to, &why) != 0)
 			continue;
 		peer->group_tried = true;
 		config.group = to.ip;
 		config.local.port = to.port;
 		if (!comm->config.multicast ||
 		    comm->backend->open(&config, &peer->group, &why) != 0)
-			link_no_multicast(session_link(comm->session, i));
+			link_no_multicast(link);
 	}
 }
 

@@ -106,6 +106,11 @@ const struct link_view *link_look(const struct link *link)
 	return &link->view;
 }
 
+const struct control_message *link_welcome(const struct link *link)
+{
+	return link->view.state == LINK_PROBING ? &link->view.welcome : NULL;
+}
+
 /* It stands, although the job has ended: the aggregator may say how those who are left continue. */
 static bool link_told(const struct link *link)
 {

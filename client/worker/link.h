@@ -71,6 +71,9 @@ void link_close(struct link *link);
 
 const struct link_view *link_look(const struct link *link);
 
+/* WELCOME, by which sockets are opened; NULL: it is not here yet, or has been followed. */
+const struct control_message *link_welcome(const struct link *link);
+
 /*
  * After the membership's end. Does the aggregator wait for whether we want to continue? Or is the connection
  * lost, so that it cannot say how, or has it been shut down? Neither: it has ended the membership for good.

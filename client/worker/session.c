@@ -301,22 +301,6 @@ struct session_shape session_shape(const struct session *session)
 	return shape;
 }
 
-/* A text of WELCOME, which may be empty. */
-static const char *told_in_welcome(const struct session *session, uint32_t index, const char *text)
-{
-	return look(session, index)->state == LINK_PROBING && *text != '\0' ? text : NULL;
-}
-
-const char *session_group(const struct session *session, uint32_t index)
-{
-	return told_in_welcome(session, index, look(session, index)->welcome.group);
-}
-
-const char *session_data(const struct session *session, uint32_t index)
-{
-	return told_in_welcome(session, index, look(session, index)->welcome.data_address);
-}
-
 uint64_t session_tokens(const struct session *session)
 {
 	uint64_t tokens = 0;

@@ -66,13 +66,8 @@ struct session_shape {
 };
 struct session_shape session_shape(const struct session *session);
 
-/* The multicast group of aggregator `index`, as WELCOME has it; NULL: not known yet, or none. */
-const char *session_group(const struct session *session, uint32_t index);
 /* Of the job on all aggregators, in one number; when it runs. */
 uint64_t session_tokens(const struct session *session);
-
-/* Where aggregator `index` wants its datagrams; NULL: not known yet, or where the connection goes. */
-const char *session_data(const struct session *session, uint32_t index);
 
 /* Before each datagram to or from aggregator `index` stand so many bytes: WIRE_ETHERNET_BYTES by IPv4. */
 void session_headers(struct session *session, uint32_t index, uint32_t bytes);

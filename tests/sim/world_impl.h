@@ -364,6 +364,12 @@ void member_die(struct sim_member *member, bool resets);
 void member_run(struct sim_member *member);
 bool member_idle(const struct sim_member *member); /* it has done all that it wanted */
 
+/* Does a worker join a group by what it knows of this link now? */
+static inline bool has_group(const struct link *link)
+{
+	return link_welcome(link) != NULL && *link_welcome(link)->group != '\0';
+}
+
 /* world_members.c */
 void members_open(struct world *world);
 void members_close(struct world *world);

@@ -421,7 +421,7 @@ static void groups_look(struct sim_member *m)
 	struct sim_worker *w = &m->world->workers[m->number];
 
 	for (uint32_t i = 0; i < m->peer_count; i++)
-		if (session_group(m->session, i) != NULL)
+		if (has_group(session_link(m->session, i)))
 			w->group_known[m->peers[i].place] = true;
 }
 

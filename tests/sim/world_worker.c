@@ -285,7 +285,7 @@ static void lines_out(struct sim_worker *w)
 static void groups_join(struct sim_worker *w)
 {
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++)
-		if (session_group(w->session, i) != NULL)
+		if (has_group(session_link(w->session, i)))
 			w->group_known[i] = true;
 }
 

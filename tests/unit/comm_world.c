@@ -65,19 +65,6 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	*out = (struct winnow_stats){.channels = 6, .payload = 1472};
 }
 
-const char *session_group(const struct session *session, uint32_t index)
-{
-	(void)session;
-	return index == 1 && told(w.has_group) ? "239.77.1.1:5600" : NULL;
-}
-
-const char *session_data(const struct session *session, uint32_t index)
-{
-	(void)session;
-	assert_true(index < PEERS);
-	return NULL;
-}
-
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us)
 {
@@ -217,6 +204,13 @@ struct link *session_link(const struct session *session, uint32_t index)
 const struct link_view *link_look(const struct link *link)
 {
 	return &link->view;
+}
+
+const struct control_message *link_welcome(const struct link *link)
+{
+	static const struct control_message welcome = {.group = "239.77.1.1:5600"};
+
+	return link == &links[1] && told(w.has_group) ? &welcome : NULL;
 }
 
 void link_no_multicast(struct link *link)
