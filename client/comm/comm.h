@@ -278,7 +278,7 @@ int comm_finish(int result, struct winnow_request *request);
 
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
 int comm_check_config(const struct winnow_config *config, struct why *why);
-bool comm_ask_wanted(void); /* the socket of comm_ask.c */
+int comm_ask_wanted(bool *wanted, struct why *why); /* the socket of comm_ask.c; 0, or -EINVAL */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);

@@ -18,9 +18,11 @@
 
 void comm_ask_open(struct winnow_comm *comm)
 {
+	struct why unused; /* it has been asked before */
+	bool wanted;
 	int yes = 1;
 
-	if (!comm_ask_wanted())
+	if (comm_ask_wanted(&wanted, &unused) != 0 || !wanted)
 		return;
 	if (comm_fork_socket(&comm->ask_fd, AF_UNIX, SOCK_DGRAM) < 0)
 		return;

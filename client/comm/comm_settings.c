@@ -83,20 +83,12 @@ static int check_values(const struct winnow_config *config, struct why *why)
 	return WINNOW_OK;
 }
 
-static int ask_read(bool *wanted, struct why *why)
+int comm_ask_wanted(bool *wanted, struct why *why)
 {
 	const struct option ask = {.name = "trace-socket", .kind = OPTION_FLAG, .out = wanted};
 
 	*wanted = true;
 	return option_env(&ask, why);
-}
-
-bool comm_ask_wanted(void)
-{
-	struct why unused;
-	bool wanted;
-
-	return ask_read(&wanted, &unused) != 0 || wanted;
 }
 
 int comm_check_config(const struct winnow_config *c, struct why *why)
@@ -114,7 +106,7 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 	result = check_values(c, why);
 	if (result != WINNOW_OK)
 		return result;
-	if (ask_read(&unused, why) != 0)
+	if (comm_ask_wanted(&unused, why) != 0)
 		return WINNOW_ERR_INVALID;
 	if (c->rank >= c->world)
 		return why_set(why, WINNOW_ERR_INVALID,
