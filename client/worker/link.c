@@ -33,7 +33,6 @@ struct link {
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
 	struct control_message stay; /* if kind is not 0 */
-	bool paused;
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
@@ -167,11 +166,6 @@ void link_stay(struct link *link, const struct control_message *stay, uint64_t b
 const struct control_message *link_next(const struct link *link)
 {
 	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
-}
-
-bool link_paused(const struct link *link)
-{
-	return link->paused && link->view.state == LINK_RUNNING;
 }
 
 bool link_early(const struct link *link)
@@ -371,7 +365,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		snprintf(link->view.late, sizeof(link->view.late), "%s", message.text);
 		link->view.waiting = message.waiting;
 		link->view.drains = message.drains;
-		link->paused = message.paused;
+		link->view.paused = message.paused;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&

@@ -58,7 +58,8 @@ struct link_view {
 	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
 	bool accepted;                      /* our JOIN */
 	bool drains;                        /* it will end soon; */
-	uint32_t waiting;                   /* newcomers; both as the aggregator has last said */
+	bool paused;                        /* no operation is to begin; */
+	uint32_t waiting;                   /* newcomers; all as the aggregator has last said */
 	uint32_t left_rank;                 /* a worker that has left the job, else world; */
 	char left_text[CONTROL_TEXT_BYTES]; /* and the line to say so */
 	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
@@ -90,8 +91,6 @@ const struct control_message *link_next(const struct link *link);
 
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
 uint64_t link_mark(const struct link *link);
-
-bool link_paused(const struct link *link); /* it has said that no operation is to begin */
 
 /* Use datagrams of so many bytes: the least size of all links. */
 void link_ready(struct link *link, uint32_t payload);

@@ -82,7 +82,7 @@ bool session_paused(const struct session *session)
 	bool paused = false;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		paused = paused || link_paused(session->links[i]);
+		paused = paused || look(session, i)->paused;
 	/* Handing over takes operations: those until then, and one that asks. */
 	return paused && session->state == SESSION_RUNNING && session_drains(session) == 0;
 }
