@@ -32,14 +32,11 @@ struct link {
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
-	struct control_message stay; /* if kind is not 0 */
+	struct control_message stay, abort; /* if kind is not 0 */
+	struct control_message ping;        /* the next heartbeat */
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
-	uint32_t open; /* operations under way, */
-	uint64_t tag;  /* and the oldest one's */
-	struct control_seen seen;
-	char says[CONTROL_NAME_BYTES];
 
 	struct knock knock; /* while probing */
 	uint32_t knocks;    /* that have gone out */
@@ -52,9 +49,6 @@ struct link {
 	bool number_asked;
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
-
-	char abort_code[CONTROL_NAME_BYTES];
-	char abort_text[CONTROL_TEXT_BYTES];
 };
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
@@ -71,6 +65,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
+	link->ping.kind = CONTROL_PING;
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = link->next_due_us = NEVER;
@@ -133,14 +128,14 @@ bool link_lost(const struct link *link)
 	/* FAILED names this worker where it is the one that is lost, or that has told of another's loss. */
 	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
 	       (message_code_continues(code) &&
-	        (link->failed.rank != link->view.config.rank || *link->abort_code != '\0'));
+	        (link->failed.rank != link->view.config.rank || link->abort.kind != 0));
 }
 
 /* It has been asked how the job continues, and nothing holds its answer back but other workers. */
 static bool link_owes_next(const struct link *link)
 {
 	return link->stay.kind != 0 && !link->send_stay && link->next.kind == 0 && !link->closed &&
-	       (link_told(link) || link->view.state == LINK_RUNNING || *link->abort_code != '\0');
+	       (link_told(link) || link->view.state == LINK_RUNNING || link->abort.kind != 0);
 }
 
 /* It waits for them the stall time from the end on; without an end they ask when this one does. */
@@ -470,9 +465,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.payload = link->ready;
 		message.multicast = link->multicast_seen;
 	} else if (flag_take(&link->send_abort)) {
-		message.kind = CONTROL_ABORT;
-		snprintf(message.code, sizeof(message.code), "%s", link->abort_code);
-		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
+		message = link->abort;
 	} else if (flag_take(&link->send_path)) {
 		message.kind = CONTROL_PATH;
 		message.channel = link->view.welcome.channels[link->verdict.channel];
@@ -488,11 +481,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		next_await(link, now_us);
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
-		message.kind = CONTROL_PING;
-		message.open = link->open;
-		message.tag = link->tag;
-		message.seen = link->seen;
-		snprintf(message.says, sizeof(message.says), "%s", link->says);
+		message = link->ping;
 	} else {
 		return NULL;
 	}
@@ -508,20 +497,20 @@ char *link_take_line(struct link *link, uint64_t now_us)
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
 {
-	if (open == 0 || tag != link->tag)
+	if (open == 0 || tag != link->ping.tag)
 		link->view.late[0] = '\0'; /* said of another operation */
-	link->open = open;
-	link->tag = tag;
+	link->ping.open = open;
+	link->ping.tag = tag;
 }
 
 void link_sees(struct link *link, const struct control_seen *seen)
 {
-	link->seen = *seen;
+	link->ping.seen = *seen;
 }
 
 void link_says(struct link *link, const char *text)
 {
-	snprintf(link->says, sizeof(link->says), "%s", text);
+	snprintf(link->ping.says, sizeof(link->ping.says), "%s", text);
 }
 
 void link_leave(struct link *link)
@@ -531,8 +520,9 @@ void link_leave(struct link *link)
 
 void link_abort(struct link *link, const char *code, const char *text)
 {
-	snprintf(link->abort_code, sizeof(link->abort_code), "%s", code);
-	snprintf(link->abort_text, sizeof(link->abort_text), "%s", text);
+	link->abort.kind = CONTROL_ABORT;
+	snprintf(link->abort.code, sizeof(link->abort.code), "%s", code);
+	snprintf(link->abort.text, sizeof(link->abort.text), "%s", text);
 	link->send_abort = true;
 }
 
