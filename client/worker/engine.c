@@ -29,36 +29,35 @@
 
 /* ---- memory ---- */
 
-int engine_open(const struct engine_config *config, struct engine **out)
+int engine_open(const struct stream_config *streams, uint32_t stream_count,
+                struct bitmap_pool *pool, struct engine **out)
 {
-	size_t words = (size_t)config->stream_count * SEGMENT_WORDS;
+	size_t words = (size_t)stream_count * SEGMENT_WORDS;
 	struct engine *e;
 	int err = -ENOMEM;
 
-	if (config->stream_count == 0 || config->stream_count > WIRE_SHARDS_MAX)
+	if (stream_count == 0 || stream_count > WIRE_SHARDS_MAX)
 		return -EINVAL;
-	e = calloc(1, sizeof(*e) + config->stream_count * sizeof(e->streams[0]));
+	e = calloc(1, sizeof(*e) + stream_count * sizeof(e->streams[0]));
 	if (e == NULL)
 		return -ENOMEM;
 	STAILQ_INIT(&e->waiting);
 	STAILQ_INIT(&e->active);
 	e->found = calloc(words, sizeof(*e->found));
 	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
-	if (e->found == NULL || e->shard_bits == NULL)
-		goto fail;
-	e->pool = config->pool;
-	e->op_slots = config->streams[0].op_slots;
+	e->op_slots = streams[0].op_slots;
 	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
-	if (e->failed_tags == NULL)
+	if (e->found == NULL || e->shard_bits == NULL || e->failed_tags == NULL)
 		goto fail;
-	e->payload = config->streams[0].payload;
-	e->rank = config->streams[0].rank;
-	e->world = config->streams[0].world;
-	for (; e->stream_count < config->stream_count; e->stream_count++) {
-		const struct stream_config *c = &config->streams[e->stream_count];
+	e->pool = pool;
+	e->payload = streams[0].payload;
+	e->rank = streams[0].rank;
+	e->world = streams[0].world;
+	for (; e->stream_count < stream_count; e->stream_count++) {
+		const struct stream_config *c = &streams[e->stream_count];
 
 		err = -EINVAL;
-		if (c->shard != e->stream_count || c->shard_count != config->stream_count ||
+		if (c->shard != e->stream_count || c->shard_count != stream_count ||
 		    c->payload != e->payload || c->rank != e->rank || c->world != e->world)
 			goto fail;
 		if (c->op_slots < e->op_slots)

@@ -16,13 +16,9 @@
 
 struct engine;
 
-struct engine_config {
-	const struct stream_config *streams; /* [stream_count], shard i at index i */
-	uint32_t stream_count;
-	struct bitmap_pool *pool; /* scans; outlives the engine */
-};
-
-int engine_open(const struct engine_config *config, struct engine **out); /* -EINVAL, -ENOMEM */
+/* streams: [stream_count], shard i at index i; `pool` scans, and outlives the engine. -EINVAL, -ENOMEM. */
+int engine_open(const struct stream_config *streams, uint32_t stream_count,
+                struct bitmap_pool *pool, struct engine **out);
 void engine_close(struct engine *engine); /* does not call `done`: see engine_fail() */
 
 /*

@@ -216,7 +216,6 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 static void session_start(struct session *s)
 {
 	struct stream_config *configs;
-	struct engine_config config = {.pool = s->config.pool};
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
@@ -237,9 +236,8 @@ static void session_start(struct session *s)
 	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++)
 		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++)
 			configs[c] = stream_config_of(s, i, c);
-	config.streams = configs;
-	config.stream_count = total;
-	switch (configs != NULL ? engine_open(&config, &s->engine) : -ENOMEM) {
+	switch (configs != NULL ? engine_open(configs, total, s->config.pool, &s->engine)
+	                        : -ENOMEM) {
 	case 0:
 		s->state = SESSION_RUNNING;
 		break;

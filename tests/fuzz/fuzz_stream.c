@@ -91,10 +91,7 @@ static void machine_open(void)
 		m.peers[i].planned = m.peers[i].ack = m.configs[i].first_frame;
 	}
 	assert(pool != NULL || bitmap_pool_open(bitmap_engines[0], 1, &pool) == 0);
-	assert(engine_open(&(struct engine_config){.streams = m.configs,
-	                                           .stream_count = m.stream_count,
-	                                           .pool = pool},
-	                   &m.engine) == 0);
+	assert(engine_open(m.configs, m.stream_count, pool, &m.engine) == 0);
 }
 
 /* ---- operations ---- */

@@ -43,7 +43,6 @@ static int bench_open(void **state)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	struct stream_config streams[CHANNELS];
-	struct engine_config config = {.streams = streams, .stream_count = CHANNELS};
 
 	assert_non_null(b);
 	for (uint16_t i = 0; i < CHANNELS; i++) {
@@ -64,8 +63,7 @@ static int bench_open(void **state)
 		b->base[i] = b->planned[i] = FIRST_FRAME;
 	}
 	assert_int_equal(bitmap_pool_open(bitmap_best(), 1, &b->pool), 0);
-	config.pool = b->pool;
-	assert_int_equal(engine_open(&config, &b->engine), 0);
+	assert_int_equal(engine_open(streams, CHANNELS, b->pool, &b->engine), 0);
 	b->now_us = 1000000;
 	b->token = GROUP_TOKEN;
 	for (uint32_t i = 0; i < COUNT; i++)

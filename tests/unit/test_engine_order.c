@@ -60,12 +60,10 @@ static int bench_open(void **state)
 	                               .token = TOKEN,
 	                               .group_token = GROUP_TOKEN,
 	                               .engine = bitmap_best()};
-	struct engine_config config = {.streams = &stream, .stream_count = 1};
 
 	assert_non_null(b);
 	assert_int_equal(bitmap_pool_open(bitmap_best(), 1, &b->pool), 0);
-	config.pool = b->pool;
-	assert_int_equal(engine_open(&config, &b->engine), 0);
+	assert_int_equal(engine_open(&stream, 1, b->pool, &b->engine), 0);
 	b->now_us = 1000000;
 	b->data = calloc(SEGMENTS_MAX * SEGMENT_ELEMS, sizeof(*b->data));
 	assert_non_null(b->data);

@@ -492,18 +492,16 @@ static void replay_open(struct replay *r, const struct paragraph *p)
 		.group_token = channel.group_token,
 		.engine = channel.engine,
 	};
-	struct engine_config config = {&stream, 1, NULL};
 
 	*r = (struct replay){.p = p};
 	for (uint32_t i = 0; i < p->count; i++)
 		line_take(r, &p->lines[i]);
 	assert_int_equal(bitmap_pool_open(channel.engine, 1, &r->pool), 0);
-	config.pool = r->pool;
 	assert_int_equal(channel_open(&channel, &r->channel), 0);
 	for (uint16_t rank = 0; rank < 2; rank++) {
 		stream.rank = rank;
 		stream.token = r->tokens[rank];
-		assert_int_equal(engine_open(&config, &r->engines[rank]), 0);
+		assert_int_equal(engine_open(&stream, 1, r->pool, &r->engines[rank]), 0);
 	}
 }
 
