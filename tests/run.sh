@@ -13,7 +13,8 @@
 #   one lane runs unit tests and scripts on loopback, in the order of their names;
 #   one lane runs scripts with a line "# long", then those with hosts in network namespaces, which depend on timing:
 #   never two of them at a time; then it helps the first lane;
-#   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little;
+#   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little; then it helps
+#   the first lane, too;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
 #   so that they use only idle CPU time; in the end on all CPUs. It begins when those with "# long" have ended, which
 #   leave none.
@@ -270,10 +271,10 @@ start_lane() { # priority FIRST:END..
 }
 start_lane 0 "0:$hosts"
 start_lane 0 "$hosts:$turn" "0:$hosts"
-start_lane 0 "$turn:$waiting"
+start_lane 0 "$turn:$waiting" "0:$hosts"
 start_lane 19 "after:$hosts:$long" "$waiting:$late"
 aside=${lanes[3]}
-await 0 "$turn" "${lanes[@]:0:2}"
+await 0 "$turn" "${lanes[@]:0:3}"
 await "$turn" "$waiting" "${lanes[2]}"
 # The machine has a CPU for others.
 start_lane 19 "$shared:$late"
