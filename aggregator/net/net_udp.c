@@ -103,6 +103,7 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 		udp_close(net);
 		return err;
 	}
+	/* But the end of a fill that is larger than one call may be less: then the next call has more. */
 	net->facts.burst = RX_MESSAGES;
 	net->six = !net_ip_is_v4(&net->facts.address.ip);
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
