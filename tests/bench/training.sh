@@ -21,6 +21,7 @@ train_over() {
 	export AGGREGATOR_NAMESPACE=$net-a0
 	ip netns exec "$net-a0" "$build/winnowd" --listen "$WINNOW_AGGREGATORS" --insecure-no-key --metrics no --log error &
 	pids=($!)
+	export AGGREGATOR_PID=$!
 	for ((rank = 0; rank < world; rank++)); do
 		ip netns exec "$net-w$rank" "$PYTHON" "$script" "$rank" "$world" "${@:4}" &
 		workers+=($!)

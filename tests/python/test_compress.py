@@ -394,6 +394,17 @@ def unused(rank, world, job, compress):
     return given, came, kept
 
 
+def settings(rank, world, job):
+    """What a text makes of them."""
+    found = []
+    for wire in (None, "native"):
+        with winnow.Comm(job=f"{job}-{wire}", rank=rank, world=world, insecure_no_key=True) as comm:
+            state = winnow.torch.attach(DistributedDataParallel(model()), comm, compress="topk:0.05", wire=wire)
+            found.append((repr(state.compress), state.wire))
+            state.close()
+    return found
+
+
 def refused(rank, world, job):
     """What attach() and load_state_dict() say."""
     comm, ddp, state = attached(rank, world, job, winnow.torch.TopK(0.1))
@@ -431,10 +442,10 @@ class Hook(harness.TeamCase):
         dense = self.team.run(run, harness.fresh_job(), None)
         first = self.team.run(run, harness.fresh_job(), None, 10)
         for compress in (
-            "topk:0.05",
-            "threshold:0.02",
-            "randomk:0.05",
-            "sums:0.05",
+            winnow.torch.TopK(0.05),
+            winnow.torch.Threshold(0.02),
+            winnow.torch.RandomK(0.05),
+            winnow.torch.LargestSums(0.05),
             winnow.torch.TopK(0.05, block=16, chunk=4096),
             winnow.torch.TopK(0.05, block=4, momentum=0.5),
         ):
@@ -487,7 +498,7 @@ class Hook(harness.TeamCase):
 
     def test_unused(self):
         """Where nobody uses a parameter DDP leaves its gradient alone: what is remembered of it waits."""
-        for compress in ("topk:0.05", "sums:0.05", "threshold:0.2", "randomk:0.05"):
+        for compress in (winnow.torch.TopK(0.05), winnow.torch.LargestSums(0.05), winnow.torch.Threshold(0.2), winnow.torch.RandomK(0.05)):
             ours, theirs = self.team.run(unused, harness.fresh_job(), compress)
             for head in range(2):
                 self.assertTrue(torch.equal(ours[1][head], theirs[1][head]))
@@ -497,12 +508,17 @@ class Hook(harness.TeamCase):
 
     def test_infinite(self):
         """A member all of whose magnitudes are infinite."""
-        for compress in ("topk:0.1", "sums:0.1", "threshold:0.1", "randomk:0.1"):
+        for compress in (winnow.torch.TopK(0.1), winnow.torch.LargestSums(0.1), winnow.torch.Threshold(0.1), winnow.torch.RandomK(0.1)):
             self.assertEqual(self.team.run(infinite, harness.fresh_job(), compress), [([False, True], True)] * 2, compress)
+
+    def test_texts(self):
+        """A text stands for the settings that docs/COMPRESSION.md measures; `wire` may overrule its part."""
+        want = "TopK(0.05, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=20)"
+        self.assertEqual(self.team.run(settings, harness.fresh_job()), [[(want, "bf16"), (want, "native")]] * 2)
 
     def test_refusals(self):
         for rank, texts in enumerate(self.team.run(refused, harness.fresh_job())):
-            self.assertIn(f"TopK(0.{2 - rank}, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=0) on rank {1 - rank}", texts[0])
+            self.assertIn(f"TopK(0.{2 - rank}, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=20) on rank {1 - rank}", texts[0])
             self.assertIn("want the same on all", texts[1])
             self.assertIn("has a model already", texts[2])
             self.assertIn("parameter 0.weight is torch.float64: on the CPU compress takes float32", texts[3])

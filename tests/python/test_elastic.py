@@ -118,12 +118,12 @@ there = {"newcomer": True} if name == 4 else {"rank": name, "world": 4}
 while name == 4 and not os.path.exists(folder + "/gate"):
     time.sleep(0.01)
 comm = winnow.Comm(job=job, insecure_no_key=True, **there)
-elastic = winnow.torch.attach(ddp, comm, elastic=True, compress=compress or None, way=way or None)
+elastic = winnow.torch.attach(ddp, comm, elastic=True, compress=eval(compress), way=way or None)
 optimizer = torch.optim.SGD(net.parameters(), lr=1)
 elastic.share(optimizer)
 had, got = {}, {}
 def tell(**more):
-    memory = elastic.compress.state_dict()["memory"].get("a", torch.zeros(200 * 150)) if compress else torch.zeros(200 * 150)
+    memory = elastic.compress.state_dict()["memory"].get("a", torch.zeros(200 * 150)) if elastic.compress else torch.zeros(200 * 150)
     sent = sum(had.values()).double() - memory.view(200, 150)
     with open(f"{folder}/{name}", "wb") as file:
         pickle.dump({"sent": sent.numpy(), "memory": float(memory.abs().sum()), "got": got, "steps": len(had), **more}, file)
@@ -193,7 +193,7 @@ class Elastic(unittest.TestCase):
 
     def test_compressed(self):
         """On a GPU the choice is made there, and what was chosen travels from the host."""
-        for compress in ("topk:0.1", "sums:0.1"):
+        for compress in ("winnow.torch.TopK(0.1)", "winnow.torch.LargestSums(0.1)"):
             for gpu in ("", "gpu"):
                 with self.subTest(compress=compress, gpu=gpu):
                     self.assertTrue(all(one["memory"] > 100 for one in self.train(compress, gpu=gpu)))
@@ -201,7 +201,7 @@ class Elastic(unittest.TestCase):
     def test_way(self):
         for gpu in ("", "gpu"):
             with self.subTest(gpu=gpu):
-                said = self.train("", "auto", gpu)
+                said = self.train("None", "auto", gpu)
                 for name in (0, 1, 4):
                     self.assertEqual(said[name]["ways"], {"a": "columns", "b": "blocks"})
 

@@ -181,7 +181,7 @@ def slid(rank, world, job, kind, wire, steps, outer):
         inner = torch.optim.SGD(net.parameters(), lr=1.0)
         compress, step, run = made(kind), inner, net
         if outer:
-            step = winnow.torch.OuterOptimizer(net, inner, H=1, compress=compress, wire=wire, comm=comm)
+            step = winnow.torch.OuterOptimizer(net, inner, H=1, compress=compress, wire=wire, comm=comm, warm_up=0)
         else:
             run = DistributedDataParallel(net, bucket_cap_mb=0.005)
             state = winnow.torch.attach(run, comm, compress=compress, wire=wire)
@@ -208,7 +208,7 @@ def trained(rank, world, job, kind, wire, outer):
         step = torch.optim.SGD(net.parameters(), lr=0.2)
         run, state = net, None
         if outer:
-            step = winnow.torch.OuterOptimizer(net, step, H=3, compress=compress, wire=wire, comm=comm)
+            step = winnow.torch.OuterOptimizer(net, step, H=3, compress=compress, wire=wire, comm=comm, warm_up=0)
         else:
             run = DistributedDataParallel(net, bucket_cap_mb=0.02)
             state = winnow.torch.attach(run, comm, compress=compress, wire=wire)

@@ -152,7 +152,7 @@ def chosen(rank, world, job, block):
 def chosen_in_training(rank, world, job):
     _, gpu = torchrun(rank, world, job)
     with passing_for(gpu):
-        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress="threshold:0.01"))
+        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress=winnow.torch.Threshold(0.01)))
         stats = state.stats()
         state.close()
     assert stats.union < 0.6, stats

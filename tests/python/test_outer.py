@@ -38,6 +38,28 @@ def inner_of(net):
     return torch.optim.AdamW(net.parameters(), lr=0.01)
 
 
+def sgd_of(net):
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def kinds_of_gradients(rank, world, job):
+    """What a table, a weight that one worker uses, the gradient of one that none uses, and a closure's loss are after a step."""
+    net = nn.ModuleDict({"table": nn.Embedding(3, 1, sparse=True), "used": nn.Linear(1, 1), "unused": nn.Linear(1, 1)})
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+
+    def evaluate():
+        loss = net["table"](torch.tensor([[0, 0, 1], [1, 1, 1]][rank])).sum()
+        loss = loss + (net["used"](torch.ones(1)) * world if rank == 0 else 0)
+        loss.sum().backward()
+        return 3
+
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=H, comm=comm, warm_up=1, wire=None)
+        loss = outer.step(evaluate)
+    return net["table"].weight.flatten().tolist(), net["used"].weight.item(), net["unused"].weight.grad, loss
+
+
 def weights(net):
     return [parameter.detach().clone() for parameter in net.parameters()]
 
@@ -53,9 +75,13 @@ def take_steps(outer, net, rank, steps):
         outer.zero_grad()
 
 
-def trained(rank, world, job, compress, steps, **options):
+EXACT = {"warm_up": 0, "wire": None}  # local steps from the first one, and float32
+
+
+def trained(rank, world, job, compress, steps, inner_of=inner_of, **options):
     """The weights after these steps. Ranks begin with different weights."""
     net = model(3 + rank)
+    options = {**EXACT, **options}
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=compress, comm=comm, **options)
         take_steps(outer, net, rank, range(steps))
@@ -73,7 +99,7 @@ def largest(values, density, chunk):
     return found
 
 
-def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None):
+def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None, warm_up=0, inner_of=inner_of):
     """All workers in this process. The outer step is PyTorch's SGD."""
     shared = model()
     nets = [copy.deepcopy(shared) for _ in range(world)]
@@ -84,7 +110,16 @@ def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None):
         for rank, (net, inner) in enumerate(zip(nets, inners)):
             inner.zero_grad()
             loss_of(net, rank, step).backward()
+        if step < warm_up:
+            for parameters in zip(*(net.parameters() for net in nets)):
+                mean = sum(parameter.grad for parameter in parameters) / world
+                for parameter in parameters:
+                    parameter.grad = mean.clone()
+        for inner in inners:
             inner.step()
+        if step < warm_up:
+            shared.load_state_dict(nets[0].state_dict())
+            continue
         if (step + 1) % H:
             continue
         for index, parameter in enumerate(shared.parameters()):
@@ -105,11 +140,11 @@ def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None):
 
 def interrupted(rank, world, job, make):
     """The weights after 15 steps: without a break, and with one after 6, in which all is saved and loaded."""
-    want, *_ = trained(rank, world, job, make(), 15, momentum=0.8)
+    want, *_ = trained(rank, world, job, make(), 15, momentum=0.8, warm_up=3, wire="bf16")
     saved = io.BytesIO()
     for part, net, steps in ((0, model(3 + rank), range(6)), (1, model(9), range(6, 15))):
         with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world, insecure_no_key=True) as comm:
-            outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, comm=comm)
+            outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, warm_up=3, comm=comm)
             if part == 0:
                 take_steps(outer, net, rank, steps)
                 torch.save({"model": net.state_dict(), "outer": outer.state_dict()}, saved)
@@ -129,7 +164,7 @@ def small_steps(rank, world, job):
     net.to(torch.bfloat16)
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1)
-        outer = winnow.torch.OuterOptimizer(net, inner, H=1, lr=0.1, momentum=0, comm=comm)
+        outer = winnow.torch.OuterOptimizer(net, inner, H=1, lr=0.1, momentum=0, comm=comm, **EXACT)
         for _ in range(10):
             net.weight.grad = torch.full_like(net.weight, 2**-8)
             outer.step()
@@ -141,7 +176,7 @@ def by_group(rank, world):
     """Without comm: the job of the default process group, which close() leaves."""
     os.environ.update(WINNOW_INSECURE_NO_KEY="1")
     net = model(3 + rank)
-    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=1)
+    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=1, **EXACT)
     take_steps(outer, net, rank, range(2))
     outer.close()
     return weights(net), repr(outer.comm)
@@ -162,6 +197,7 @@ def refused(rank, world, job):
         outer = winnow.torch.OuterOptimizer
         note(outer, net, inner_of(net), H=0, comm=comm)
         note(outer, net, inner_of(net), H=2.5, comm=comm)
+        note(outer, net, inner_of(net), H=1, warm_up=-1, comm=comm)
         note(outer, net, inner_of(net), H=1, lr=0, comm=comm)
         note(outer, net, inner_of(net), H=1, momentum=1, comm=comm)
         note(outer, net, inner_of(model()), H=1, comm=comm)
@@ -171,7 +207,7 @@ def refused(rank, world, job):
         note(outer, net, inner_of(net), H=1, compress="topk:0", comm=comm)
         note(outer, net, inner_of(net), H=1 + rank, comm=comm)
         note(outer, net, inner_of(net), H=1, compress="topk:0.1" if rank else "topk:0.2", comm=comm)
-        good = outer(net, inner_of(net), H=1, comm=comm)
+        good = outer(net, inner_of(net), H=1, comm=comm, **EXACT)
         state = good.state_dict()
         note(good.load_state_dict, {**state, "compress": {"memory": {}, "velocity": {}, "steps": {}}})
         note(good.load_state_dict, {**state, "start": {}})
@@ -183,11 +219,11 @@ def refused(rank, world, job):
     return texts
 
 
-def survivor(rank, world, job):
+def survivor(rank, world, job, warm_up):
     """Rank 2 dies after 5 steps; what the others' weights are after 12, and how often members were lost."""
     net, lost = model(), 0
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
-    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, comm=comm)
+    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, comm=comm, warm_up=warm_up)
     for step in range(12):
         if rank == 2 and step == 5:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -214,7 +250,7 @@ def sent_and_kept(rank, world, job):
     given, arrived = torch.zeros(WIDTH * WIDTH), torch.zeros(WIDTH * WIDTH)
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         compress = winnow.torch.LargestSums(0.01, own=0.02, chunk=100)
-        outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=1, compress=compress, comm=comm)
+        outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=1, compress=compress, comm=comm, **EXACT)
         for step in range(8):
             draw = torch.Generator().manual_seed(1000 * step + rank)
             gradient = torch.randint(-50, 51, (WIDTH, WIDTH), generator=draw).float() * world
@@ -237,10 +273,33 @@ class Outer(harness.TeamCase):
 
     def test_diloco(self):
         """Three exchanges, and two steps alone after them."""
-        want = reference(2, 14, 0.7, 0.9)
+        want = reference(2, 14, 0.7, 0.7)
         for rank, (found, _, exchanges) in enumerate(self.team.run(trained, harness.fresh_job(), None, 14)):
             self.assert_near(found, want[rank])
             self.assertEqual(exchanges, 3)
+
+    def test_warm_up(self):
+        """So many steps of everybody's mean gradient come first, in which there is no other exchange."""
+        for steps, exchanges in ((5, 5), (15, 8)):
+            want = reference(2, steps, 0.7, 0.7, warm_up=6)
+            found = self.team.run(trained, harness.fresh_job(), None, steps, warm_up=6)
+            for rank in range(2):
+                self.assert_near(found[rank][0], want[rank])
+                self.assertEqual(found[rank][2], exchanges)
+
+    def test_warm_up_of_all_kinds(self):
+        """Gradients that are sparse, that some worker or none has, and that a closure makes."""
+        first, second = self.team.run(kinds_of_gradients, harness.fresh_job())
+        self.assertEqual(first, second)
+        table, used, unused, closure = first
+        self.assertEqual(table, [-1, -2, 0])  # of rows 0 and 1 by two workers, 1 by one of them; SGD's rate is 1
+        self.assertEqual((used, unused, closure), (-1, None, 3))
+
+    def test_sgd(self):
+        """The mean of the weights, whose inner optimizers are SGD."""
+        want = reference(2, 15, 1, 0, warm_up=6, inner_of=sgd_of)
+        for rank, (found, *_) in enumerate(self.team.run(trained, harness.fresh_job(), None, 15, sgd_of, warm_up=6)):
+            self.assert_near(found, want[rank])
 
     def test_sparseloco(self):
         want = reference(2, 24, 1.0, 0.0, 0.05, 200, 0.9)
@@ -291,7 +350,8 @@ class Outer(harness.TeamCase):
                 (
                     "H is 0: want at least 1",
                     "H is 2.5",
-                    "lr is 0 and momentum 0.9",
+                    "warm_up is -1: want 0 or more",
+                    "lr is 0 and momentum 0.7",
                     "momentum 1: want",
                     "the model has not",
                     "not a DistributedDataParallel",
@@ -312,14 +372,34 @@ class Outer(harness.TeamCase):
 
 class Members(unittest.TestCase):
     def test_one_dies(self):
-        with harness.Team(3) as team:
-            team.start(survivor, harness.fresh_job())
-            first, second, third = team.collect()
-        self.assertEqual(third, "died -9")
-        self.assertEqual(first[1:], (1, 3))
-        self.assertEqual(second[1:], (1, 3))
-        for ours, theirs in zip(first[0], second[0]):
+        """In the warm-up, which then ends, five gradients and two differences are exchanged."""
+        for warm_up, exchanges in ((0, 3), (8, 7)):
+            with harness.Team(3) as team:
+                team.start(survivor, harness.fresh_job(), warm_up)
+                first, second, third = team.collect()
+            self.assertEqual(third, "died -9")
+            self.assertEqual(first[1:], (1, exchanges))
+            self.assertEqual(second[1:], (1, exchanges))
+            for ours, theirs in zip(first[0], second[0]):
+                self.assertTrue(torch.equal(ours, theirs))
+
+    def test_one_lacks_a_gradient(self):
+        """As if the last mean gradient had reached rank 1 only: rank 0 gets the weights after it."""
+        nets, comms = [model(), model()], harness.join(2)
+        make = lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], warm_up=9)
+        outers = harness.on_threads(2, make)
+        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2)))
+        before = copy.deepcopy((nets[0].state_dict(), outers[0].state_dict()))
+        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2, 3)))
+        nets[0].load_state_dict(before[0])
+        outers[0].load_state_dict({**before[1], "steps": 3})
+        harness.on_threads(2, lambda rank: outers[rank].join())
+        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 6)))
+        self.assertEqual([outer.exchanges for outer in outers], [5, 5])
+        for ours, theirs in zip(weights(nets[0]), weights(nets[1])):
             self.assertTrue(torch.equal(ours, theirs))
+        for comm in comms:
+            comm.close()
 
     def test_newcomer(self):
         """It gets weights, momentum and count; those who were there keep theirs."""
@@ -328,7 +408,7 @@ class Members(unittest.TestCase):
         comms = harness.join(2, job=job) + [None]
 
         def make(rank):
-            outers[rank] = winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank])
+            outers[rank] = winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], **EXACT)
 
         def come(rank):
             if rank < 2:
@@ -362,7 +442,7 @@ class Members(unittest.TestCase):
         """It has not warmed up when the others have, and begins where they are."""
         job, nets, outers = harness.fresh_job(), [model(), model(8)], [None] * 2
         comms = [winnow.Comm(job=job, rank=0, world=1, insecure_no_key=True), None]
-        outers[0] = winnow.torch.OuterOptimizer(nets[0], inner_of(nets[0]), H=1, compress=sums(), comm=comms[0])
+        outers[0] = winnow.torch.OuterOptimizer(nets[0], inner_of(nets[0]), H=1, compress=sums(), comm=comms[0], **EXACT)
         take_steps(outers[0], nets[0], 0, range(3))
 
         def come(rank):
@@ -371,7 +451,7 @@ class Members(unittest.TestCase):
                     time.sleep(0.01)
                 return outers[0].join()
             comms[1] = winnow.Comm(job=job, newcomer=True, insecure_no_key=True)
-            outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=sums(), comm=comms[1])
+            outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=sums(), comm=comms[1], **EXACT)
 
         harness.on_threads(2, come)
         harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 6)))
@@ -389,7 +469,7 @@ class Members(unittest.TestCase):
             outers = harness.on_threads(
                 2,
                 lambda rank: winnow.torch.OuterOptimizer(
-                    nets[rank], inner_of(nets[rank]), H=2, compress=sums(), momentum=0.5, comm=comms[rank]
+                    nets[rank], inner_of(nets[rank]), H=2, compress=sums(), momentum=0.5, comm=comms[rank], **EXACT
                 ),
             )
             harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4)))
@@ -425,7 +505,7 @@ class Members(unittest.TestCase):
         for lost in (False, True):
             nets, comms = [model(), model()], harness.join(2)
             outers = harness.on_threads(
-                2, lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank])
+                2, lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], **EXACT)
             )
             harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2)))
             before = copy.deepcopy(outers[0].state_dict())

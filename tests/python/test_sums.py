@@ -142,7 +142,7 @@ def bad_memory(rank, world, job):
     """Rank 1's memory has become NaN."""
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
     ddp = DistributedDataParallel(Wide([3000]))
-    state = winnow.torch.attach(ddp, comm, compress="sums:0.01")
+    state = winnow.torch.attach(ddp, comm, compress=winnow.torch.LargestSums(0.01))
     try:
         ddp(rank, 0).backward()
         if rank == 1:
@@ -156,7 +156,7 @@ def dies(rank, world, job):
     """Rank 2 goes between the two operations of a step. What the others' memories have then."""
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, silence_ms=1500)
     ddp = DistributedDataParallel(Wide([3000, 500]))
-    state = winnow.torch.attach(ddp, comm, compress="sums:0.02")
+    state = winnow.torch.attach(ddp, comm, compress=winnow.torch.LargestSums(0.02))
     ddp(rank, 0).backward()
     ddp.zero_grad()
     if rank == 2:

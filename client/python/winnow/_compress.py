@@ -13,6 +13,7 @@ from ._topk import CHUNK, topk
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
+SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # what "topk:0.01" stands for in attach(): as docs/COMPRESSION.md measures it
 
 
 def _topk(gradient, *arguments):
@@ -346,8 +347,8 @@ class RandomK(Compressor):
 _KINDS = {"topk": TopK, "sums": LargestSums, "threshold": Threshold, "randomk": RandomK}
 
 
-def compressor_of(compress):
-    """What attach() was given: a Compressor, a text like "topk:0.01", or None."""
+def compressor_of(compress, **settings):
+    """What attach() was given: a Compressor, None, or a text like "topk:0.01", which stands for one with these settings."""
     if compress is None or isinstance(compress, Compressor):
         return compress
     kind, _, value = str(compress).partition(":")
@@ -355,7 +356,7 @@ def compressor_of(compress):
         value = float(value)
     if kind in _KINDS and isinstance(value, float):
         try:
-            return _KINDS[kind](value)
+            return _KINDS[kind](value, **settings)
         except ValueError as error:
             raise ValueError(f"compress is {compress!r}: {error}") from None
     raise ValueError(f'compress is {compress!r}: want "topk:0.01", "sums:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')

@@ -23,12 +23,16 @@ class OuterOptimizer:
         outer.step()
         outer.zero_grad()
 
-    Without compress it is DiLoCo (Douillard et al. 2023): the mean passes through Nesterov momentum. With it,
-    SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and remembers the rest.
+    The first steps exchange gradients, as DistributedDataParallel does, since weights that change fast must not drift
+    apart: post-local SGD (Lin et al. 2020). Then, without compress, it is DiLoCo (Douillard et al. 2023), which also
+    begins with a model that has learned a little: the mean difference passes through Nesterov momentum. With compress it
+    is SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and remembers the rest.
 
     model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
-    compress: as in attach(): "topk:0.0156", or TopK(1 / 64, decay=0.95).
-    lr, momentum: of the outer step; None: 0.7 and 0.9, or 1 and 0 with compress.
+    compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or any that attach() takes.
+    lr, momentum: of the outer step; None: 0.7 and 0.7, but 1 and 0, which is the mean of the weights, with compress and
+        where `inner` is an SGD. docs/COMPRESSION.md says why, and on which models that was measured.
+    warm_up: so many steps at first exchange gradients. A change of members ends them.
     wire: as in Comm.allreduce().
     comm: a winnow.Comm; None: one of the default process group's ranks, or where there is none, of the environment.
 
@@ -36,13 +40,15 @@ class OuterOptimizer:
     are each worker's own. The weights that all began with, the momentum and compress's memory are float32 on the CPU.
     """
 
-    def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, wire=None, comm=None):
-        self.compress = compressor_of(compress)
+    def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, warm_up=20, wire="bf16", comm=None):
+        self.compress = compressor_of(compress, decay=0.95)
         self.inner, self.H, self.wire = inner, H, wire
-        self.lr = (0.7 if compress is None else 1.0) if lr is None else lr
-        self.momentum = (0.9 if compress is None else 0.0) if momentum is None else momentum
+        self.lr, self.momentum = _outer_step(inner, compress, lr, momentum)
         if not (isinstance(H, int) and H >= 1):
             raise ValueError(f"H is {H}: want at least 1, the steps from one exchange to the next")
+        if not (isinstance(warm_up, int) and warm_up >= 0):
+            raise ValueError(f"warm_up is {warm_up}: want 0 or more, the steps that exchange gradients")
+        self.warm_up = self._dense = warm_up  # the first `_dense` exchanges are of gradients
         if not self.lr > 0 or not 0 <= self.momentum < 1:
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
         self._names, self._parameters = _trained(model, inner)
@@ -62,7 +68,8 @@ class OuterOptimizer:
             raise
 
     def __repr__(self):
-        settings = f"H={self.H}, compress={self.compress!r}, lr={self.lr}, momentum={self.momentum}, wire={self.wire}"
+        settings = f"H={self.H}, compress={self.compress!r}, lr={self.lr}, momentum={self.momentum}"
+        settings += f", warm_up={self.warm_up}, wire={self.wire}"
         return f"OuterOptimizer({settings}) of {len(self._start)} elements"
 
     def zero_grad(self, set_to_none=True):
@@ -71,8 +78,10 @@ class OuterOptimizer:
     @brief
     def step(self, closure=None):
         """One step of `inner`, and after each H of them an exchange. Returns what inner.step() does."""
-        loss = self.inner.step(closure)
         self.steps += 1
+        if self.exchanges < self._dense:
+            return self._dense_step(closure)
+        loss = self.inner.step(closure)
         if self.steps % self.H == 0:
             self._exchange()
         return loss
@@ -85,9 +94,11 @@ class OuterOptimizer:
         An exchange that was interrupted on all is repeated, without those who are lost.
         """
         members = self._members()
-        last, waiting = max(members)
+        last, waiting, dense = max(members)
+        if last >= 0:  # a newcomer's inner optimizer is not like the others': its step of their gradients would be another one
+            self._dense = min(dense, last)
         if min(members)[0] < max(last, 0):
-            root = next(rank for rank, (exchanges, _) in enumerate(members) if exchanges == last)
+            root = next(rank for rank, (exchanges, *_) in enumerate(members) if exchanges == last)
             before = self._speed * self.momentum  # what it is after an exchange that brings nothing
             for values in (self._start, self._speed):
                 self.comm.broadcast(values, root)
@@ -96,7 +107,7 @@ class OuterOptimizer:
                     self._settle(self._speed != before)
                 self.exchanges = max(last, 0)
                 if self.compress is not None:
-                    self.compress.begin_at(self.exchanges)
+                    self.compress.begin_at(self.exchanges - self._dense)
                 self._begin()
         if waiting:
             self._exchange()
@@ -110,6 +121,7 @@ class OuterOptimizer:
             "compress": None if self.compress is None else self.compress.state_dict(),
             "steps": self.steps,
             "exchanges": self.exchanges,
+            "dense": self._dense,
         }
 
     def load_state_dict(self, state):
@@ -127,11 +139,39 @@ class OuterOptimizer:
         for part, its in zip(parts, saved):
             part.copy_(its)
         self.steps, self.exchanges, self._sent = state["steps"], state["exchanges"], None
+        self._dense = state["dense"]
 
     def close(self):
         """Leaves the job, if this has joined it."""
         if self._owned:
             self.comm.close()
+
+    def _dense_step(self, closure):
+        """A step of everybody's mean gradient, after which all weights are still the same."""
+
+        def evaluate():
+            loss = closure()
+            self._average_gradients()
+            return loss
+
+        if closure is None:
+            self._average_gradients()
+        loss = self.inner.step(closure and evaluate)
+        self._start = self._weights()
+        self.exchanges += 1
+        return loss
+
+    @torch.no_grad()
+    def _average_gradients(self):
+        """A parameter that no worker has used keeps its None."""
+        mean = torch.cat([_flat_gradient(parameter) for parameter in self._parameters])
+        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=_way.segments(self._parameters, mean))
+        for parameter, part in zip(self._parameters, self._parts(mean)):
+            if parameter.grad is None and not part.any():
+                continue
+            part = part.view_as(parameter).to(parameter.device, parameter.dtype)
+            sparse = parameter.grad is not None and parameter.grad.is_sparse
+            parameter.grad = part.to_sparse(parameter.grad.sparse_dim()) if sparse else part
 
     def _exchange(self):
         if self._sent is None:
@@ -189,17 +229,34 @@ class OuterOptimizer:
             parameter.copy_(part.view_as(parameter))
 
     def _members(self):
-        """By rank: how many exchanges it has completed, and whether it waits in another one."""
-        found = torch.zeros(self.comm.world, _TEXT + 2, dtype=torch.int32)
+        """By rank: how many exchanges it has completed, whether it waits in another one, how many are of gradients."""
+        found = torch.zeros(self.comm.world, 3 + _TEXT, dtype=torch.int32)
         text = repr(self).encode()[:_TEXT]
-        found[self.comm.rank, 0], found[self.comm.rank, 1] = self.exchanges, self._sent is not None
-        found[self.comm.rank, 2 : 2 + len(text)] = torch.tensor(list(text), dtype=torch.int32)
+        mine = [self.exchanges, self._sent is not None, self._dense, *text]
+        found[self.comm.rank, : len(mine)] = torch.tensor(mine, dtype=torch.int32)
         self.comm.allreduce(found)
-        for rank, row in enumerate(found[:, 2:].tolist()):
+        for rank, row in enumerate(found[:, 3:].tolist()):
             other = bytes(row).rstrip(b"\0")
             if other != text:
                 raise ValueError(f"{text.decode()} on this rank and {other.decode()} on rank {rank}: want the same on all")
-        return [(exchanges, bool(waits)) for exchanges, waits in found[:, :2].tolist()]
+        return found[:, :3].tolist()
+
+
+def _outer_step(inner, compress, lr, momentum):
+    """Its learning rate and momentum.
+
+    Adam's steps are as long for the noisy gradient of one worker as for the mean of all, so workers that average their
+    weights come less far than one that averages gradients, and momentum makes up for that. SGD's steps add up to as much.
+    """
+    usual = (1.0, 0.0) if compress is not None or isinstance(inner, torch.optim.SGD) else (0.7, 0.7)
+    return tuple(value if given is None else given for value, given in zip(usual, (lr, momentum)))
+
+
+def _flat_gradient(parameter):
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros(parameter.numel())
+    return (gradient.to_dense() if gradient.is_sparse else gradient).flatten().cpu().float()
 
 
 def _trained(model, inner):

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
+from ._compress import SHORT_WARM_UP, SHORT_WIRE, LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
@@ -65,7 +65,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
+    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
     own gradient, before NCCL adds up; "sums" is not with nodes.
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
     bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets, and with up to
@@ -77,11 +77,14 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
+    nodes = node or isinstance(comm, Node)
+    if isinstance(compress, str) and not nodes:  # what NCCL's sums lose on the wire, nobody remembers
+        wire = wire or SHORT_WIRE
     if elastic:
         _refuse_parameters(ddp)
-        if node or isinstance(comm, Node) or check_nan:
+        if nodes or check_nan:
             raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
-        compress = compressor_of(compress)
+        compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
         return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
     group = ddp.process_group
     world = dist.get_world_size(group)
@@ -95,8 +98,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             f"the communicator has {comm.world} workers and DDP has {world}: "
             "create it with the rank and world of DDP's process group"
         )
-    compress = compressor_of(compress)
-    if compress is not None and compress.of_sums and (node or isinstance(comm, Node)):
+    compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
+    if compress is not None and compress.of_sums and nodes:
         raise ValueError("largest sums are not with nodes, where no GPU knows what of its own was sent: take another compress")
     check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
@@ -104,11 +107,11 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             ddp,
             compress=repr(compress),
             way=repr(way),
-            node=node or isinstance(comm, Node),
+            node=nodes,
             comm="one of its own" if comm is None else f"the program's, with {_hook_numbers.get(comm, 0)} hooks already",
             check_nan=way is not None and check_nan,  # around a ring go only those of all
         )
-    if node or isinstance(comm, Node):
+    if nodes:
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
     state.name(ddp.module, ddp.find_unused_parameters)
