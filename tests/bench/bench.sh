@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap train
-# colocated share cost seal node nic reply xdp lcore idle dpdk; and compress, if it is named, since it takes long
+# colocated share cost seal node nic reply xdp lcore idle dpdk; and models, if it is named, since it takes long
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
 # SIZE, ITERS, ROUNDS and RATE shorten or stretch it; of train STEPS and WORKERS="2 4".
@@ -235,9 +235,9 @@ part_train() {
 	tests/bench/train.sh "$build" ${WORKERS:-} || [ $? = 77 ] # no newest torch: it has said why
 }
 
-part_compress() {
-	printf '\n## Dense gradients made sparse\n\n'
-	tests/bench/compress.sh "$build"
+part_models() {
+	printf '\n## Compression and local steps: five models\n\n'
+	tests/bench/models.sh "$build"
 }
 
 for part in $parts; do "part_$part"; done

@@ -56,11 +56,11 @@ def ascii_of(path):
         return None
 
 
-def read_code():
+def read_code(count=2048):
     """Python's own library, in Python."""
     folder = pathlib.Path(sysconfig.get_path("stdlib"))
     texts = map(ascii_of, sorted(folder.glob("*.py")) + sorted(folder.glob("[a-z]*/*.py")))
-    return of_texts([text for text in texts if text], 2048)
+    return of_texts([text for text in texts if text], count)
 
 
 def read_manuals():
