@@ -308,6 +308,10 @@ class Outer(harness.TeamCase):
         for rank in range(2):
             self.assert_near(found[rank][0], want[rank])
             self.assertLess(found[rank][1], 0.6 * dense[rank][1])
+        want = reference(2, 24, 1.0, 0.0, 0.05, 200, 0.9, warm_up=6)
+        found = self.team.run(trained, harness.fresh_job(), sparseloco(), 24, warm_up=6)
+        for rank in range(2):
+            self.assert_near(found[rank][0], want[rank])
 
     def test_sums_lose_nothing(self):
         found = self.team.run(sent_and_kept, harness.fresh_job())

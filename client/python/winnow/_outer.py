@@ -107,7 +107,7 @@ class OuterOptimizer:
                     self._settle(self._speed != before)
                 self.exchanges = max(last, 0)
                 if self.compress is not None:
-                    self.compress.begin_at(self.exchanges - self._dense)
+                    self.compress.begin_at(max(self.exchanges - self._dense, 0))
                 self._begin()
         if waiting:
             self._exchange()
