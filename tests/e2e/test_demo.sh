@@ -27,14 +27,18 @@ fail() {
 }
 
 $python $demo --build "$build" --out "$out" --steps 5 | tee "$out/table"
-for text in '^skip-gram: ' '^character transformer: ' 'loss at step 4 ' 'largest difference of the losses' \
-	'd = 0\.[0-9]* of each worker, U = 0\.[0-9]* of any' 'sent by a worker a step .* MB .* MB$' \
-	'received by a worker' 'median time of a step' "a ring's worker sends, and receives" 'bound max' 'over links of 20 Mbit/s' '^  time of 5 steps .* s .* s .* s$' '^  loss then' '^Done in'; do
+for text in '^Winnow sends 2[0-9] times fewer bytes than Gloo, and learns the same: word vectors' \
+	'^  On links of 100 Mbit/s the exchanges of 5 steps take [0-9]* s over Gloo, [0-9]* s over Winnow\.$' \
+	'^  Gloo sends in a step  *#\{30\}  *13\.[0-9]* MB$' '^  Winnow sends  *#  *0\.5[0-9] MB, 2[0-9] times fewer$' '^  Winnow receives  *###* ' \
+	'^Without zeros it is 1\.[0-9] times fewer: letter transformer' '^  Winnow, local steps  *#* ' '^Done in'; do
 	grep -q "$text" "$out/table" || fail "no line '$text'"
 done
+[ "$(wc -l <"$out/table")" -le 25 ] || fail "a newcomer reads more than 25 lines"
+numbers() { $python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]][sys.argv[3]])' "$out/demo/result.json" "$@"; }
+[ "$(numbers skipgram steps)" = 5 ] || fail "result.json has $(numbers skipgram steps) steps"
 [ "$(head -c 8 "$out/demo.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "demo.png is no picture"
 for model in skipgram letters; do
-	blocks=$(sed -n "s/^Bitmaps: .*$model.%r.bits, \([0-9]*\) blocks.*/\1/p" "$out/table")
+	blocks=$(numbers "$model" bucket_blocks)
 	for rank in 0 1 2 3; do
 		bytes=$(stat -c %s "$out/demo/$model.$rank.bits")
 		[ "$bytes" = $(((blocks + 7) / 8)) ] || fail "$model.$rank.bits has $bytes bytes for $blocks blocks"

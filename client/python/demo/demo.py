@@ -81,23 +81,13 @@ def present(given, ranks, private):
 
     results = {name: report.Result([rank[name] for rank in ranks]) for name in ranks[0]}
     thin = report.Thin([rank["letters"] for rank in ranks])
-    for lines in (*map(report.table, results.values()), thin.table()):
+    for lines in (report.sparse_lines(results["skipgram"]), report.dense_lines(thin)):
         print("\n" + "\n".join(lines))
-    where = "a network namespace of its own" if private else "the host, other traffic included"
-    print(
-        f"\nGloo's bytes: lo's counter in /proc/net/dev, in {where}, around each step between"
-        f"\ntwo barriers, divided by the workers. Winnow's: the workers' own counts of Ethernet frames."
-        f"\nMeans and medians leave out the first {report.WARM_UP_STEPS} steps. Workers and aggregator share"
-        f"\n{os.cpu_count()} CPUs and no network: the times compare the two and say nothing about either on a wire."
-    )
-    picture = given.out / "demo.png"
-    report.picture(list(results.values()), thin, picture)
-    print(f"Picture: {picture}")
-    for name, result in results.items():
-        print(
-            f"Bitmaps: {given.out}/demo/{name}.%r.bits, {result.bucket_blocks} blocks of 256 elements"
-            f" of the largest bucket at step {result.recorded_step}"
-        )
+    report.picture(results["skipgram"], thin, given.out / "demo.png")
+    numbers = {name: result.numbers() for name, result in results.items()}
+    numbers["local_steps"] = {"losses": list(thin.losses[2]), "bytes": float(thin.bytes[2].mean())}
+    (given.out / "demo" / "result.json").write_text(json.dumps({"private_network": private, **numbers}, indent=1) + "\n")
+    print(f"\nPicture: {given.out / 'demo.png'}. All numbers: {given.out / 'demo' / 'result.json'}.")
     for result in results.values():
         if not result.losses_agree():
             raise DemoError(
@@ -113,7 +103,7 @@ def main():
     private = not given.host_network and processes.enter_namespace()
     with tempfile.TemporaryDirectory(prefix="winnow-demo-") as directory:
         children = processes.Processes(directory)
-        print(f"Training with {given.workers} workers, two models, two ways each, and one with local steps:", flush=True)
+        print(f"Training two models on the King James Bible with {given.workers} workers on this machine.", flush=True)
         try:
             ranks = train(given, pathlib.Path(directory), children)
         finally:

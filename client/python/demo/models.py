@@ -12,7 +12,7 @@ from torch import nn
 class SkipGram(nn.Module):
     """word2vec's skip-gram with negative sampling; gradients of two dense tables, mostly zero rows."""
 
-    title = "skip-gram"
+    title = "word vectors"
     steps = 150
     width = 128
     batch_size = 256
@@ -45,7 +45,7 @@ class SkipGram(nn.Module):
 class CharacterModel(nn.Module):
     """A small causal transformer over letters; its gradients are dense."""
 
-    title = "character transformer"
+    title = "letter transformer"
     steps = 45
     # Debian's reference BLAS multiplies at a few GFLOP/s: few letters a step, many parameters.
     width, layers, heads, length = 192, 2, 4, 32

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the workers measured, as a table and a picture."""
+"""What the workers measured, as a few sentences with bars, a picture, and a file with all numbers."""
 
 import statistics
 
@@ -8,9 +8,10 @@ import numpy
 WARM_UP_STEPS = 2  # DDP lays its buckets out anew after the first
 # Sums in another order round differently; this many steps do not make more of it.
 LOSS_TOLERANCE = 1e-3
-HOME_RATE = 20 * 10**6  # bit/s
+HOME_RATE, OFFICE_RATE = 20 * 10**6, 100 * 10**6  # bit/s
 SMOOTH = 5  # steps over which a loss is averaged
-GLOO_COLOUR, SENT_COLOUR, RECEIVED_COLOUR, LOCAL_COLOUR = "#D55E00", "#0072B2", "#56B4E9", "#009E73"  # Okabe and Ito
+BAR = 30  # characters
+GLOO_COLOUR, WINNOW_COLOUR, LOCAL_COLOUR = "#D55E00", "#0072B2", "#009E73"  # Okabe and Ito
 
 
 class Result:
@@ -24,8 +25,7 @@ class Result:
         self.losses = [mean([rank["losses"] for rank in ranks]) for ranks in (gloo, over)]
         self.seconds = [mean([rank["seconds"] for rank in ranks]) for ranks in (gloo, over)]
         # One counter for all workers; rank 0 read it.
-        self.loopback = [numpy.array(ranks[0]["loopback"]) for ranks in (gloo, over)]
-        self.gloo_each = self.loopback[0] / self.workers
+        self.gloo_each = numpy.array(ranks[0]["gloo"]["loopback"]) / self.workers
         self.sent = mean([rank["sent"] for rank in over])
         self.received = mean([rank["received"] for rank in over])
         self.density = statistics.mean(rank["density"] for rank in over)
@@ -41,20 +41,28 @@ class Result:
         # The comparison is false for NaN, too.
         return bool((abs(self.losses[0] - self.losses[1]) <= LOSS_TOLERANCE * abs(self.losses[0])).all())
 
-    def ring_bytes(self):
-        return 2 * (self.workers - 1) / self.workers * self.bytes
+    def times_fewer(self, counts):
+        """How many times the bytes that Gloo sends, and receives, are those."""
+        return warm(self.gloo_each).mean() / warm(counts).mean()
 
-    def bound(self, aggregators):
-        """max(d, U, N*d/A, F*U/A): what the busiest port must carry, as a share of the tensor."""
-        copies = 1 if self.multicast else self.workers
-        terms = {
-            "d": self.density,
-            "U": self.union,
-            "N*d/A": self.workers * self.density / aggregators,
-            "F*U/A": copies * self.union / aggregators,
+    def numbers(self):
+        """For result.json."""
+        means = {"gloo_bytes": self.gloo_each, "sent_bytes": self.sent, "received_bytes": self.received}
+        return {
+            "about": self.about,
+            "gradient_bytes": self.bytes,
+            "steps": len(self.losses[0]),
+            **{name: float(warm(values).mean()) for name, values in means.items()},
+            "losses": {"gloo": list(self.losses[0]), "winnow": list(self.losses[1])},
+            "largest_difference": self.largest_difference(),
+            "median_seconds": [float(numpy.median(warm(seconds))) for seconds in self.seconds],
+            "density": self.density,
+            "union": self.union,
+            "multicast": self.multicast,
+            "retransmits": self.retransmits,
+            "bucket_blocks": self.bucket_blocks,
+            "recorded_step": self.recorded_step,
         }
-        term = max(terms, key=terms.get)
-        return terms[term], term
 
 
 class Thin:
@@ -62,30 +70,16 @@ class Thin:
 
     def __init__(self, ranks):
         local = [rank["local"] for rank in ranks]
-        self.result, self.period = Result(ranks), local[0]["period"]
+        self.result, self.period, self.warm_up = Result(ranks), local[0]["period"], local[0]["warm_up"]
         self.losses = [*self.result.losses, mean([rank["losses"] for rank in local])]
-        self.sent = [self.result.gloo_each, self.result.sent, mean([rank["sent"] for rank in local])]
-        self.received = [self.result.gloo_each, self.result.received, mean([rank["received"] for rank in local])]
+        winnow = numpy.maximum(self.result.sent, self.result.received)
+        self.bytes = [self.result.gloo_each, winnow, numpy.maximum(*(mean([rank[way] for rank in local]) for way in ("sent", "received")))]
         # Most of the local steps exchange nothing.
         self.compute = float(numpy.median(warm(mean([rank["seconds"] for rank in local]))))
 
     def times(self):
         """Of each way: when each step is over, in seconds."""
-        bytes_ = (numpy.maximum(sent, received) for sent, received in zip(self.sent, self.received))
-        return [numpy.cumsum(self.compute + 8 * each / HOME_RATE) for each in bytes_]
-
-    def table(self):
-        steps = len(self.losses[0])
-        rows = [
-            ("", "Gloo", "Winnow", f"every {self.period} steps"),
-            ("sent by a worker a step", *(size(each.mean()) for each in self.sent)),
-            ("received by a worker a step", *(size(each.mean()) for each in self.received)),
-            (f"time of {steps} steps", *(f"{times[-1]:.0f} s" for times in self.times())),
-            ("loss then", *(f"{smooth(losses)[-1]:.3f}" for losses in self.losses)),
-        ]
-        title = f"{self.result.title}, over links of {HOME_RATE // 10**6} Mbit/s; an exchange of bf16 numbers every {self.period} steps"
-        lines = [title] + [f"  {name:34}{gloo:>14}{over:>14}{local:>18}" for name, gloo, over, local in rows]
-        return lines + [f"  a step alone: {self.compute:.3f} s; to it come bytes / rate, whichever direction has more; loss: mean of {SMOOTH} steps"]
+        return [numpy.cumsum(self.compute + 8 * each / HOME_RATE) for each in self.bytes]
 
 
 def smooth(losses):
@@ -101,73 +95,108 @@ def warm(values):
     return values[WARM_UP_STEPS:] if len(values) > WARM_UP_STEPS else values
 
 
-def size(count):
-    return f"{count / 1e6:.3f} MB"
+def factor(times):
+    return f"{times:.0f}" if times >= 9.5 else f"{times:.1f}"
 
 
-def table(result):
-    """The lines for one model."""
-    rows = [("", "Gloo", "Winnow")]
-    steps = len(result.losses[0])
-    for step in sorted({0, steps // 4, steps // 2, steps * 3 // 4, steps - 1}):
-        rows.append((f"loss at step {step}", *(f"{losses[step]:.6f}" for losses in result.losses)))
-    each = warm(result.gloo_each).mean()
-    rows += [
-        ("sent by a worker a step", size(each), size(warm(result.sent).mean())),
-        ("received by a worker a step", size(each), size(warm(result.received).mean())),
-        ("on loopback a step, all workers", *(size(warm(bytes_).mean()) for bytes_ in result.loopback)),
-        ("median time of a step", *(f"{numpy.median(warm(seconds)):.3f} s" for seconds in result.seconds)),
-    ]
-    lines = [f"{result.title}: {result.about}", f"  gradient S = {size(result.bytes)}, {steps} steps"]
-    lines += [f"  {name:34}{gloo:>14}{over:>14}" for name, gloo, over in rows]
-    return lines + footer(result)
+def headline(result):
+    return f"Winnow sends {factor(result.times_fewer(result.sent))} times fewer bytes than Gloo, and learns the same"
 
 
-def footer(result):
-    relative = result.largest_difference() / abs(result.losses[0]).min()
-    share, term = result.bound(result.aggregators)
-    more, more_term = result.bound(result.workers)
-    copies = "1 (multicast)" if result.multicast else f"{result.workers} (unicast)"
+def bars(rows, whole):
+    """Lines of a name, a count of bytes as a bar, and a remark."""
+    lines = []
+    for name, count, remark in rows:
+        bar = "#" * max(1, round(BAR * count / whole))
+        lines.append(f"  {name:<26}{bar:<{BAR}} {count / 1e6:6.2f} MB{remark}")
+    return lines
+
+
+def link(counts, rate):
+    """Seconds that bytes take on a link of that rate."""
+    return f"{8 * counts / rate:.0f} s"
+
+
+def sparse_lines(result):
+    """What a model whose gradients are mostly zeros gains."""
+    gloo, sent, received = (warm(counts).mean() for counts in (result.gloo_each, result.sent, result.received))
+    steps, most = len(result.losses[0]), numpy.maximum(result.sent, result.received).sum()
+    fewer = lambda counts: f", {factor(result.times_fewer(counts))} times fewer"
     return [
-        f"  largest difference of the losses, all steps: {result.largest_difference():.2e} ({relative:.1e} of it)",
-        f"  non-zero blocks: d = {result.density:.4f} of each worker, U = {result.union:.4f} of any"
-        f"; {result.retransmits} packets sent again",
-        f"  a ring's worker sends, and receives, 2(N-1)/N*S = {size(result.ring_bytes())}",
-        f"  bound max(d, U, N*d/A, F*U/A), A = {result.aggregators}, F = {copies}: "
-        f"{share:.4f} of S ({size(share * result.bytes)}, by {term}); "
-        f"with A = {result.workers}: {more:.4f} (by {more_term})",
+        f"{headline(result)}: {result.title}, whose gradients are mostly zeros.",
+        f"  On links of {OFFICE_RATE // 10**6} Mbit/s the exchanges of {steps} steps take {link(result.gloo_each.sum(), OFFICE_RATE)}"
+        f" over Gloo, {link(most, OFFICE_RATE)} over Winnow.",
+        *bars(
+            (
+                ("Gloo sends in a step", gloo, ""),
+                ("Winnow sends", sent, fewer(result.sent)),
+                ("Gloo receives", gloo, ""),
+                ("Winnow receives", received, fewer(result.received)),
+            ),
+            gloo,
+        ),
+        f"  Training loss at the end: {result.losses[0][-1]:.4f} over Gloo, {result.losses[1][-1]:.4f} over Winnow.",
     ]
 
 
-def picture(results, thin, path):
+def dense_lines(thin):
+    """What a model whose gradients have no zeros gains."""
+    gloo, winnow, local = (each.mean() for each in thin.bytes)
+    steps, times = len(thin.losses[0]), [f"{times[-1]:.0f} s" for times in thin.times()]
+    losses = [smooth(losses)[-1] for losses in thin.losses]
+    fewer = lambda count: f", {factor(gloo / count)} times fewer"
+    return [
+        f"Without zeros it is {factor(gloo / winnow)} times fewer: {thin.result.title}."
+        f" Local steps exchange only every {thin.period} steps, after {thin.warm_up} whole ones.",
+        f"  On links of {HOME_RATE // 10**6} Mbit/s {steps} steps take {times[0]} over Gloo, {times[1]} over Winnow,"
+        f" {times[2]} with local steps.",
+        *bars(
+            (
+                ("Gloo sends, receives", gloo, ""),
+                ("Winnow", winnow, fewer(winnow)),
+                ("Winnow, local steps", local, fewer(local)),
+            ),
+            gloo,
+        ),
+        f"  Training loss at the end: {losses[0]:.3f} over Gloo, {losses[1]:.3f} over Winnow, {losses[2]:.3f} with local steps.",
+    ]
+
+
+def draw_bars(axis, title, rows):
+    """Bars of megabytes, each with its number and how many times fewer it is than the first."""
+    names, counts, colours = zip(*rows)
+    axis.barh(range(len(rows)), [count / 1e6 for count in counts], color=colours)
+    for at, count in enumerate(counts):
+        text = f" {count / 1e6:.2f} MB" + (f": {factor(counts[0] / count)} x fewer" if count < counts[0] / 1.05 else "")
+        axis.text(count / 1e6, at, text, va="center", fontsize=9)
+    axis.set_yticks(range(len(rows)), names)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.7 * max(counts) / 1e6)
+    axis.set_xlabel("MB a worker and step")
+    axis.set_title(title, fontsize=10)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def picture(sparse, thin, path):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plot
 
-    figure, axes = plot.subplots(1, len(results) + 1, figsize=(13, 3.6), dpi=100)
-    for axis, result in zip(axes, results):
-        steps = range(len(result.sent))
-        axis.plot(steps, result.gloo_each / 1e6, color=GLOO_COLOUR, label="Gloo: sent, and as much received")
-        axis.plot(steps, result.received / 1e6, "--", color=RECEIVED_COLOUR, label="Winnow: received")
-        axis.plot(steps, result.sent / 1e6, ":", color=SENT_COLOUR, label="Winnow: sent")
-        axis.set_title(f"{result.title}\nd = {result.density:.3f}, U = {result.union:.3f}", fontsize=10)
-        axis.set_xlabel("step")
-        axis.set_ylabel("MB a worker and step")
-        axis.set_ylim(0, 1.1 * max(result.gloo_each.max(), result.received.max()) / 1e6)
-        for line in axis.get_lines():
-            line.set_linewidth(2)
-        axis.grid(alpha=0.3)
-    names = ("Gloo", "Winnow", f"Winnow, every {thin.period} steps")
-    for name, colour, times, losses in zip(names, (GLOO_COLOUR, RECEIVED_COLOUR, LOCAL_COLOUR), thin.times(), thin.losses):
-        axes[-1].plot(times, smooth(losses), color=colour, label=name, linewidth=2)
-    axes[-1].set_title(f"{thin.result.title}\nlinks of {HOME_RATE // 10**6} Mbit/s", fontsize=10)
-    axes[-1].set_xlabel("seconds")
-    axes[-1].set_ylabel("loss")
-    axes[-1].set_xscale("log")
-    axes[-1].grid(alpha=0.3)
-    axes[-1].legend(fontsize=8, frameon=False)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=len(labels), fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure, axes = plot.subplots(1, 3, figsize=(13.5, 3.9), dpi=100)
+    gloo, sent, received = (warm(counts).mean() for counts in (sparse.gloo_each, sparse.sent, sparse.received))
+    rows = [("Gloo sends", gloo), ("Gloo receives", gloo), ("Winnow sends", sent), ("Winnow receives", received)]
+    draw_bars(axes[0], f"{sparse.title}: mostly zeros", [(*row, GLOO_COLOUR if "Gloo" in row[0] else WINNOW_COLOUR) for row in rows])
+    names, colours = ("Gloo", "Winnow", "Winnow,\nlocal steps"), (GLOO_COLOUR, WINNOW_COLOUR, LOCAL_COLOUR)
+    draw_bars(axes[1], f"{thin.result.title}: no zeros", list(zip(names, (each.mean() for each in thin.bytes), colours)))
+    for name, colour, times, losses in zip(names, colours, thin.times(), thin.losses):
+        axes[2].plot(times, smooth(losses), color=colour, label=name.replace("\n", " "), linewidth=2)
+    axes[2].set_title(f"{thin.result.title}, links of {HOME_RATE // 10**6} Mbit/s", fontsize=10)
+    axes[2].set_xlabel("seconds (computed from the bytes)")
+    axes[2].set_ylabel("training loss")
+    axes[2].grid(alpha=0.3)
+    axes[2].legend(fontsize=9, frameon=False)
+    figure.suptitle(headline(sparse), fontsize=13, fontweight="bold")
+    figure.tight_layout()
     figure.savefig(path)

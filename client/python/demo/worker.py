@@ -133,14 +133,12 @@ def over_winnow(training):
 
 
 def with_local_steps(training):
-    """DiLoCo: each worker trains alone, and every LOCAL_STEPS steps they exchange how far they have come."""
+    """After some whole steps each worker trains alone, and every LOCAL_STEPS steps they exchange how far they have come."""
     with communicator(training, "local") as comm:
-        training.optimizer = winnow.torch.OuterOptimizer(
-            training.model, training.optimizer, H=LOCAL_STEPS, wire="bf16", comm=comm
-        )
+        training.optimizer = winnow.torch.OuterOptimizer(training.model, training.optimizer, H=LOCAL_STEPS, comm=comm)
         wire = [comm.stats()]
         result = training.run(lambda step: wire.append(comm.stats()))
-    return {**result, **exchanged(wire), "period": LOCAL_STEPS}
+    return {**result, **exchanged(wire), "period": LOCAL_STEPS, "warm_up": training.optimizer.warm_up}
 
 
 def exchanged(wire):
@@ -165,13 +163,12 @@ def main():
     data = corpus.load(settings["corpus"])
     results = {}
     ways = [(name, way, train) for name in models.MODELS for way, train in (("gloo", over_gloo), ("winnow", over_winnow))]
-    for name, way, train in (*ways, ("letters", "local", with_local_steps)):
-        begun = time.perf_counter()
-        found = train(Training(name, rank, settings, data, wrapped=way != "local"))
-        results.setdefault(name, {})[way] = found
+    ways.append(("letters", "local", with_local_steps))
+    for number, (name, way, train) in enumerate(ways, 1):
+        results.setdefault(name, {})[way] = train(Training(name, rank, settings, data, wrapped=way != "local"))
         if rank == 0:
-            how = "over Winnow, with local steps" if way == "local" else f"over {way}"
-            print(f"  {models.MODELS[name].title} {how}: {time.perf_counter() - begun:.1f} s", flush=True)
+            how = {"gloo": "over Gloo", "winnow": "over Winnow", "local": "over Winnow with local steps"}[way]
+            print(f"  {number} of {len(ways)} done: {models.MODELS[name].title} {how}", flush=True)
     (place.parent / f"result.{rank}.json").write_text(json.dumps(results))
     dist.barrier()  # the store goes with the first that leaves
     dist.destroy_process_group()
