@@ -41,7 +41,8 @@ def worker(rank, world, store, rate, path):
             with open(path, "a") as file:
                 print(json.dumps(row), file=file)
             what = f"{row['model']}, {world} workers, {row['way']}, seed {row['seed']}, links {rate}"
-            print(f"# {what}: held-out loss {row['losses'][-1]:.3f}", file=sys.stderr, flush=True)
+            found = f"held-out loss {row['losses'][-1]:.3f}" if row["losses"] else f"{1e3 * row['later']['clock']:.0f} ms a step"
+            print(f"# {what}: {found}", file=sys.stderr, flush=True)
     dist.destroy_process_group()
 
 

@@ -64,21 +64,20 @@ class Findings:
         needed, base = steps_to(self.curve(way), self.target), steps_to(self.dense, self.target)
         return None if needed is None else self.seconds("gloo", base, bits) / self.seconds(way, needed, bits)
 
-    def cells(self, way):
-        rows, needed = self.rows[way], steps_to(self.curve(way), self.target)
-        kilobytes = lambda part: ", ".join(f"{mean_of(rows, part, name) / 1e3:.0f}" for name in ("sent", "received"))
-        losses = f"{self.curve(way)[-1]:.3f}" + (f" ({self.worse(way):+.1f} %)" if way not in ("gloo", "winnow") else "")
+    def loss(self, way):
+        if way in ("gloo", "winnow"):
+            return f"{self.curve(way)[-1]:.3f}"
+        return f"{self.worse(way):+.1f} %"
+
+    def speeds(self, way):
+        """How many times sooner, on each link."""
         times = [self.sooner(way, bits) for bits in RATES.values()]
-        return [
-            f"{self.model}, {self.world}",
-            way,
-            losses,
-            "-" if needed is None else f"{needed:.0f}",
-            kilobytes("first"),
-            kilobytes("later"),
-            f"{1e3 * mean_of(rows, 'later', 'cpu'):.0f}",
-            *("-" if each is None else f"{each:.1f}" for each in times),
-        ]
+        return "-" if None in times else "; ".join(f"{each:.0f}" if each >= 9.95 else f"{each:.1f}" for each in times)
+
+    def costs(self, way):
+        rows = self.rows[way]
+        sent, received = (mean_of(rows, "later", name) / 1e3 for name in ("sent", "received"))
+        return f"{sent:.0f}, {received:.0f}; {1e3 * mean_of(rows, 'later', 'cpu'):.0f}"
 
 
 def row_of(cells):
@@ -90,30 +89,13 @@ def head_of(cells):
     print("|---" * len(cells) + "|")
 
 
-def print_losses(all_findings):
+def print_table(title, all_findings, cell):
     """Rows are ways, columns are models."""
-    print("\nHeld-out loss after equal steps, in per cent above that of dense gradients (mean of all seeds):\n")
-    head_of(["way", *(f"{one.model}, {one.world} workers" for one in all_findings), "worst"])
+    print(f"\n{title}\n")
+    head_of(["way", *(f"{one.model}, {one.world} workers" for one in all_findings)])
     for way in ways():
-        if way in ("gloo", "winnow"):
-            continue
-        worse = [one.worse(way) if way in one.rows else None for one in all_findings]
-        known = [each for each in worse if each is not None]
-        if known:
-            row_of([way, *("" if each is None else f"{each:+.1f}" for each in worse), f"{max(known):+.1f}"])
-
-
-def print_all(all_findings):
-    print(
-        f"\nAll of it. KB that a worker sends, receives in a step: in the first {WARM_UP}, and after them. CPU: of a worker, in a"
-        f"\nstep after the first {SETTLED}. Then, for each link, how many times sooner than dense Gloo it has the loss that dense"
-        f"\nGloo has after {TARGET_AT:.0%} of its steps: CPU time and bytes of each step. '-': not within all of its steps.\n"
-    )
-    head_of(["model, workers", "way", "held-out loss", "steps to the target", "KB, first", "KB, later", "CPU, ms", *RATES])
-    for one in all_findings:
-        for way in ways():
-            if way in one.rows:
-                row_of(one.cells(way))
+        if any(way in one.rows for one in all_findings):
+            row_of([way, *(cell(one, way) if way in one.rows else "" for one in all_findings)])
 
 
 def print_checks(rows, all_findings):
@@ -140,6 +122,17 @@ def show(path):
         f"Five models, {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} each. One thread a worker, all workers on"
         f" {os.cpu_count()} CPUs, one aggregator, MTU {os.environ.get('MTU', 1500)}."
     )
-    print_losses(all_findings)
-    print_all(all_findings)
+    print_table(
+        "Held-out loss after equal steps: of dense gradients, and by how much that of other ways is higher.", all_findings, Findings.loss
+    )
+    print_table(
+        f"How many times sooner than dense Gloo a way has the loss that dense Gloo has after {TARGET_AT:.0%} of its steps, on links"
+        f"\nof 10 Mbit/s, 100 Mbit/s and 1 Gbit/s, by CPU time and bytes; '-': not within all of its steps.",
+        all_findings,
+        Findings.speeds,
+    )
+    print_table(
+        f"KB that a worker sends, receives in a step, and its CPU time in ms, after the first {SETTLED} steps.", all_findings, Findings.costs
+    )
+    print()
     print_checks(rows, all_findings)

@@ -17,7 +17,7 @@ _TEXT = 256  # characters of its settings that a worker shows to the others
 class OuterOptimizer:
     """Takes H steps with the optimizer `inner`, then moves all workers' weights by the mean of their differences.
 
-        outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=30, compress="topk:0.0156")
+        outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=10)
         ...
         loss.backward()
         outer.step()
