@@ -33,4 +33,20 @@ __attribute__((format(printf, 3, 4))) static inline int why_set(struct why *why,
 	return status;
 }
 
+/*
+ * text_add - continues the text in `text`, an array of `room` bytes. What does not fit is cut. It is
+ * the one way to write behind a text: snprintf() returns what it wanted, not what it has written.
+ */
+__attribute__((format(printf, 3, 4))) static inline void text_add(char *text, size_t room,
+                                                                  const char *format, ...)
+{
+	size_t used = strnlen(text, room);
+	va_list args;
+
+	va_start(args, format);
+	if (used < room)
+		vsnprintf(text + used, room - used, format, args);
+	va_end(args);
+}
+
 #endif /* BITMAP_WHY_H */

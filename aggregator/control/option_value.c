@@ -139,16 +139,15 @@ static int choice_of(const char *choices, const char *text)
 void option_choices(const char *choices, const char *between, const char *last, char *text,
                     size_t room)
 {
-	size_t used = 0;
-
-	for (const char *at = choices, *next; at != NULL && used < room; at = next) {
+	*text = '\0';
+	for (const char *at = choices, *next; at != NULL; at = next) {
 		next = strchr(at, '|');
 		next = next != NULL ? next + 1 : NULL;
-		used += (size_t)snprintf(text + used, room - used, "%s%.*s",
-		                         at == choices  ? ""
-		                         : next != NULL ? between
-		                                        : last,
-		                         (int)strcspn(at, ",|"), at);
+		text_add(text, room, "%s%.*s",
+		         at == choices  ? ""
+		         : next != NULL ? between
+		                        : last,
+		         (int)strcspn(at, ",|"), at);
 	}
 }
 

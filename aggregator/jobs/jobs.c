@@ -333,7 +333,6 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 static void list_missing(const struct job *job, char *text, size_t room)
 {
 	uint32_t missing = 0, named = 0;
-	size_t used = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
@@ -343,12 +342,11 @@ static void list_missing(const struct job *job, char *text, size_t room)
 		missing++;
 		if (named == 8)
 			continue;
-		used += (size_t)snprintf(text + used, room - used, "%s%u", named > 0 ? ", " : "",
-		                         rank);
+		text_add(text, room, "%s%u", named > 0 ? ", " : "", rank);
 		named++;
 	}
 	if (missing > named)
-		snprintf(text + used, room - used, " and %u more", missing - named);
+		text_add(text, room, " and %u more", missing - named);
 }
 
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)

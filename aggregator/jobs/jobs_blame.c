@@ -121,20 +121,18 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	const struct jobs_peer *peer;
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
 	double waited_s = (double)stall->waited_us / 1e6;
-	int used;
 
 	if (job == NULL || stall->rank >= job->world || job->pause != NULL ||
 	    (job->resumed_us != 0 && jobs->now_us - job->resumed_us < job->shape.stall_us))
 		return;
 	peer = job->members[stall->rank];
-	used = snprintf(who, sizeof(who), "rank %u", stall->rank);
+	snprintf(who, sizeof(who), "rank %u", stall->rank);
 	if (peer != NULL) {
-		used += snprintf(who + used, sizeof(who) - (size_t)used, " (%s)", peer->host);
+		text_add(who, sizeof(who), " (%s)", peer->host);
 		doing_text(jobs, peer, doing, sizeof(doing));
 	}
 	if (stall->missing > 1)
-		snprintf(who + used, sizeof(who) - (size_t)used, " and %u more",
-		         stall->missing - 1u);
+		text_add(who, sizeof(who), " and %u more", stall->missing - 1u);
 	op_text(stall->tag, op);
 	if (stall->streaming)
 		job_fail(jobs, job, stall->rank, "stalled",
@@ -242,17 +240,15 @@ static void trouble_whom(const struct job *job, const struct jobs_trouble *troub
                          char out[NAME_BYTES])
 {
 	char group[NET_TEXT_BYTES];
-	int used;
 
 	if (trouble->rank == WIRE_EVERYONE)
-		used = snprintf(out, NAME_BYTES, "the multicast group %s",
-		                net_ip_format(&job->group, group));
+		snprintf(out, NAME_BYTES, "the multicast group %s",
+		         net_ip_format(&job->group, group));
 	else
-		used = snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
-		                job->members[trouble->rank]->host,
-		                job->members[trouble->rank]->address);
+		snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
+		         job->members[trouble->rank]->host, job->members[trouble->rank]->address);
 	if (trouble->more > 0)
-		snprintf(out + used, NAME_BYTES - (size_t)used, " and %u more", trouble->more);
+		text_add(out, NAME_BYTES, " and %u more", trouble->more);
 }
 
 static void trouble_text(const struct job *job, const struct jobs_trouble *trouble,

@@ -167,14 +167,12 @@ char *net_ip_format(const struct net_ip *ip, char *text)
 {
 	bool v4 = net_ip_is_v4(ip);
 	char name[IF_NAMESIZE];
-	size_t used;
 
 	inet_ntop(v4 ? AF_INET : AF_INET6, ip->bytes + (v4 ? 12 : 0), text, NET_TEXT_BYTES);
-	used = strlen(text);
 	if (ip->scope != 0 && if_indextoname(ip->scope, name) != NULL)
-		snprintf(text + used, NET_TEXT_BYTES - used, "%%%s", name);
+		text_add(text, NET_TEXT_BYTES, "%%%s", name);
 	else if (ip->scope != 0)
-		snprintf(text + used, NET_TEXT_BYTES - used, "%%%u", ip->scope);
+		text_add(text, NET_TEXT_BYTES, "%%%u", ip->scope);
 	return text;
 }
 

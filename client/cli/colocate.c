@@ -140,11 +140,10 @@ static int index_find(void)
 static void environment_set(void)
 {
 	static char all[HOSTS_MAX * (HOST_BYTES + 8)];
-	size_t used = 0;
 
 	for (uint32_t i = 0; i < run.host_count; i++)
-		used += (size_t)snprintf(all + used, sizeof(all) - used, "%s" HOST_PORT,
-		                         i > 0 ? "," : "", HOST_PORT_OF(run.hosts[i]));
+		text_add(all, sizeof(all), "%s" HOST_PORT, i > 0 ? "," : "",
+		         HOST_PORT_OF(run.hosts[i]));
 	setenv("WINNOW_AGGREGATORS", all, 1);
 	setenv("MASTER_ADDR", run.hosts[0], 1);
 	setenv("MASTER_PORT", "29500", 0);

@@ -40,12 +40,11 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 static const char *addresses_text(const struct comm_peer *peer, char *out, size_t room)
 {
 	char one[NET_TEXT_BYTES];
-	size_t used = 0;
 
 	*out = '\0';
-	for (uint32_t i = 0; i < peer->address_count && peer->address_count > 1 && used < room; i++)
-		used += (size_t)snprintf(out + used, room - used, "%s%s", i > 0 ? ", " : " from ",
-		                         net_ip_format(&peer->addresses[i].ip, one));
+	for (uint32_t i = 0; i < peer->address_count && peer->address_count > 1; i++)
+		text_add(out, room, "%s%s", i > 0 ? ", " : " from ",
+		         net_ip_format(&peer->addresses[i].ip, one));
 	return out;
 }
 

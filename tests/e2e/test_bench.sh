@@ -76,4 +76,13 @@ refuses 2 "f is 1: want 2 to 65536" "$w" bench --local 2 -b 8 -e 9 -f 1
 refuses 2 "e is '1X': want a size" "$w" bench --local 2 -b 8 -e 1X
 refuses 2 'in-place: a sweep measures both' "$w" bench --local 2 -b 8 -e 9 --in-place
 refuses 2 'more than 256 rows' "$w" bench --local 2 -b 1 -e 16384G -f 2 --density 1,0.9,0.8,0.7,0.6,0.5
+# A name that no path may have, with and without a place for the rank.
+long=$(printf 'a%.0s' $(seq 5000))
+for name in "$long" "$long%r" "%r$long"; do
+	refuses 2 'overlap has 500[57] characters: want at most 4000' "$w" bench --local 1 --size 4K --overlap "file:$name"
+done
+name=${long:0:3000}
+refuses 1 "cannot read bitmap $tmp/$name.0x: File name too long" "$w" bench --local 1 --size 4K --overlap "file:$tmp/$name.%rx"
+head -c 64 /dev/urandom >"$tmp/bits.0" && cp "$tmp/bits.0" "$tmp/bits.1"
+"$w" bench --local 2 --size 64K --iters 1 --check --overlap "file:$tmp/bits.%r" >"$tmp/table" || fail "recorded bitmaps: $(cat "$tmp/table")"
 echo "a sweep as nccl-tests would print it"

@@ -43,9 +43,29 @@ static void test_cut(void **state)
 	assert_int_equal(room.behind, 'b');
 }
 
+static void test_added(void **state)
+{
+	struct {
+		char text[8], behind;
+	} room = {.text = "a", .behind = 'b'};
+
+	(void)state;
+	text_add(room.text, sizeof(room.text), "%s%u", ", ", 2u);
+	assert_string_equal(room.text, "a, 2");
+	for (int i = 0; i < 3; i++) { /* the second and third find no room */
+		text_add(room.text, sizeof(room.text), "%s", "345678");
+		assert_string_equal(room.text, "a, 2345");
+	}
+	memset(room.text, 'x', sizeof(room.text)); /* no end at all */
+	text_add(room.text, sizeof(room.text), "y");
+	assert_memory_equal(room.text, "xxxxxxxx", 8);
+	assert_int_equal(room.behind, 'b');
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_said), cmocka_unit_test(test_cut)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_said), cmocka_unit_test(test_cut),
+	                                   cmocka_unit_test(test_added)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,6 +150,9 @@ static int texts_read(void)
 	    (settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG))
 		return cli_error(2, "--wire %s is for --dtype f32 with --op sum or avg",
 		                 bench_wires[settings.comm.wire]);
+	if (strlen(settings.overlap_text) > BENCH_NAME_MAX)
+		return cli_error(2, "--overlap has %zu characters: want at most %d",
+		                 strlen(settings.overlap_text), BENCH_NAME_MAX);
 	if (strncmp(settings.overlap_text, "file:", 5) == 0)
 		settings.overlap = PATTERN_FILE;
 	else if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))

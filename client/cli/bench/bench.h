@@ -19,6 +19,8 @@
 
 #define BENCH_LIST_MAX 64  /* sizes, and densities */
 #define BENCH_ROWS_MAX 256 /* each with each */
+#define BENCH_NAME_MAX                                                                             \
+	4000 /* characters of a bitmap's name, a rank in place of its "%r" not counted */
 
 struct bench_settings {
 	struct winnow_config comm;

@@ -33,15 +33,15 @@ struct bench_data {
 static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern, uint32_t rank)
 {
 	const char *place = strstr(pattern, "%r");
-	int before = place != NULL ? (int)(place - pattern) : (int)strlen(pattern);
 	uint64_t wanted = total / 8 + 1, got = 0;
 	uint8_t *bytes = (uint8_t *)bits;
-	char path[4096];
+	char path[BENCH_NAME_MAX + 16];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%.*s", before, pattern);
+	snprintf(path, sizeof(path), "%s", pattern);
 	if (place != NULL)
-		snprintf(path + before, sizeof(path) - (size_t)before, "%u%s", rank, place + 2);
+		snprintf(path, sizeof(path), "%.*s%u%s", (int)(place - pattern), pattern, rank,
+		         place + 2);
 	file = fopen(path, "rbe");
 	if (file != NULL)
 		got = fread(bytes, 1, wanted, file);

@@ -80,8 +80,8 @@ struct names {
 static void name_add(struct names *names, const json_t *job, uint32_t rank)
 {
 	const char *host = "";
-	size_t used = strlen(names->text), index;
 	json_t *worker;
+	size_t index;
 
 	if (names->count++ >= RANKS_NAMED)
 		return;
@@ -92,19 +92,17 @@ static void name_add(struct names *names, const json_t *job, uint32_t rank)
 		host = report_text(worker, "host");
 		break;
 	}
-	snprintf(names->text + used, sizeof(names->text) - used, "%s%u%s%.60s%s",
-	         used > 0 ? ", " : "", rank, *host != '\0' ? " (" : "", host,
+	text_add(names->text, sizeof(names->text), "%s%u%s%.60s%s",
+	         names->text[0] != '\0' ? ", " : "", rank, *host != '\0' ? " (" : "", host,
 	         *host != '\0' ? ")" : "");
 }
 
 static const char *names_end(struct names *names, uint32_t total)
 {
 	uint32_t named = names->count < RANKS_NAMED ? names->count : RANKS_NAMED;
-	size_t used = strlen(names->text);
 
 	if (total > named)
-		snprintf(names->text + used, sizeof(names->text) - used, " and %u more",
-		         total - named);
+		text_add(names->text, sizeof(names->text), " and %u more", total - named);
 	return names->text;
 }
 

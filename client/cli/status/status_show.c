@@ -75,17 +75,16 @@ static char *waits_text(const json_t *waiting, char text[TABLE_CELL_BYTES])
 	uint32_t missing = report_whole(waiting, "missing");
 	double waited_s = report_number(waiting, "waited_s");
 	const json_t *ranks = json_object_get(waiting, "ranks");
-	size_t used;
 
 	strcpy(text, "-");
 	if (missing == 0 || waited_s < WAIT_SHOWN_S)
 		return text;
-	used = (size_t)sprintf(text, "%s for ", text_age(waited_s, CELL));
+	snprintf(text, TABLE_CELL_BYTES, "%s for ", text_age(waited_s, CELL));
 	for (size_t i = 0; i < json_array_size(ranks) && i < 3; i++)
-		used += (size_t)sprintf(text + used, "%s%u", i > 0 ? "," : "",
-		                        (uint32_t)json_integer_value(json_array_get(ranks, i)));
+		text_add(text, TABLE_CELL_BYTES, "%s%u", i > 0 ? "," : "",
+		         (uint32_t)json_integer_value(json_array_get(ranks, i)));
 	if (missing > 3)
-		sprintf(text + used, "+%u", missing - 3);
+		text_add(text, TABLE_CELL_BYTES, "+%u", missing - 3);
 	return text;
 }
 
@@ -181,16 +180,15 @@ static char *traffic_text(const struct status_target *target, const json_t *job,
 	double seconds = before == NULL ? 0
 	                                : report_number(target->report, "uptime_s") -
 	                                          report_number(target->earlier, "uptime_s");
-	size_t used = 0;
 
+	*text = '\0';
 	for (size_t i = 0; i < 4; i++) {
 		const char *also = i == 3 ? "sent_packets" : "";
 		double now = report_number(job, names[i]) + report_number(job, also);
 		double then = report_number(before, names[i]) + report_number(before, also);
 
-		used += (size_t)snprintf(
-			text + used, TABLE_CELL_BYTES - used, "%s%s", i > 0 ? "\t" : "",
-			rates ? rate_text(now, then, seconds, CELL) : text_si(now, CELL));
+		text_add(text, TABLE_CELL_BYTES, "%s%s", i > 0 ? "\t" : "",
+		         rates ? rate_text(now, then, seconds, CELL) : text_si(now, CELL));
 	}
 	return text;
 }
@@ -222,12 +220,10 @@ static void job_row(struct table *table, const struct status_target *target, con
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
 	char rtt[16], held[TABLE_CELL_BYTES], gifts[16 * GIVEN] = "";
-	size_t used = 0;
 
 	for (size_t g = 0; g < GIVEN; g++)
 		if (columns >> g & 1)
-			used += (size_t)snprintf(gifts + used, sizeof(gifts) - used, "\t%u",
-			                         report_whole(job, given[g].field));
+			text_add(gifts, sizeof(gifts), "\t%u", report_whole(job, given[g].field));
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
 		path = flag(job, "fast") ? "xdp" : "udp";
@@ -393,17 +389,15 @@ static void show_head(const struct status_target *target, const struct lines *to
 /* "stale 3, short 9": those above 0, as far as there is room. */
 static const char *counts_text(const json_t *counts, char *text, size_t room)
 {
-	size_t used = 0;
 	const char *name;
 	json_t *value;
 
 	*text = '\0';
 	json_object_foreach((json_t *)(uintptr_t)counts, name, value)
 	{
-		if (json_number_value(value) > 0 && used + 64 < room)
-			used += (size_t)snprintf(text + used, room - used, "%s%.31s %s",
-			                         used > 0 ? ", " : "", name,
-			                         text_si(json_number_value(value), CELL));
+		if (json_number_value(value) > 0 && strlen(text) + 64 < room)
+			text_add(text, room, "%s%.31s %s", *text != '\0' ? ", " : "", name,
+			         text_si(json_number_value(value), CELL));
 	}
 	return text;
 }

@@ -44,12 +44,13 @@ static json_int_t number(const json_t *object, const char *name, json_int_t most
 /* The elements, the last dimension as a row, and a text for people. */
 static bool shape_read(const json_t *shape, struct tune_param *param)
 {
-	size_t used = 0, index;
+	size_t index;
 	const json_t *value;
 
 	if (!json_is_array(shape))
 		return false;
 	param->elems = 1;
+	param->shape[0] = '\0';
 	json_array_foreach(shape, index, value)
 	{
 		json_int_t size = json_is_integer(value) ? json_integer_value(value) : -1;
@@ -59,9 +60,9 @@ static bool shape_read(const json_t *shape, struct tune_param *param)
 			return false;
 		param->elems *= (uint64_t)size;
 		param->row = index > 0 ? (uint64_t)size : 0;
-		if (used + 24 < sizeof(param->shape))
-			used += (size_t)snprintf(param->shape + used, sizeof(param->shape) - used,
-			                         "%s%lld", index > 0 ? "x" : "", (long long)size);
+		if (strlen(param->shape) + 24 < sizeof(param->shape))
+			text_add(param->shape, sizeof(param->shape), "%s%lld", index > 0 ? "x" : "",
+			         (long long)size);
 	}
 	if (param->row > WIRE_BLOCK_ELEMS_MAX)
 		param->row = 0;
