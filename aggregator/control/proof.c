@@ -114,6 +114,15 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 	               : -ENOMEM;
 }
 
+void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES])
+{
+	uint8_t bytes[PROOF_BYTES];
+
+	proof_random(bytes, sizeof(bytes));
+	sodium_bin2hex(text, PROOF_KEY_TEXT_BYTES, bytes, sizeof(bytes));
+	sodium_memzero(bytes, sizeof(bytes));
+}
+
 /* While all are texts yet. */
 static bool text_known(const struct proof_keys *keys, const char *text)
 {

@@ -57,6 +57,10 @@ bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES]);
  */
 int proof_key_from_text(const char *text, struct proof_key *out);
 
+/* proof_key_draw - a new key as a text, 32 random bytes in hex, as `winnow key` prints it. */
+#define PROOF_KEY_TEXT_BYTES (2 * PROOF_BYTES + 1)
+void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES]);
+
 /*
  * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
  * only a key, is for all jobs not named. After a job and its key may stand what it is to have of

@@ -17,7 +17,9 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "aggregator/control/proof.h"
 #include "client/cli/cli.h"
+#include "client/winnow.h"
 
 #define PORT_FIRST 10000
 #define PORT_TRIES 100
@@ -94,10 +96,38 @@ bool children_winnowd(struct children *c, char *argv[], const int files[3])
 	return child > 0;
 }
 
+static bool variable_set(const char *name, const char *value)
+{
+	return (value != NULL ? setenv(name, value, 1) : unsetenv(name)) == 0;
+}
+
+int children_key(struct winnow_config *config)
+{
+	static char drawn[PROOF_KEY_TEXT_BYTES];
+	int status = cli_key_check(config);
+
+	if (status != 0)
+		return status;
+	if (!config->insecure_no_key && config->key_file == NULL && config->key == NULL) {
+		if (proof_init() != 0)
+			return cli_error(1, "libsodium cannot start: no source of randomness?");
+		proof_key_draw(drawn);
+		config->key = drawn;
+	}
+	if (variable_set("WINNOW_KEY", config->key) &&
+	    variable_set("WINNOW_KEY_FILE", config->key_file) &&
+	    variable_set("WINNOW_INSECURE_NO_KEY", config->insecure_no_key ? "1" : NULL))
+		return 0;
+	return cli_error(1, "out of memory");
+}
+
 bool children_winnowd_local(struct children *c, const char *threads, char address[32])
 {
-	char listen[] = "--listen", key[] = "--insecure-no-key", metrics[] = "--metrics=no";
-	char log[] = "--log=error", option[] = "--threads", count[16];
+	char listen[] = "--listen", metrics[] = "--metrics=no", log[] = "--log=error";
+	/* It may read a file of options (WINNOW_CONFIG) that lets anyone join. */
+	char keyed[] = "--insecure-no-key=no", keyless[] = "--insecure-no-key";
+	char *key = getenv("WINNOW_INSECURE_NO_KEY") != NULL ? keyless : keyed;
+	char option[] = "--threads", count[16];
 	char *argv[] = {NULL, listen, address, key, metrics, log, NULL, NULL, NULL};
 
 	if (!children_free_address(address))
@@ -107,8 +137,6 @@ bool children_winnowd_local(struct children *c, const char *threads, char addres
 		argv[6] = option;
 		argv[7] = count;
 	}
-	unsetenv("WINNOW_KEY");
-	unsetenv("WINNOW_KEY_FILE");
 	return children_winnowd(c, argv, (const int[]){CHILD_OURS, CHILD_NOTHING, CHILD_OURS});
 }
 

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct winnow_config;
+
 #define CHILDREN_MAX 512
 
 /* What a child gets as stdin, stdout or stderr instead of a descriptor. */
@@ -36,9 +38,16 @@ bool children_worker(struct children *c, char *const argv[], const int files[3])
 bool children_winnowd(struct children *c, char *argv[], const int files[3]);
 
 /*
- * Starts one for workers on this machine: without a key, which is removed from our environment, and
- * silent unless it fails. It listens on `address`, a free port on loopback. `threads` NULL: its
- * default.
+ * children_key - every user of this machine reaches its loopback, so a job of this machine alone has a
+ * key: that of `config`, or a new one, which is then in `config`; insecure_no_key leaves it without. Our
+ * environment says so from now on, where winnowd and workers find it and other users do not. 0, or an
+ * exit status, said on stderr.
+ */
+int children_key(struct winnow_config *config);
+
+/*
+ * Starts one for workers on this machine, with the key of children_key(), and silent unless it fails. It
+ * listens on `address`, a free port on loopback. `threads` NULL: its default.
  */
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 

@@ -15,6 +15,7 @@
 
 #include "aggregator/net/clock.h"
 #include "aggregator/net/sockaddr.h"
+#include "client/winnow.h"
 
 static const char *command = "";
 
@@ -40,6 +41,17 @@ int cli_flush(int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
 	return cli_error(status, "cannot write: %s", strerror(errno));
+}
+
+int cli_key_check(const struct winnow_config *config)
+{
+	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
+		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
+		                    "give one of them");
+	if (config->key_file != NULL && config->key != NULL)
+		return cli_error(2, "there is a key, and a key file (%.100s): give one of them",
+		                 config->key_file);
+	return 0;
 }
 
 static void *memory_or_end(void *memory, const char *what)

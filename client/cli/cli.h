@@ -25,6 +25,10 @@ void *cli_tensor(uint64_t bytes);
 /* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Of a key and none at most one is given. 0; or an exit status, said on stderr. */
+struct winnow_config;
+int cli_key_check(const struct winnow_config *config);
+
 struct net_addr;
 
 /* A TCP connection, within the time; -1: errno, ETIMEDOUT if there was none. */

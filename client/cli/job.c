@@ -195,14 +195,12 @@ static int order_read(struct control_message *order)
 static int key_read(const char *job, struct proof_keys **keys, const struct proof_key **key)
 {
 	const struct winnow_config *config = &settings.config;
+	int status = cli_key_check(config);
 	struct why why;
 
 	*key = NULL;
-	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
-		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
-		                    "give one of them");
-	if (config->insecure_no_key)
-		return 0;
+	if (status != 0 || config->insecure_no_key)
+		return status;
 	if (config->key_file == NULL && config->key == NULL)
 		return cli_error(2, "no job key: give --key-file FILE, or --insecure-no-key");
 	if (proof_keys_load(config->key_file, config->key, keys, &why) != 0)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* key.c - winnow key: 32 random bytes in hex, a line that is a key file for all jobs */
 
-#include <sodium.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +10,7 @@
 
 int cli_key(int argc, char **argv)
 {
-	uint8_t bytes[PROOF_BYTES];
-	char text[2 * PROOF_BYTES + 1];
+	char text[PROOF_KEY_TEXT_BYTES];
 	struct stat out;
 
 	(void)argv;
@@ -28,7 +25,7 @@ int cli_key(int argc, char **argv)
 	if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode) && (out.st_mode & 0007) != 0)
 		fprintf(stderr, "winnow: others can read this file: chmod 600 it, or set umask 077 "
 		                "before\n");
-	proof_random(bytes, sizeof(bytes));
-	printf("%s\n", sodium_bin2hex(text, sizeof(text), bytes, sizeof(bytes)));
+	proof_key_draw(text);
+	printf("%s\n", text);
 	return cli_flush(1);
 }

@@ -12,6 +12,7 @@
 #include "aggregator/control/options.h"
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
+#include "client/comm/comm_options.h"
 
 #define LINE_BYTES 8192 /* longer lines come in pieces */
 #define DRAIN_MS 200    /* for the last output of processes that workers have started */
@@ -42,7 +43,9 @@ static const struct options options = {
 	.usage = "[-n N] [...] -- COMMAND [ARG..]",
 	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
 		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
-		 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
+		 "and OMP_NUM_THREADS if it is not set.\nThe winnowd that it starts has the key of "
+		 "WINNOW_KEY or WINNOW_KEY_FILE, or a new one, which workers find "
+                 "in\nWINNOW_KEY.\nWhen one fails the others are ended, and "
 		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
 		 "one. Ctrl-C and other signals are passed on to all of them.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"
@@ -155,6 +158,19 @@ static bool start_worker(uint32_t rank, char **command)
 	return true;
 }
 
+/* As for any worker, the environment may have a key, or say that there is none. */
+static int key_settle(void)
+{
+	struct winnow_config config = {0};
+	const struct option keys[] = {COMM_OPTIONS_KEY(config), {0}};
+	struct why why;
+
+	for (const struct option *o = keys; o->name != NULL; o++)
+		if (option_env(o, &why) != 0)
+			return cli_error(2, "%s", why.text);
+	return children_key(&config);
+}
+
 /* What all workers find in their environment, besides their ranks. */
 static bool set_environment(void)
 {
@@ -182,16 +198,16 @@ static int run(char **command)
 {
 	char address[32];
 	bool started = true;
-	int status;
+	int status = settings.aggregator == NULL ? key_settle() : 0;
 
+	if (status != 0)
+		return status;
 	if (!children_watch(&children))
 		return cli_error(1, "cannot start processes: too many open files?");
 	children.patience_ms = settings.grace_us / 1000;
 	uv_timer_init(uv_default_loop(), &drained);
-	if (settings.aggregator == NULL) {
+	if (settings.aggregator == NULL)
 		started = children_winnowd_local(&children, NULL, address);
-		setenv("WINNOW_INSECURE_NO_KEY", "1", 1);
-	}
 	setenv("WINNOW_AGGREGATORS", settings.aggregator != NULL ? settings.aggregator : address,
 	       1);
 	started = started && set_environment();

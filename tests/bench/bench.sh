@@ -205,7 +205,7 @@ part_latency() {
 	local size f g i others
 	for size in 4096 16384 65536 1048576; do
 		f=$raw/latency-$size.json g=$raw/latency-gloo-$size.json
-		"$build/winnow" bench --local 4 --size $size --density 1 --iters 1000 --warmup 100 --check --json >"$f"
+		"$build/winnow" bench --local 4 --insecure-no-key --size $size --density 1 --iters 1000 --warmup 100 --check --json >"$f"
 		others=()
 		for i in 1 2 3; do
 			RANK=$i WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \

@@ -28,8 +28,80 @@ run 0 -n 1 --bare --aggregators 10.9.8.7:1 -- sh -c 'printf "%s" "$WINNOW_AGGREG
 run 0 -n 3 -- sh -c '"$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" \
 	--size 100K --iters 3 --check --json' "$BUILD/winnow"
 grep -q '"errors": *0' "$tmp/run.out" || fail "no allreduce"
-# The winnowd of its own has no key, whatever the environment holds for others.
-WINNOW_KEY=a-key-of-others run 0 -n 1 -- sh -c '[ -z "$WINNOW_KEY" ]'
+# Its winnowd has a new key each time, which stands in no command line; or the user's own.
+bench='"$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1'
+for _ in 1 2; do
+	run 0 -n 1 --bare -- sh -c 'echo "$WINNOW_KEY"; tr "\0" " " <"/proc/$PPID/cmdline"; for p in $(cat "/proc/$PPID/task/$PPID/children"); do tr "\0" " " <"/proc/$p/cmdline"; done'
+	key=$(head -n 1 "$tmp/run.out")
+	[[ $key =~ ^[0-9a-f]{64}$ ]] || fail "the worker's key is '$key'"
+	grep -q 'winnowd --listen' "$tmp/run.out" || fail "no winnowd among the children: $(cat "$tmp/run.out")"
+	[ "$(grep -c "$key" "$tmp/run.out")" = 1 ] || fail "a command line has the key: $(cat "$tmp/run.out")"
+	[ "$key" != "${before:-}" ] || fail "the same key twice"
+	before=$key
+done
+(umask 077 && "$BUILD/winnow" key >"$tmp/key")
+for own in WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE="$tmp/key" WINNOW_INSECURE_NO_KEY=1; do
+	name=${own%%=*} value=${own#*=}
+	env "$own" "$BUILD/winnow" run -n 2 --bare -- sh -c 'env | grep -E "^WINNOW_(KEY|INSECURE)"; '"$bench" "$BUILD/winnow" >"$tmp/run.out" 2>&1 || fail "$own: $(cat "$tmp/run.out")"
+	[ "$(grep -c "^$own\$" "$tmp/run.out")" = 2 ] && [ "$(grep -cE '^WINNOW_(KEY|INSECURE)' "$tmp/run.out")" = 2 ] || fail "$own: $(cat "$tmp/run.out")"
+done
+# With no key of its own, the worker of a keyed job is refused: so the daemon has the key that it was given.
+WINNOW_KEY=a-key-of-mine run 1 -n 1 --bare -- sh -c "unset WINNOW_KEY; WINNOW_INSECURE_NO_KEY=1 exec $bench" "$BUILD/winnow"
+grep -q "wants the job's key" "$tmp/run.err" || fail "a worker without the key: $(cat "$tmp/run.err")"
+# A file of winnowd's that lets anyone join does not hold here.
+printf '[winnowd]\ninsecure-no-key = yes\n' >"$tmp/w.ini"
+WINNOW_CONFIG=$tmp/w.ini run 0 -n 2 -- sh -c "$bench" "$BUILD/winnow"
+refuses 2 'INSECURE_NO_KEY. contradicts a key: give one of them' env WINNOW_KEY=a-key-of-mine WINNOW_INSECURE_NO_KEY=1 "$BUILD/winnow" run -n 1 -- true
+refuses 2 'there is a key, and a key file' env WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE=/no/such "$BUILD/winnow" run -n 1 -- true
+refuses 2 "INSECURE_NO_KEY is 'maybe'" env WINNOW_INSECURE_NO_KEY=maybe "$BUILD/winnow" run -n 1 -- true
+
+# Another user of this machine, who knows the port and the job's name, neither joins the job nor takes workers out of it.
+stranger() { # seconds command..: as nobody, where the program can be reached
+	timeout "$1" setpriv --reuid=65534 --regid=65534 --clear-groups "${@:2}"
+}
+# An endless job, whose workers say where its winnowd is.
+loop='echo "$WINNOW_AGGREGATORS $WINNOW_JOB" >"$1.$RANK"; exec "$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1000000'
+strangers_fail() { # name: of a job that runs, at "$address" as "$job"
+	local what
+	for what in "job shrink $job --rank 1 --aggregator $address" "job pause $job --aggregator $address" \
+		"bench --aggregator $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregator $address --job other --size 4K"; do
+		# shellcheck disable=SC2086 # words
+		stranger 20 "$tmp/bin/winnow" $what --insecure-no-key >"$tmp/stranger.log" 2>&1 && fail "$1: nobody may $what"
+		grep -q "it wants the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"
+	done
+}
+if [ "$(id -u)" = 0 ]; then
+	mkdir "$tmp/bin"
+	cp "$BUILD/winnow" "$BUILD"/libwinnow.so* "$tmp/bin/"
+	chmod -R a+rX "$tmp/bin" && chmod a+x "$tmp"
+	"$BUILD/winnow" run -n 2 -- sh -c "$loop" "$BUILD/winnow" "$tmp/at" >"$tmp/run.out" 2>&1 &
+	pids+=($!)
+	for rank in 0 1; do await . "$tmp/at.$rank"; done
+	read -r address job <"$tmp/at.0"
+	strangers_fail "winnow run"
+	for file in environ mem; do
+		for pid in "${pids[-1]}" $(cat "/proc/${pids[-1]}/task/${pids[-1]}/children"); do
+			stranger 5 cat "/proc/$pid/$file" >/dev/null 2>&1 && fail "nobody reads the $file of $pid"
+		done
+	done
+	kill -0 "${pids[-1]}" 2>/dev/null || fail "the job has ended: $(cat "$tmp/run.out")"
+	kill -INT "${pids[-1]}"
+	wait "${pids[-1]}"
+
+	"$BUILD/winnow" bench --local 2 --size 4K --iters 1000000 >"$tmp/run.out" 2>&1 &
+	pids+=($!)
+	for _ in $(seq 400); do
+		address=$(for p in $(cat "/proc/${pids[-1]}/task/${pids[-1]}/children"); do tr '\0' '\n' <"/proc/$p/cmdline" | sed -n '/^--listen$/{n;p}'; done)
+		[ -z "$address" ] && sleep 0.05 || break
+	done
+	[ -n "$address" ] || fail "no winnowd of bench --local"
+	wait_port "${address%:*}" "${address##*:}" || fail "winnowd of bench --local does not listen"
+	job=bench
+	strangers_fail "winnow bench --local"
+	kill -0 "${pids[-1]}" 2>/dev/null || fail "the job has ended: $(cat "$tmp/run.out")"
+	kill -INT "${pids[-1]}"
+	wait "${pids[-1]}"
+fi
 
 began=$SECONDS
 run 7 -n 3 -- sh -c 'echo $$; [ "$RANK" = 1 ] && exit 7; sleep 300 & echo $!; wait'

@@ -19,9 +19,8 @@ static char address[32];
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 {
 	char rank_text[24], world_text[24], aggregator[64], path[4096] = "";
-	char local[] = "--local=0", key[] = "--insecure-no-key";
-	char *last[] = {local,     key,        aggregator,
-	                rank_text, world_text, NULL}; /* later options win */
+	char local[] = "--local=0";
+	char *last[] = {local, aggregator, rank_text, world_text, NULL}; /* later options win */
 	char **arguments =
 		calloc((size_t)argc + 1 + sizeof(last) / sizeof(last[0]), sizeof(*arguments));
 	bool started = false;
@@ -42,13 +41,15 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
 {
-	bool started = children_winnowd_local(&children, "1", address);
+	int status = children_key(comm);
+	bool started;
 
+	if (status != 0)
+		return status;
 	comm->rank = 0;
 	comm->world = world;
 	comm->aggregators = address;
-	comm->insecure_no_key = true;
-	comm->key_file = comm->key = NULL;
+	started = children_winnowd_local(&children, "1", address);
 	for (uint32_t rank = 1; rank < world && started; rank++)
 		started = start_worker(rank, world, argc, argv);
 	if (started)

@@ -64,9 +64,7 @@ def train(given, directory, children):
     }
     place = directory / "settings.json"
     place.write_text(json.dumps(settings))
-    children.start(
-        "winnowd", [given.build / "winnowd", "--listen", address, "--insecure-no-key", "--log", "error"]
-    )
+    children.start("winnowd", [given.build / "winnowd", "--listen", address, "--log", "error"])
     environment = processes.environment(given.build)
     workers = [
         children.start(f"worker {rank}", [sys.executable, HERE / "worker.py", rank, place], **environment)

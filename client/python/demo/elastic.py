@@ -100,7 +100,7 @@ class Run:
             "gate": str(self.directory / "gate"),  # a newcomer that has started waits for this file
         }
         for number, address in enumerate(addresses):
-            command = [given.build / "winnowd", "--listen", address, "--log", "error", "--metrics", "no", "--insecure-no-key"]
+            command = [given.build / "winnowd", "--listen", address, "--log", "error", "--metrics", "no"]
             self.daemons.append(self.children.start(f"{name} winnowd {number}", command))
         for _ in range(workers):
             self.start()
@@ -109,7 +109,7 @@ class Run:
         environment = processes.environment(self.given.build)
         number = len(self.workers)
         command = [sys.executable, __file__, "--worker", number, json.dumps(self.settings)]
-        self.workers.append(self.children.start(f"worker {number}", command, WINNOW_INSECURE_NO_KEY="1", **environment))
+        self.workers.append(self.children.start(f"worker {number}", command, **environment))
 
     def lines(self, number):
         path = pathlib.Path(self.settings["log"] % number)

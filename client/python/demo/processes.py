@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import struct
@@ -54,6 +55,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def draw_key():
+    """Loopback is open to every user of the machine: all children find a new key in their environment."""
+    for name in ("WINNOW_KEY_FILE", "WINNOW_INSECURE_NO_KEY"):
+        os.environ.pop(name, None)
+    os.environ["WINNOW_KEY"] = secrets.token_hex(32)
+
+
 def stop_on_signals():
     """Signals that end a program end it as an exception does, so that children are stopped."""
 
@@ -67,6 +75,7 @@ def stop_on_signals():
 def run(main):
     """Its exit status; what ends it early is said in one line."""
     stop_on_signals()
+    draw_key()
     try:
         main()
     except DemoError as error:

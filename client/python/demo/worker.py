@@ -105,7 +105,6 @@ def communicator(training, job):
         job=job,
         rank=training.rank,
         world=training.settings["workers"],
-        insecure_no_key=True,
     )
 
 
