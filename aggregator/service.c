@@ -17,7 +17,7 @@
 void service_tell(const char *format, ...)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
-	const char *path = getenv("NOTIFY_SOCKET");
+	const char *path = secure_getenv("NOTIFY_SOCKET");
 	size_t length = path != NULL ? strlen(path) : 0;
 	char text[256];
 	va_list args;
@@ -42,7 +42,7 @@ void service_tell(const char *format, ...)
 
 uint64_t service_watchdog_ms(void)
 {
-	const char *limit = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	const char *limit = secure_getenv("WATCHDOG_USEC"), *pid = secure_getenv("WATCHDOG_PID");
 	unsigned long long us;
 	char *end;
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "aggregator/control.h"
@@ -170,8 +171,12 @@ static int keys_load(void)
 	if (settings.insecure_no_key)
 		return 0;
 	if (settings.key_file == NULL && settings.key == NULL)
-		return give_up(2, "no job key: give --key-file FILE or, to try things out, "
-		                  "--insecure-no-key");
+		return give_up(2,
+		               "no job key: give --key-file FILE or, to try things out, "
+		               "--insecure-no-key%s",
+		               getauxval(AT_SECURE) == 0
+		                       ? ""
+		                       : "; a program with file capabilities reads no environment");
 	if (proof_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
 		return 0;
 	return give_up(2, "%s", why.text);
@@ -526,8 +531,13 @@ static int check(void)
 
 int main(int argc, char **argv)
 {
-	int status = options_read(&options, argc, argv), log_fd;
+	int status, log_fd;
 
+	/* Options name files, and whose they are is said in what is wrong with them. */
+	if (getuid() != geteuid() || getgid() != getegid())
+		return give_up(1, "the program is set-user-ID or set-group-ID: start it as the "
+		                  "user that it is to run as instead");
+	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	log_set(settings.log_level, settings.log_format);

@@ -24,7 +24,7 @@ const struct bitmap_engine *const bitmap_engines[] = {
 
 const struct bitmap_engine *bitmap_best(void)
 {
-	const char *wanted = getenv("WINNOW_ISA");
+	const char *wanted = secure_getenv("WINNOW_ISA");
 	const struct bitmap_engine *best = wanted != NULL ? bitmap_named(wanted) : NULL;
 
 	if (best != NULL)

@@ -66,7 +66,7 @@ static int nccl_failed(struct why *why, const char *call, int device, ncclResult
 
 static void find_library(void)
 {
-	const char *name = getenv("WINNOW_NCCL");
+	const char *name = secure_getenv("WINNOW_NCCL");
 	void *library, *symbol = NULL;
 	int version = 0;
 

@@ -29,6 +29,11 @@ texts() {
 		grep -E 'snprintf\([^,()]* \+ [a-z_]|^[^:]*-[0-9]+-[[:space:]]+[][a-z_>.-]+ \+ [a-z_]+, '
 }
 
+# A program with rights that its caller lacks must not hear what the caller's environment says.
+environment() {
+	! git grep -nwE 'getenv' -- 'aggregator/*.[ch]' 'bitmap/*.[ch]' 'client/*.[ch]' 'ebpf/*.[ch]' kernels
+}
+
 analyse() {
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppress=missingIncludeSystem --suppress=ctuuninitvar '-DLIST_HEAD(name,type)=struct name' --suppress=normalCheckLevelMaxBranches -I. -D__x86_64__ -D_GNU_SOURCE \
@@ -53,6 +58,7 @@ tidy() {
 step "clang-format" clang-format --dry-run -Werror "${sources[@]}"
 step "sizes" sizes
 step "texts" texts
+step "environment" environment
 step "layers" tests/check_layers.sh
 step "shellcheck" shellcheck -x -e SC1091,SC2034,SC2154,SC2317 "${scripts[@]}"
 step "cppcheck" analyse

@@ -246,7 +246,7 @@ static int file_read(struct reading *reading, const char *path)
  */
 static const char *env_named(const struct option *option, const char *name)
 {
-	const char *value = getenv(name);
+	const char *value = secure_getenv(name);
 
 	return value != NULL && (value[0] != '\0' || option_is_flag(option)) ? value : NULL;
 }

@@ -190,7 +190,8 @@ struct net_plugin {
 /*
  * net_plugin_open - the table `symbol` of winnow-NAME.so, or of the object at `path` if not NULL. The
  * table's first member is the version that it was built with. The object is never closed. -ENOENT:
- * there is none; -ELIBACC: it cannot be opened; one line in `why`.
+ * there is none; -ELIBACC: it cannot be opened; -EPERM: this program has rights that its caller lacks; one
+ * line in `why`.
  */
 int net_plugin_open(const char *name, const char *path, const char *symbol, const void **out,
                     struct why *why);

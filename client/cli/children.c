@@ -126,7 +126,7 @@ bool children_winnowd_local(struct children *c, const char *threads, char addres
 	char listen[] = "--listen", metrics[] = "--metrics=no", log[] = "--log=error";
 	/* It may read a file of options (WINNOW_CONFIG) that lets anyone join. */
 	char keyed[] = "--insecure-no-key=no", keyless[] = "--insecure-no-key";
-	char *key = getenv("WINNOW_INSECURE_NO_KEY") != NULL ? keyless : keyed;
+	char *key = secure_getenv("WINNOW_INSECURE_NO_KEY") != NULL ? keyless : keyed;
 	char option[] = "--threads", count[16];
 	char *argv[] = {NULL, listen, address, key, metrics, log, NULL, NULL, NULL};
 

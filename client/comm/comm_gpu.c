@@ -33,8 +33,8 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why)
 	int err = 0;
 
 	if (table == NULL)
-		err = net_plugin_open("cuda", getenv("WINNOW_CUDA_PLUGIN"), GPU_PLUGIN_SYMBOL,
-		                      &table, why);
+		err = net_plugin_open("cuda", secure_getenv("WINNOW_CUDA_PLUGIN"),
+		                      GPU_PLUGIN_SYMBOL, &table, why);
 	if (err == 0)
 		atomic_store(&opened, table);
 	*out = table;

@@ -45,7 +45,7 @@ static const struct option *settings_of(struct winnow_config *c, struct option o
 static int file_read(const struct option how[], struct why *why)
 {
 	const struct options options = {.list = how, .section = "winnow"};
-	const char *path = getenv("WINNOW_CONFIG");
+	const char *path = secure_getenv("WINNOW_CONFIG");
 
 	if (path == NULL || path[0] == '\0' || options_file(&options, path, why) == 0)
 		return WINNOW_OK;

@@ -163,7 +163,7 @@ static int texts_read(void)
 
 static int settings_check(void)
 {
-	const char *exported = getenv("WINNOW_AGGREGATORS");
+	const char *exported = secure_getenv("WINNOW_AGGREGATORS");
 
 	if (settings.local != 0 && settings.comm.aggregators != NULL && exported != NULL &&
 	    strcmp(settings.comm.aggregators, exported) == 0)

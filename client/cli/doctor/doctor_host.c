@@ -96,8 +96,8 @@ static void check_capabilities(void)
 		           "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN: enough for XDP and large buffers");
 	else
 		doctor_say(DOCTOR_ABSENT, "capabilities",
-		           "run winnowd as root, or setcap cap_bpf,cap_perfmon,cap_net_admin=ep on "
-		           "it; it gives them up once it has started",
+		           "run winnowd as root, or by its unit with the drop-in winnowd-xdp.conf "
+		           "(AmbientCapabilities=); it gives them up once it has started",
 		           "without %s; only XDP needs them, and buffers beyond the limits",
 		           missing + 2);
 }

@@ -99,7 +99,7 @@ static bool python_says(const char *python, const char *code, char *text, size_t
 /* The one that a training script would run with: of the environment that is active, or the first of the PATH. */
 static const char *python_active(char path[PATH_MAX])
 {
-	const char *environment = getenv("VIRTUAL_ENV");
+	const char *environment = secure_getenv("VIRTUAL_ENV");
 
 	if (environment != NULL && *environment != '\0' &&
 	    snprintf(path, PATH_MAX, "%s/bin/python", environment) < PATH_MAX &&

@@ -25,7 +25,7 @@ static void (*on_key)(int key);
 
 bool screen_usable(void)
 {
-	const char *term = getenv("TERM");
+	const char *term = secure_getenv("TERM");
 
 	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term != NULL &&
 	       strcmp(term, "dumb") != 0 && *term != '\0';

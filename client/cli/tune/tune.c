@@ -123,7 +123,7 @@ static int settings_check(void)
 	    (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)))
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
-	if (settings.apply && getenv("WINNOW_CONFIG") == NULL)
+	if (settings.apply && secure_getenv("WINNOW_CONFIG") == NULL)
 		return cli_error(2, "--apply writes into the file that WINNOW_CONFIG names: set it "
 		                    "for the job and here");
 	return aggregators_read();
@@ -193,7 +193,7 @@ static int net_choose(struct tune *tune)
 
 static int output(const struct tune *tune)
 {
-	const char *config = getenv("WINNOW_CONFIG");
+	const char *config = secure_getenv("WINNOW_CONFIG");
 	char done[9000];
 	int status = 0;
 
