@@ -145,13 +145,14 @@ static const struct options options = {
 /* `status`: 2 for wrong usage, 1 for what fails. */
 __attribute__((format(printf, 2, 3))) static int give_up(int status, const char *format, ...)
 {
+	char text[2 * WHY_BYTES];
 	va_list args;
 
-	fprintf(stderr, "winnowd: ");
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fprintf(stderr, "\n");
+	text_show(text);
+	fprintf(stderr, "winnowd: %s\n", text);
 	return status;
 }
 
@@ -235,16 +236,12 @@ static int multicast_nets(struct net_ip nets[2])
 {
 	/* A variable of this name says yes or no to workers: where they share it, winnowd is to start. */
 	const char *at = option_is_on(settings.multicast) ? GROUPS_DEFAULT : settings.multicast;
-	char text[INET6_ADDRSTRLEN];
-	size_t length;
+	char text[INET6_ADDRSTRLEN + 1]; /* one that is too long stays so */
 	bool good = true;
 
-	for (; good && !option_is_off(settings.multicast); at += length + 1) {
-		length = strcspn(at, ",");
-		snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text) ? length : 0), at);
+	while (good && at != NULL && !option_is_off(settings.multicast)) {
+		at = option_item(at, text, sizeof(text));
 		good = multicast_net(text, nets);
-		if (at[length] == '\0')
-			break;
 	}
 	if (good)
 		return 0;

@@ -97,6 +97,16 @@ bool option_is_on(const char *text)
 	return option_flag(text, &on) == 0 && on;
 }
 
+const char *option_item(const char *list, char *item, size_t room)
+{
+	size_t length = strcspn(list, ","), from = strspn(list, OPTION_BLANKS), to = length;
+
+	while (to > from && strchr(OPTION_BLANKS, list[to - 1]) != NULL)
+		to--;
+	snprintf(item, room, "%.*s", (int)(to > from ? to - from : 0), list + from);
+	return list[length] == ',' ? list + length + 1 : NULL;
+}
+
 /* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
 int option_dscp(const char *text, uint64_t *out)
 {

@@ -8,9 +8,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <pthread.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PARSER_STACK_BYTES 8192
 
 /* ---- names ---- */
 
@@ -125,6 +129,36 @@ static struct origin *origin_of(struct reading *reading, const struct option *op
 	return &reading->origins[option - reading->options->list];
 }
 
+/* A key may be in it. */
+static void origin_free(struct origin *origin)
+{
+	if (origin->copy != NULL && !origin->stays) {
+		sodium_memzero(origin->copy, strlen(origin->copy));
+		free(origin->copy);
+	}
+}
+
+/* A key's surroundings are key_text.h's: a copy of it would be one more to wipe. */
+static bool is_surrounded(const struct option *option, const char *value)
+{
+	size_t length = strlen(value);
+
+	return option->kind != OPTION_SECRET && length > 0 &&
+	       (strchr(OPTION_BLANKS, value[0]) != NULL ||
+	        strchr(OPTION_BLANKS, value[length - 1]) != NULL);
+}
+
+static char *trimmed(const char *value)
+{
+	size_t length;
+
+	value += strspn(value, OPTION_BLANKS);
+	length = strlen(value);
+	while (length > 0 && strchr(OPTION_BLANKS, value[length - 1]) != NULL)
+		length--;
+	return strndup(value, length);
+}
+
 /*
  * A source gives a value, unless a stronger one has given another. `named`: what it calls the
  * option, for the error text; `where`: for the dump.
@@ -133,21 +167,24 @@ static int take(struct reading *reading, const struct option *option, enum sourc
                 bool plain_ms, const char *named, const char *where, const char *value)
 {
 	struct origin *origin = origin_of(reading, option);
+	bool trims = source == SOURCE_ENVIRONMENT && is_surrounded(option, value);
 	char *copy = NULL;
 	int err;
 
 	if (source < origin->source)
 		return 0;
-	if (source == SOURCE_FILE) { /* the parser's memory does not last */
-		copy = strdup(value);
+	if (source == SOURCE_FILE || trims) { /* the parser's memory does not last */
+		copy = trims ? trimmed(value) : strdup(value);
 		if (copy == NULL)
 			return why_set(&reading->why, -ENOMEM, "out of memory");
 		value = copy;
 	}
 	err = option_set(option, plain_ms, named, value, &reading->why);
-	free(origin->owned);
-	*origin = (struct origin){.source = source, .text = value};
-	origin->owned = err != 0 || !option_is_text(option) ? copy : NULL;
+	origin_free(origin);
+	*origin = (struct origin){.source = source,
+	                          .text = value,
+	                          .copy = copy,
+	                          .stays = err == 0 && option_is_text(option)};
 	snprintf(origin->where, sizeof(origin->where), "%s", where);
 	return err;
 }
@@ -166,8 +203,9 @@ void options_preset(const struct option list[])
 struct file_context {
 	struct reading *reading;
 	const char *path;
-	FILE *file;
-	uint32_t line; /* the last that was read */
+	struct plain_file file;
+	uint32_t line;           /* the last that was read */
+	bool given[OPTIONS_MAX]; /* by place in the list: an earlier line says it */
 	int err;
 };
 
@@ -175,11 +213,12 @@ struct file_context {
 static char *file_next(char *line, int room, void *context)
 {
 	struct file_context *file = context;
+	const char *next = file->err == 0 ? plain_file_line(&file->file) : NULL;
 
-	if (file->err != 0 || fgets(line, room, file->file) == NULL)
+	if (next == NULL)
 		return NULL;
 	file->line++;
-	if (strchr(line, '\n') != NULL || feof(file->file))
+	if (snprintf(line, (size_t)room, "%s\n", next) < room)
 		return line;
 	file->err = why_set(&file->reading->why, -EINVAL,
 	                    "%s, line %u is too long: at most %d characters; a longer value can be "
@@ -195,6 +234,7 @@ static int file_line(void *context, const char *section, const char *name, const
 	const struct options *options = reading->options;
 	char named[OPTION_NAME_BYTES + 300];
 	const struct option *option;
+	bool *given;
 
 	if (file->err != 0)
 		return 0; /* only the first error is reported */
@@ -206,13 +246,20 @@ static int file_line(void *context, const char *section, const char *name, const
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
 	option = find(options->list, name);
+	given = option != NULL ? &file->given[option - options->list] : NULL;
 	if (option == NULL) {
 		snprintf(named, sizeof(named), "%s: ", file->path);
 		file->err = unknown(options, named, name, &reading->why);
 	} else if (option_is_argument(option)) {
 		file->err = why_set(&reading->why, -EINVAL,
 		                    "%s: %s can stand on the command line alone", file->path, name);
+	} else if (*given) {
+		file->err = why_set(&reading->why, -EINVAL,
+		                    "%s, line %u: an earlier line says %s; an indented line "
+		                    "continues the one above it",
+		                    file->path, file->line, option->name);
 	} else {
+		*given = true;
 		snprintf(named, sizeof(named), "%s in %s", name, file->path);
 		file->err = take(reading, option, SOURCE_FILE, is_plain_ms(option, name), named,
 		                 file->path, value);
@@ -223,16 +270,13 @@ static int file_line(void *context, const char *section, const char *name, const
 static int file_read(struct reading *reading, const char *path)
 {
 	struct file_context context = {.reading = reading, .path = path};
-	int err = plain_file_open("", path, &context.file, &reading->why);
-	bool broken;
+	int err = plain_file_read("", path, &context.file, &reading->why);
 
 	if (err != 0)
 		return err;
 	err = ini_parse_stream(file_next, &context, file_line, &context);
-	broken = ferror(context.file) != 0;
-	fclose(context.file);
-	if (broken)
-		return why_set(&reading->why, -EIO, "cannot read %s: %s", path, strerror(EIO));
+	plain_file_free(&context.file);
+	sodium_stackzero(PARSER_STACK_BYTES); /* the parser's line may have been a key */
 	if (err == 0 || context.err != 0)
 		return context.err;
 	if (err < 0)
@@ -242,13 +286,16 @@ static int file_read(struct reading *reading, const char *path)
 }
 
 /*
- * NULL: the environment does not say. An empty variable counts only for a flag, which is then off.
+ * NULL: the environment does not say. A variable that is empty, but for blanks, counts only for a flag, which is
+ * then off.
  */
 static const char *env_named(const struct option *option, const char *name)
 {
 	const char *value = secure_getenv(name);
 
-	return value != NULL && (value[0] != '\0' || option_is_flag(option)) ? value : NULL;
+	bool empty = value == NULL || value[strspn(value, OPTION_BLANKS)] == '\0';
+
+	return value != NULL && (!empty || option_is_flag(option)) ? value : NULL;
 }
 
 static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES],
@@ -279,12 +326,43 @@ static const char *env_value(const struct option *option, char name[OPTION_NAME_
 	return env_named(option, name);
 }
 
+/* A library's settings point to it: the same text is kept once, however often the environment is read. */
+static const char *kept(const char *value)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct text {
+		struct text *before;
+		char *text;
+	} * last;
+	char *text = trimmed(value);
+	struct text *found, *made;
+
+	if (text == NULL)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	for (found = last; found != NULL && strcmp(found->text, text) != 0;)
+		found = found->before;
+	if (found == NULL && (made = malloc(sizeof(*made))) != NULL) {
+		*made = (struct text){.before = last, .text = text};
+		found = last = made;
+		text = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	free(text);
+	return found != NULL ? found->text : NULL;
+}
+
 int option_env(const struct option *option, struct why *why)
 {
 	char name[OPTION_NAME_BYTES];
 	bool plain_ms;
 	const char *value = env_value(option, name, &plain_ms);
 
+	if (value != NULL && is_surrounded(option, value)) {
+		value = kept(value);
+		if (value == NULL)
+			return why_set(why, -ENOMEM, "out of memory");
+	}
 	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 }
 
@@ -399,8 +477,8 @@ static void set_aside(struct reading *reading, const struct option *option,
 {
 	struct origin *origin = origin_of(reading, option);
 
-	if (origin->source == SOURCE_FILE) /* take()'s copy */
-		free((char *)(uintptr_t)origin->text);
+	origin->stays = false;
+	origin_free(origin);
 	*(const char **)option->out = NULL;
 	*origin = (struct origin){.source = SOURCE_PRESET};
 	snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it", other->name);
@@ -456,7 +534,7 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 static void origins_free(struct reading *reading)
 {
 	for (uint32_t i = 0; i < OPTIONS_MAX; i++)
-		free(reading->origins[i].owned);
+		origin_free(&reading->origins[i]);
 }
 
 int options_read(const struct options *options, int argc, char **argv)

@@ -4,8 +4,10 @@
  *
  * A program lists its options once; parsing, help and error texts all come from the list.
  * Order of precedence: command line, environment (WINNOW_ and the name in capitals; an empty one
- * is not set), file (INI, "name = value"), default. Of "key" and "key-file" one source gives one,
- * and a stronger source's empties the other. Every error is one line: what, why, what to do.
+ * is not set), file (INI, "name = value", each name once), default. Of "key" and "key-file" one source
+ * gives one, and a stronger source's empties the other. Blanks and line ends around a value do not belong
+ * to it but on a command line, as a variable that was made of a file often ends with one; of keys see
+ * key_text.h. Every error is one line: what, why, what to do.
  *
  * Every program also takes --help, --version, and --dump-config, which prints the options with
  * their values and where each value is from, as a file that --config takes.
@@ -87,7 +89,7 @@ struct options {
 /*
  * options_read - 0: all are set; 1: help, version or a dump was asked for and has been printed; 2:
  * wrong usage, with a line on stderr. Texts point into argv, the environment, or memory that is
- * kept for the life of the process.
+ * kept for the life of the process, as those of option_env() do.
  */
 int options_read(const struct options *options, int argc, char **argv);
 
@@ -113,6 +115,12 @@ int option_check(const struct option *option, struct why *why);
  */
 bool option_is_off(const char *text);
 bool option_is_on(const char *text);
+
+/*
+ * option_item - the first item of "a, b", without the blanks around it and cut to the room, and what
+ * follows its comma; NULL: it is the last. A list has one at least, which may be empty.
+ */
+const char *option_item(const char *list, char *item, size_t room);
 
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
 void option_choices(const char *choices, const char *between, const char *last, char *text,

@@ -6,6 +6,7 @@
 #include "aggregator/control/options.h"
 
 #define OPTION_NAME_BYTES 64
+#define OPTION_BLANKS " \t\r\n\v\f"
 #define OPTIONS_MAX 64
 #define ORIGIN_BYTES 96
 
@@ -16,7 +17,8 @@ enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
 struct origin {
 	enum source source;
 	const char *text;
-	char *owned; /* memory of `text` that ends with the reading, or NULL */
+	char *copy; /* memory of `text`, or NULL; it ends with the reading, */
+	bool stays; /* unless it is the option's value */
 	char where[ORIGIN_BYTES];
 };
 

@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "aggregator/control/key_text.h"
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
 #include "aggregator/control/plain_file.h"
 
 #define KEYS_MAX 4096
-#define LINE_BYTES 1024
+#define LINE_MAX_BYTES 1022
 
 /* RFC 7914: 16 MiB, and some 50 ms. */
 #define SCRYPT_N 16384
@@ -188,19 +188,14 @@ static int share_read(const char *word, struct proof_share *share)
 /* "JOB KEY", "* KEY" or "KEY", the first two perhaps with a share; empty lines and comments are fine. */
 static int line_add(struct proof_keys *keys, char *line)
 {
-	char *words[5] = {NULL};
+	char *words[4];
 	struct proof_share share = {0};
-	uint32_t count = 0;
-	char *save = NULL;
+	int count = key_text_words(line, words, 4);
 
-	line[strcspn(line, "#\r\n")] = '\0';
-	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 5;
-	     word = strtok_r(NULL, " \t", &save))
-		words[count++] = word;
-	if (count == 0)
-		return 0;
-	for (uint32_t i = 2; i < count; i++)
-		if (i == 4 || share_read(words[i], &share) != 0)
+	if (count <= 0)
+		return count < 0 ? -EINVAL : 0;
+	for (int i = 2; i < count; i++)
+		if (share_read(words[i], &share) != 0)
 			return -EINVAL;
 	share.weight = share.weight != 0 ? share.weight : share_usual.weight;
 	return count == 1 ? key_add(keys, "*", words[0], &share)
@@ -209,18 +204,17 @@ static int line_add(struct proof_keys *keys, char *line)
 
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 {
-	char line[LINE_BYTES];
+	struct plain_file file;
 	uint32_t number = 0;
-	struct stat about;
-	FILE *file;
-	int err = plain_file_open("key file ", path, &file, why);
+	char *line;
+	int err = plain_file_read("key file ", path, &file, why);
 
 	if (err != 0)
 		return err;
-	keys->exposed = fstat(fileno(file), &about) == 0 && (about.st_mode & S_IROTH) != 0;
-	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
+	keys->exposed = file.exposed;
+	while (err == 0 && (line = plain_file_line(&file)) != NULL) {
 		number++;
-		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
+		err = strlen(line) > LINE_MAX_BYTES ? -EINVAL : line_add(keys, line);
 		if (err == -EEXIST)
 			why_set(why, err, "key file %s, line %u: that job has a key above", path,
 			        number);
@@ -232,13 +226,25 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 			        path, number, PROOF_KEY_TEXT_MIN, CONTROL_WEIGHT_MAX,
 			        CONTROL_DSCP_MAX);
 	}
-	sodium_memzero(line, sizeof(line));
-	if (err == 0 && ferror(file))
-		err = why_set(why, -EIO, "cannot read key file %s: %s", path, strerror(EIO));
-	else if (err == 0 && keys->count == 0)
+	if (err == 0 && keys->count == 0)
 		err = why_set(why, -EINVAL, "key file %s holds no key", path);
-	fclose(file);
+	plain_file_free(&file);
 	return err;
+}
+
+static int text_add_alone(struct proof_keys *keys, const char *text, struct why *why)
+{
+	static const char named[] = "--key or WINNOW_KEY";
+	char *key;
+	int err = key_text_one(named, text, &key, why);
+
+	if (err != 0)
+		return err;
+	err = key_add(keys, "*", key, &share_usual);
+	key_text_free(key);
+	return err == 0 ? 0
+	                : why_set(why, err, "%s: want at least %d characters", named,
+	                          PROOF_KEY_TEXT_MIN);
 }
 
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why)
@@ -248,14 +254,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 
 	if (keys == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
-	if (path != NULL) {
-		err = file_read(keys, path, why);
-	} else {
-		err = key_add(keys, "*", text, &share_usual);
-		if (err != 0)
-			why_set(why, err, "--key or WINNOW_KEY: want at least %d characters",
-			        PROOF_KEY_TEXT_MIN);
-	}
+	err = path != NULL ? file_read(keys, path, why) : text_add_alone(keys, text, why);
 	if (err != 0) {
 		proof_keys_free(keys);
 		return err;
@@ -266,9 +265,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 
 static void text_free(struct proof_named *key)
 {
-	if (key->text != NULL)
-		sodium_memzero(key->text, strlen(key->text));
-	free(key->text);
+	key_text_free(key->text);
 	key->text = NULL;
 }
 

@@ -64,12 +64,12 @@ void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES]);
 /*
  * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
  * only a key, is for all jobs not named. After a job and its key may stand what it is to have of
- * a network that it shares. '#' starts a comment.
+ * a network that it shares. How they are written: key_text.h.
  */
 struct proof_keys {
 	uint32_t count;
 	uint32_t distinct;        /* several jobs may have the same */
-	bool exposed;             /* by the file's mode everybody may read it */
+	bool exposed;             /* by the file's mode every user of the machine may read it */
 	struct proof_named *keys; /* [count], proof.c's own */
 };
 
@@ -82,8 +82,8 @@ struct proof_share {
 
 /*
  * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
- * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_open() says,
- * -EINVAL for a bad line, -ENOMEM.
+ * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_read() and
+ * key_text_one() say, -EINVAL for a bad line, -ENOMEM.
  */
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why);
 void proof_keys_free(struct proof_keys *keys);

@@ -17,6 +17,8 @@
 #include "aggregator/net/sockaddr.h"
 #include "client/winnow.h"
 
+#define LINE_BYTES 8192 /* of an error, with two paths in it */
+
 static const char *command = "";
 
 void cli_begin(const char *name)
@@ -26,13 +28,14 @@ void cli_begin(const char *name)
 
 int cli_error(int status, const char *format, ...)
 {
+	char text[LINE_BYTES];
 	va_list args;
 
-	fprintf(stderr, "winnow %s: ", command);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fprintf(stderr, "\n");
+	text_show(text);
+	fprintf(stderr, "winnow %s: %s\n", command, text);
 	return status;
 }
 
@@ -155,14 +158,6 @@ int cli_command_at(int argc, char **argv)
 	while (at < argc && strcmp(argv[at], "--") != 0)
 		at++;
 	return at;
-}
-
-const char *cli_item(const char *list, char *item, size_t room)
-{
-	size_t length = strcspn(list, ",");
-
-	snprintf(item, room, "%.*s", (int)length, list);
-	return list[length] == ',' ? list + length + 1 : NULL;
 }
 
 uint32_t cli_item_count(const char *list)

@@ -43,13 +43,7 @@ bool cli_can_loop(void);
 /* The place of "--", behind which another command stands; argc: there is none. */
 int cli_command_at(int argc, char **argv);
 
-/*
- * The first item of "a,b", cut to the room, and what follows its comma; NULL: it is the last. A list has
- * one at least, which may be empty.
- */
-const char *cli_item(const char *list, char *item, size_t room);
-
-/* How many there are; 1 of "". */
+/* How many items option_item() finds; 1 of "". */
 uint32_t cli_item_count(const char *list);
 
 /* The median of `count` values, 1 at least. Afterwards they are in ascending order. */

@@ -89,7 +89,7 @@ static int hosts_read(void)
 	for (; at != NULL; run.host_count++) {
 		char *host = run.hosts[run.host_count];
 
-		at = cli_item(at, host, HOST_BYTES);
+		at = option_item(at, host, HOST_BYTES);
 		if (*host == '\0')
 			return cli_error(2,
 			                 "--hosts is '%s': want at most 256 names with a comma "

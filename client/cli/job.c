@@ -231,7 +231,7 @@ int cli_job(int argc, char **argv)
 	while (at != NULL) {
 		int result;
 
-		at = cli_item(at, name, sizeof(name));
+		at = option_item(at, name, sizeof(name));
 		result = order_give(name, &order, key);
 		status = result > status ? result : status;
 		if (result == 0 && strcmp(order.order, "expel") == 0)

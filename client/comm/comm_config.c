@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/control/options.h"
 #include "client/comm/comm.h"
 
 _Static_assert(WINNOW_F32 == (int)DTYPE_F32 && WINNOW_F16 == (int)DTYPE_F16 &&
@@ -82,20 +83,20 @@ static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, s
 
 static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
+	char name[sizeof(comm->peers[0].name) + 1];
 	const char *at = c->aggregators;
 
-	while (*at != '\0') {
-		size_t length = strcspn(at, ",");
+	while (at != NULL && *at != '\0') {
 		struct comm_peer *peer = &comm->peers[comm->peer_count];
 		int result;
 
 		if (comm->peer_count == SESSION_LINKS_MAX)
 			return why_set(why, WINNOW_ERR_INVALID, "more than %d aggregators",
 			               SESSION_LINKS_MAX);
-		if (length >= sizeof(peer->name))
+		at = option_item(at, name, sizeof(name));
+		if (strlen(name) >= sizeof(peer->name))
 			return why_set(why, WINNOW_ERR_INVALID, "an aggregator's name is too long");
-		memcpy(peer->name, at, length);
-		peer->name[length] = '\0';
+		memcpy(peer->name, name, strlen(name) + 1);
 		result = resolve_soon(peer, c, why);
 		if (result != WINNOW_OK)
 			return result;
@@ -105,8 +106,6 @@ static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, st
 			               same_as(comm, peer)->name, peer->name);
 		peer->place = comm->peer_count++;
 		comm->peers_known = comm->peer_count;
-		at += length;
-		at += *at == ',';
 	}
 	return comm->peer_count > 0 ? WINNOW_OK
 	                            : why_set(why, WINNOW_ERR_INVALID, "no aggregator given");

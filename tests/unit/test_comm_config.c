@@ -109,7 +109,7 @@ static void test_numbers(void **state)
 		{"WINNOW_BLOCK", "70000", "WINNOW_BLOCK is 70000: want 1 to 65536"},
 		{"WINNOW_BLOCK", "1e3", "WINNOW_BLOCK is '1e3'"},
 		{"WINNOW_BLOCK", "0x10", "WINNOW_BLOCK is '0x10'"},
-		{"WINNOW_BLOCK", "64 ", "WINNOW_BLOCK is '64 '"},
+		{"WINNOW_BLOCK", "6\n4", "WINNOW_BLOCK is '6?4'"},
 		{"WINNOW_THREADS", "0", "WINNOW_THREADS is 0: want 1 to"},
 		{"WINNOW_SILENCE_MS", "10s",
 	         "WINNOW_SILENCE_MS is '10s': want a whole number of milliseconds"},
@@ -127,6 +127,10 @@ static void test_numbers(void **state)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		refused_with(wrong[i].name, wrong[i].value, wrong[i].text);
 	assert_int_equal(with("RANK", "3").rank, 3);
+	/* As a variable made of a file ends. */
+	assert_int_equal(with("RANK", "3\n").rank, 3);
+	assert_string_equal(with("WINNOW_JOB", "train\r\n").job, "train");
+	assert_string_equal(with("WINNOW_AGGREGATORS", " a:1, b:2\n").aggregators, "a:1, b:2");
 	/* Times have a unit, or _MS in the name; what is empty is not set. */
 	assert_int_equal(with("WINNOW_SILENCE", "2.5s").silence_ms, 2500);
 	assert_int_equal(with("WINNOW_SILENCE_MS", "2500").silence_ms, 2500);
@@ -165,7 +169,7 @@ static void test_two_keys(void **state)
 	setenv("WINNOW_KEY_FILE", "/nowhere", 1);
 	config = good();
 	config.insecure_no_key = 0;
-	config.key = "a key of the program's";
+	config.key = "a-key-of-the-program's";
 	refused(&config, "there is a key and a key file (/nowhere)");
 	config.key_file = NULL;
 	refused(&config, "is not HOST:PORT");

@@ -78,7 +78,7 @@ static void test_reductions(void **state)
 
 static void test_unknown(void **state)
 {
-	const char *const wrong[] = {"f", "F32", "f32 ", "f320", "int8", "?", "f32|f16", NULL};
+	const char *const wrong[] = {"f", "F32", "f 32", "f320", "int8", "?", "f32|f16", NULL};
 
 	(void)state;
 	for (size_t i = 0; wrong[i] != NULL; i++)

@@ -489,6 +489,116 @@ static void test_long_lines(void **state)
 	}
 }
 
+/* A name that comes twice: one of the two would not hold, and nobody would see which. */
+static void test_twice(void **state)
+{
+	(void)state;
+	write_file("[prog]\nop-count = 7\nsize = 1M\nop-count = 8\n");
+	assert_wrong(READ("--config", file_path), ", line 4: an earlier line says op-count");
+	write_file("[prog]\nms = 2\n[bench]\nms = 3\n[prog]\nms-ms = 300\n");
+	assert_wrong(READ("--config", file_path), ", line 6: an earlier line says ms");
+	write_file("[prog]\ntext = one\n  two\n");
+	assert_wrong(READ("--config", file_path), ", line 3: an earlier line says text");
+	assert_non_null(strstr(said, "an indented line continues the one above"));
+	/* Where a stronger source holds as well. */
+	assert_wrong(READ("--config", file_path, "--text=x"),
+	             ", line 3: an earlier line says text");
+	write_file("[prog]\nop-count = 7\n[bench]\nop-count = 8\n");
+	assert_int_equal(READ("--config", file_path), 0); /* the other is another program's */
+	assert_int_equal(out.count, 7);
+}
+
+static void test_encodings(void **state)
+{
+	static const char sixteen[] = "[\0p\0]\0\n";
+	FILE *file;
+
+	(void)state;
+	write_file("\xef\xbb\xbf[prog]\r\nop-count = 7\r\n");
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_int_equal(out.count, 7);
+	write_file("\xff\xfe[");
+	assert_wrong(READ("--config", file_path), "it is in UTF-16, save it as UTF-8");
+	write_file("\xfe\xff[");
+	assert_wrong(READ("--config", file_path), "it is in UTF-16, save it as UTF-8");
+	file = fopen(file_path, "we");
+	assert_non_null(file);
+	fwrite(sixteen, 1, sizeof(sixteen) - 1, file);
+	fclose(file);
+	assert_wrong(READ("--config", file_path), "it has a zero byte; if it is in UTF-16");
+}
+
+/* ---- blanks and line ends ---- */
+
+static void test_surroundings(void **state)
+{
+	char first[80];
+	struct why why;
+
+	(void)state;
+	write_file("");
+	setenv("WINNOW_OP_COUNT", "20\n", 1);
+	setenv("WINNOW_TEXT", " a\tb \r\n", 1);
+	setenv("WINNOW_FLAG", "yes\n", 1);
+	setenv("WINNOW_CHOICE", "\tsecond ", 1);
+	setenv("WINNOW_SECRET", " pass\n", 1);                 /* key_text.h's */
+	assert_wrong(READ("--size= 1M "), "--size is ' 1M '"); /* a shell has put them there */
+	assert_int_equal(READ("--size=1M", "--config", file_path), 0);
+	assert_int_equal(out.count, 20);
+	assert_string_equal(out.text, "a\tb");
+	assert_true(out.flag);
+	assert_int_equal(out.choice, SECOND);
+	assert_int_equal(out.size, 1 << 20);
+	assert_string_equal(out.secret, " pass\n");
+	/* A library's text is kept, once. */
+	assert_int_equal(option_env(&list[1], &why), 0);
+	assert_string_equal(out.text, "a\tb");
+	snprintf(first, sizeof(first), "%p", (const void *)out.text);
+	assert_int_equal(option_env(&list[1], &why), 0);
+	snprintf(said, sizeof(said), "%p", (const void *)out.text);
+	assert_string_equal(first, said);
+	/* Nothing but blanks is nothing. */
+	setenv("WINNOW_OP_COUNT", "\n", 1);
+	setenv("WINNOW_FLAG", "\n", 1);
+	setenv("WINNOW_TEXT", " ", 1);
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_int_equal(out.count, 4);
+	assert_false(out.flag);
+	assert_null(out.text);
+	/* What is wrong is one line, whatever it quotes. */
+	setenv("WINNOW_OP_COUNT", "2\n0\x1b[2J", 1);
+	assert_wrong(READ("--config", file_path), "WINNOW_OP_COUNT is '2?0?[2J': want a whole");
+	assert_wrong(READ("--no\nsuch=1"), "no option --no?such");
+	unsetenv("WINNOW_OP_COUNT");
+	unsetenv("WINNOW_FLAG");
+	unsetenv("WINNOW_TEXT");
+	unsetenv("WINNOW_CHOICE");
+	unsetenv("WINNOW_SECRET");
+}
+
+static void test_items(void **state)
+{
+	char item[8];
+	const char *at = " a:1,\tb:2 ,,c c\n,12345678";
+
+	(void)state;
+	at = option_item(at, item, sizeof(item));
+	assert_string_equal(item, "a:1");
+	at = option_item(at, item, sizeof(item));
+	assert_string_equal(item, "b:2");
+	at = option_item(at, item, sizeof(item));
+	assert_string_equal(item, "");
+	at = option_item(at, item, sizeof(item));
+	assert_string_equal(item, "c c");
+	at = option_item(at, item, sizeof(item));
+	assert_string_equal(item, "1234567");
+	assert_null(at);
+	assert_null(option_item("", item, sizeof(item)));
+	assert_string_equal(item, "");
+	assert_null(option_item(" \n", item, sizeof(item)));
+	assert_string_equal(item, "");
+}
+
 /* ---- what --dump-config prints ---- */
 
 static void assert_dumped(const char *name, const char *value, const char *origin)
@@ -616,7 +726,9 @@ int main(void)
 		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
 		cmocka_unit_test(test_other_variable), cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
-		cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_long_lines),     cmocka_unit_test(test_twice),
+		cmocka_unit_test(test_encodings),      cmocka_unit_test(test_surroundings),
+		cmocka_unit_test(test_items),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

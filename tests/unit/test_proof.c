@@ -83,6 +83,55 @@ static void test_key_file(void **state)
 	proof_keys_free(keys);
 }
 
+/* What people and their programs write around a key, in a file and alone: the same rule for both. */
+static void test_key_surroundings(void **state)
+{
+	static const struct {
+		const char *written, *key; /* NULL: refused, because: */
+		const char *why;
+	} cases[] = {
+		{"Sunshine-and-rain", "Sunshine-and-rain", NULL},
+		{"Sunshine-and-rain\n", "Sunshine-and-rain",
+	         NULL}, /* echo, and Secrets made of it */
+		{"Sunshine-and-rain\r\n", "Sunshine-and-rain", NULL},
+		{"Sunshine-and-rain\n\n", "Sunshine-and-rain", NULL},
+		{" \tSunshine-and-rain \t ", "Sunshine-and-rain", NULL},
+		{"\xef\xbb\xbfSunshine-and-rain\r\n", "Sunshine-and-rain", NULL}, /* Notepad */
+		{"Sunshine#x7Qp-vR2m-kk93", "Sunshine#x7Qp-vR2m-kk93", NULL},
+		{"Sunshine-#", "Sunshine-#", NULL},
+		{"Sunshine-and-rain # mine\n", "Sunshine-and-rain", NULL},
+		{"Sunshine-and-rain\t#mine", "Sunshine-and-rain", NULL},
+		{"Sch\xc3\xb6nwetter", "Sch\xc3\xb6nwetter", NULL},
+		{"#Sunshine-and-rain", NULL, "'#' begins a comment"},
+		{"", NULL, "there is no key"},
+		{" \r\n", NULL, "there is no key"},
+		{"team Sunshine-and-rain", NULL, "there is a blank in the key"},
+		{"Sunshine-and-rain\nand-more", NULL, "there is a line end"},
+		{"Sunshine\x7f-and-rain", NULL, "or another control character"},
+		{"Sunshine\x1b[2J", NULL, "or another control character"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct proof_keys *keys = NULL;
+		struct why why = {""};
+		int err = proof_keys_load(NULL, cases[i].written, &keys, &why);
+
+		if (cases[i].key == NULL) {
+			assert_int_equal(err, -EINVAL);
+			if (strstr(why.text, cases[i].why) == NULL)
+				fail_msg("'%s' does not say %s", why.text, cases[i].why);
+			continue;
+		}
+		assert_int_equal(err, 0);
+		assert_key(keys, "job", cases[i].key);
+		proof_keys_free(keys);
+		keys = keys_of(cases[i].written, 0, NULL);
+		assert_key(keys, "job", cases[i].key);
+		proof_keys_free(keys);
+	}
+}
+
 /* Of all memberships of a job, and of those for which the line of all others stands. */
 static void test_key_shares(void **state)
 {
@@ -171,7 +220,10 @@ static void test_key_file_refused(void **state)
 		keys_of(line, -EINVAL, "from 1 to 16");
 	}
 	keys_of("bad/name key-of-job\n", -EINVAL, "line 1");
-	keys_of("\xef\xbb\xbfjob key-of-job\n", -EINVAL, "line 1"); /* a mark that editors leave */
+	keys_of("job key\x01of-job\n", -EINVAL, "line 1");
+	keys_of("a key-of-a-\rb key-of-b-\r", -EINVAL, "line 1"); /* of an old Macintosh */
+	keys_of("job key-of-job# weight\n", -EINVAL, "line 1");   /* no comment begins there */
+	keys_of("\xff\xfej\n", -EINVAL, "it is in UTF-16, save it as UTF-8");
 	keys_of("job key-of-job\n* others-key\njob another-key\n", -EEXIST, "line 3: that job has");
 	keys_of("* key-of-all\nonly-one-key\n", -EEXIST, "line 2");
 	keys_of("", -EINVAL, "no key");
@@ -282,6 +334,7 @@ int main(void)
 		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_shares),
 		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
 		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
+		cmocka_unit_test(test_key_surroundings),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;

@@ -22,6 +22,9 @@ static void test_said(void **state)
 	assert_string_equal(why.text, "cannot start: no cable on port 3 (no cable on port 3)");
 	assert_int_equal(why_set(&why, 0, "%s", ""), 0);
 	assert_string_equal(why.text, "");
+	/* One line, which a terminal does not obey, in any language. */
+	why_set(&why, 0, "no %s", "b\xc3\xbcro\n\x1b[2J\x7f");
+	assert_string_equal(why.text, "no b\xc3\xbcro??[2J?");
 }
 
 static void test_cut(void **state)

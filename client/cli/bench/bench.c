@@ -103,7 +103,7 @@ static bool list_read(const char *text, bool (*read)(const char *item, uint32_t 
 	if (cli_item_count(text) > BENCH_LIST_MAX)
 		return false;
 	for (const char *at = text; at != NULL; ++*count) {
-		at = cli_item(at, item, sizeof(item));
+		at = option_item(at, item, sizeof(item));
 		if (!read(item, *count))
 			return false;
 	}

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "aggregator/control/message.h"
+#include "aggregator/control/options.h"
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "client/cli/cli.h"
@@ -218,7 +219,7 @@ void doctor_path(const struct doctor *doctor)
 		           "winnow doctor --aggregator HOST:PORT --key-file FILE",
 		           "none given: the network was not tried");
 	for (const char *at = doctor->aggregators; at != NULL;) {
-		at = cli_item(at, address, sizeof(address));
+		at = option_item(at, address, sizeof(address));
 		check_aggregator(doctor, address);
 	}
 }

@@ -32,7 +32,7 @@ static int list_read(const char *at, struct status_targets *out)
 
 		if (out->count == STATUS_TARGETS_MAX)
 			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
-		at = cli_item(at, target->address, sizeof(target->address));
+		at = option_item(at, target->address, sizeof(target->address));
 		if (net_split(target->address, host, &port, &why) != 0)
 			return cli_error(2,
 			                 "'%.100s' is not HOST:PORT: give the address of winnowd's "

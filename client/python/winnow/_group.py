@@ -32,7 +32,7 @@ import torch.distributed as dist
 from . import _cuda, _native, _places, _sparse
 from ._comm import Comm
 from ._futures import Completer, calling_back
-from ._member import WinnowError, brief, flag_of
+from ._member import WinnowError, brief, flag_of, variable
 from ._node import Node
 
 _OPS = {
@@ -645,7 +645,7 @@ def time_outs(timeout):
     lowest, highest = _TIMEOUT_MS
     limit = min(max(timeout // datetime.timedelta(milliseconds=1), lowest), highest)
     found = {"join_timeout_ms": min(limit, _JOIN_MS), "timeout_ms": limit}
-    chosen = [name for name in found if any(os.environ.get("WINNOW_" + given.upper()) for given in (name, name[:-3]))]
+    chosen = [name for name in found if any(variable("WINNOW_" + given.upper()) for given in (name, name[:-3]))]
     return {name: value for name, value in found.items() if name not in chosen}
 
 

@@ -130,9 +130,14 @@ def number(name, value, highest=2**32 - 1):
     return value
 
 
+def variable(name):
+    """What the environment says, without blanks and line ends around it, as the library takes it; "": nothing."""
+    return os.environ.get(name, "").strip()
+
+
 def flag_of(name):
     """Whether the environment says yes; not set: no. As the library and winnowd understand it."""
-    value = os.environ.get(name, "")
+    value = variable(name)
     if value not in _YES + _NO:
         raise ValueError(f"{name} is {value!r}: want yes or no")
     return value in _YES

@@ -191,7 +191,7 @@ FUNCTIONS = {
 
 def find_library():
     """The path, or the name for the dynamic linker, of the first libwinnow.so there is."""
-    named = os.environ.get("WINNOW_LIBRARY")
+    named = os.environ.get("WINNOW_LIBRARY", "").strip()
     if named:
         return named
     for place in _programs.places():

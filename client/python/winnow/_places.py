@@ -5,12 +5,11 @@ They do so by exchange(value), which gives all processes' values by rank. What i
 them is raised on all, so that nobody waits for who has given up.
 """
 
-import os
 import uuid
 
 import torch.distributed as dist
 
-from ._member import WinnowError
+from ._member import WinnowError, variable
 from ._node import node_id, said
 
 
@@ -25,7 +24,7 @@ def draw_job():
     random suffix: a process may be in several jobs at a time, and on an aggregator there may be several "default".
     """
     global _drawn
-    name = os.environ.get("WINNOW_JOB")
+    name = variable("WINNOW_JOB")
     first = not _drawn and (not dist.is_initialized() or dist.get_rank() == 0)
     _drawn = True
     if name and first:
@@ -55,8 +54,8 @@ def _here(rank, node):
     """This process's node, and its number there."""
     local = said("local_rank", None, "LOCAL_RANK")
     node = said("node", node, "GROUP_RANK")
-    world = os.environ.get("WORLD_SIZE")
-    if node is None and world is not None and world == os.environ.get("LOCAL_WORLD_SIZE"):
+    world = variable("WORLD_SIZE")
+    if node is None and world and world == variable("LOCAL_WORLD_SIZE"):
         node = 0  # all processes are on one host
     if node is None:
         raise ValueError("nobody says which node this is: set GROUP_RANK, as torchrun does, or pass node")

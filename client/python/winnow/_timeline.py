@@ -7,10 +7,11 @@ file that is good up to there: the format does not need its last bracket.
 
 import functools
 import json
-import os
 import pathlib
 import threading
 import time
+
+from ._member import variable
 
 
 class Timeline:
@@ -47,7 +48,7 @@ now = time.time
 
 def of_rank(rank):
     """This process's Timeline, or None if nobody asked for one."""
-    path = os.environ.get("WINNOW_TIMELINE")
+    path = variable("WINNOW_TIMELINE")
     return _opened(path, rank) if path else None
 
 

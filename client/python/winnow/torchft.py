@@ -17,7 +17,7 @@ from torchft.process_group import ProcessGroupWrapper
 
 from . import _group
 from ._comm import Comm
-from ._member import brief
+from ._member import brief, variable
 
 
 class ProcessGroupWinnow(ProcessGroupWrapper):
@@ -31,7 +31,7 @@ class ProcessGroupWinnow(ProcessGroupWrapper):
         super().__init__(timeout)
         self._settings = settings
         self._comm = None
-        self._name = settings.pop("job", None) or os.environ.get("WINNOW_JOB") or "torchft"
+        self._name = settings.pop("job", None) or variable("WINNOW_JOB") or "torchft"
 
     def getBackendName(self):
         return "torchft-winnow"

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Keys and settings as they are written: by echo, editors, and Secrets of Kubernetes made with `echo KEY | base64`. What stands
+# around a key belongs to none, in a file and in the environment alike; what stands in it does.
+. "$(dirname "$0")/lib.sh"
+unset WINNOW_AGGREGATORS WINNOW_JOB RANK WORLD_SIZE WINNOW_KEY WINNOW_KEY_FILE WINNOW_INSECURE_NO_KEY
+umask 077
+mark=$'\xef\xbb\xbf'
+tiny=(--size 4K --iters 1 --warmup 0 --join-timeout 5s)
+joins() { # what, NAME=VALUE..: the environment of a worker that is let in
+	env "${@:2}" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}" >"$tmp/joins.out" 2>"$tmp/joins.err" || fail "$1: $(cat "$tmp/joins.err")"
+}
+stays_out() { # pattern, NAME=VALUE..
+	refuses 1 "$1" env "${@:2}" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
+}
+
+# A key with '#' in it is whole wherever it stands, and no part of it opens the job.
+key='Sunshine#x7Qp-vR2m-kk93-Zt8w'
+printf '# our keys\n%s # until the summer\n' "$key" >"$tmp/keys"
+winnowd --key-file "$tmp/keys" --join-timeout 5s
+joins "the whole key" WINNOW_KEY="$key"
+stays_out "wrong key for job 'bench'" WINNOW_KEY=Sunshine
+echo "Sunshine#another-tail" >"$tmp/other"
+stays_out "wrong key for job 'bench'" WINNOW_KEY_FILE="$tmp/other"
+
+# What people and programs put around it: of the environment, and of a worker's file.
+number=0
+while IFS= read -r -d '|' written; do
+	joins "WINNOW_KEY=$(printf %q "$written")" WINNOW_KEY="$written"
+	printf %s "$written" >"$tmp/written"
+	joins "a file with $(printf %q "$written")" WINNOW_KEY_FILE="$tmp/written"
+	# The same file at the other end.
+	case $((number++)) in 0 | 4)
+		one=$PORT daemon=$DAEMON
+		winnowd --key-file "$tmp/written" --join-timeout 5s
+		joins "winnowd with $(printf %q "$written")" WINNOW_KEY="$key"
+		winnowd_stop
+		PORT=$one DAEMON=$daemon
+		;;
+	esac
+done < <(printf '%s|' "$key"$'\r\n' "$key"$'\n\n' "$key  " $'\t'"$key"$'\t' "$mark$key"$'\r\n' "$mark$key" "$key"$'\t# mine\n')
+# A Secret, as `kubectl` hands it to a container: decoded, with the newline that echo has put there.
+secret=$(echo "$key" | base64)
+python3 - "$BUILD/winnow" "127.0.0.1:$PORT" "$secret" "${tiny[@]}" <<'P' >"$tmp/joins.err" 2>&1 || fail "a Secret in WINNOW_KEY: $(cat "$tmp/joins.err")"
+import base64, os, subprocess, sys
+program, address, secret, *options = sys.argv[1:]
+key = base64.b64decode(secret).decode()
+assert key.endswith("\n")
+subprocess.run([program, "bench", "--aggregator", address, *options], env={**os.environ, "WINNOW_KEY": key}, check=True, stdout=subprocess.DEVNULL)
+P
+stays_out 'WINNOW_KEY: there is a blank in the key' WINNOW_KEY="bench $key"
+stays_out 'WINNOW_KEY: there is a line end, or another control character' WINNOW_KEY="$key"$'\n'"$key"
+stays_out "WINNOW_KEY: there is no key; '#' begins a comment" WINNOW_KEY="# $key"
+printf '%s' "$key" | iconv -t UTF-16 >"$tmp/wide"
+stays_out 'key file .*wide: it is in UTF-16, save it as UTF-8' WINNOW_KEY_FILE="$tmp/wide"
+printf '%s' "$key" | iconv -t UTF-16LE >"$tmp/wide"
+stays_out 'key file .*wide: it has a zero byte; if it is in UTF-16' WINNOW_KEY_FILE="$tmp/wide"
+refuses 2 'key file .*wide: it has a zero byte' "$BUILD/winnowd" --check --key-file "$tmp/wide"
+
+# The other settings: a newline behind, a space after a comma.
+env WINNOW_KEY="$key" WINNOW_AGGREGATORS="127.0.0.1:$PORT"$'\n' WINNOW_JOB=$'lines\n' RANK=$'0\n' WORLD_SIZE=$'1\r\n' "$BUILD/winnow" bench "${tiny[@]}" \
+	>"$tmp/joins.out" 2>"$tmp/joins.err" || fail "settings with line ends: $(cat "$tmp/joins.err")"
+one=$PORT daemon=$DAEMON
+winnowd --key-file "$tmp/keys"
+env WINNOW_KEY="$key" WINNOW_AGGREGATORS=" 127.0.0.1:$one, 127.0.0.1:$PORT "$'\n' "$BUILD/winnow" bench "${tiny[@]}" \
+	>"$tmp/joins.out" 2>"$tmp/joins.err" || fail "a list with blanks: $(cat "$tmp/joins.err")"
+refuses 2 "RANK is '0[?]1': want a whole number" env RANK=$'0\n1' "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
+refuses 1 "job name 'two[?]lines'" env WINNOW_KEY="$key" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --job $'two\nlines' "${tiny[@]}"
+printf '[winnowd]\nthreads = 1\nlisten = 127.0.0.1:1\nthreads = 2\n' >"$tmp/twice.ini"
+refuses 2 'twice.ini, line 4: an earlier line says threads' "$BUILD/winnowd" --insecure-no-key --check --config "$tmp/twice.ini"
+iconv -t UTF-16 <"$tmp/twice.ini" >"$tmp/wide.ini"
+refuses 2 'wide.ini: it is in UTF-16, save it as UTF-8' "$BUILD/winnowd" --insecure-no-key --check --config "$tmp/wide.ini"
+echo "the key is what stands there"
