@@ -349,6 +349,8 @@ void data_detach(void *context, uint16_t id)
 	struct order order = {.act = order_detach, .id = id};
 
 	give_order(data_owner(context, id), &order);
+	if (order.outlet != NULL)
+		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* a secret */
 	free(order.outlet);
 }
 

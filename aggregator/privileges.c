@@ -8,6 +8,11 @@
 #include <sys/capability.h>
 #include <sys/prctl.h>
 
+int privileges_hide(void)
+{
+	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : -errno;
+}
+
 int privileges_drop(void)
 {
 	cap_t none = cap_init(); /* starts with no capability set */

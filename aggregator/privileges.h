@@ -4,6 +4,12 @@
 #define AGGREGATOR_PRIVILEGES_H
 
 /*
+ * privileges_hide - this process holds keys: nobody but root reads its memory, or traces it, and it leaves no
+ * core file. 0, or -errno.
+ */
+int privileges_hide(void);
+
+/*
  * privileges_drop - the calling thread, and those it starts, give up all capabilities for good.
  * Capabilities belong to threads: each calls it once it has opened what it needs. 0, or -errno.
  */

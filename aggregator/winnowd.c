@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "aggregator/control.h"
+#include "aggregator/control/keyed_hash.h"
 #include "aggregator/control/options.h"
 #include "aggregator/http/http.h"
 #include "aggregator/limits.h"
@@ -181,6 +182,17 @@ static int keys_load(void)
 	if (proof_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
 		return 0;
 	return give_up(2, "%s", why.text);
+}
+
+/* A key of the command line or the environment would stay in memory; a file's, which is a copy, as well. */
+static void key_texts_wipe(void)
+{
+	const char *texts[] = {settings.key, secure_getenv("WINNOW_KEY")};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i] != NULL)
+			explicit_bzero((char *)(uintptr_t)texts[i], strlen(texts[i]));
+	secrets_clear();
 }
 
 static void keys_warn(void)
@@ -528,12 +540,13 @@ static int check(void)
 
 int main(int argc, char **argv)
 {
-	int status, log_fd;
+	int status, log_fd, hide_err;
 
 	/* Options name files, and whose they are is said in what is wrong with them. */
 	if (getuid() != geteuid() || getgid() != getegid())
 		return give_up(1, "the program is set-user-ID or set-group-ID: start it as the "
 		                  "user that it is to run as instead");
+	hide_err = privileges_hide();
 	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
@@ -546,6 +559,7 @@ int main(int argc, char **argv)
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
+	key_texts_wipe();
 	if (status != 0 || settings.check)
 		return status != 0 ? status : check();
 	fill();
@@ -556,6 +570,9 @@ int main(int argc, char **argv)
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
 		return give_up(1, "cannot start a thread to write the log");
+	if (hide_err != 0)
+		log_event("warn", "not_hidden", NULL,
+		          "other processes of this user can read keys: %s", strerror(-hide_err));
 	keys_warn();
 	status = offload();
 	if (status == 0)

@@ -18,6 +18,11 @@ struct seals {
 	struct seal_key workers[]; /* [world], of what they send */
 };
 
+static inline size_t seals_bytes(uint32_t world)
+{
+	return sizeof(struct seals) + world * sizeof(struct seal_key);
+}
+
 /*
  * seal_write - put the seal into the head of a packet that is complete. `edge` is a 64-bit number near
  * the packet's own: the one that it was cut from, or any less than 2^31 away.

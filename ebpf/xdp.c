@@ -419,6 +419,8 @@ void xdp_known(struct xdp *xdp, uint16_t id, bool known)
 		return;
 	__atomic_store_n(&xdp->view.channels[index].active, 0, __ATOMIC_RELEASE);
 	wait_for_programs();
+	explicit_bzero(xdp->view.channels[index].keys, sizeof(xdp->view.channels[index].keys));
+	explicit_bzero(&xdp->view.channels[index].stretch, sizeof(struct seal_stretch));
 	xdp->count[index] = 0;
 }
 

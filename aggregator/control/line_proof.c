@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/control/keyed_hash.h"
+
 #define MAC_BYTES 16
 #define NUMBER_BYTES 8
 #define DIGITS (2 * (NUMBER_BYTES + MAC_BYTES))
@@ -28,6 +30,7 @@ void line_proofs_early(const struct proof_key *key, const char *job, uint32_t wo
 
 	job_secret_make(key, no_salt, 0, job, world, &secret);
 	line_proofs_make(&secret, transcript, to_aggregator, to_worker);
+	explicit_bzero(&secret, sizeof(secret));
 	to_aggregator->on = to_worker->on = true;
 }
 
@@ -35,15 +38,12 @@ void line_proofs_early(const struct proof_key *key, const char *job, uint32_t wo
 static void proof_text(const struct line_proof *proof, uint64_t number, const char *line,
                        char out[DIGITS + 1])
 {
-	crypto_generichash_state state;
 	uint8_t bytes[NUMBER_BYTES + MAC_BYTES];
+	const struct hash_part parts[] = {{bytes, NUMBER_BYTES}, {line, strcspn(line, "\n")}};
 
 	for (uint32_t i = 0; i < NUMBER_BYTES; i++)
 		bytes[i] = (uint8_t)(number >> 8 * (NUMBER_BYTES - 1 - i));
-	crypto_generichash_init(&state, proof->key, sizeof(proof->key), MAC_BYTES);
-	crypto_generichash_update(&state, bytes, NUMBER_BYTES);
-	crypto_generichash_update(&state, (const uint8_t *)line, strcspn(line, "\n"));
-	crypto_generichash_final(&state, bytes + NUMBER_BYTES, MAC_BYTES);
+	keyed_hash(proof->key, parts, 2, bytes + NUMBER_BYTES, MAC_BYTES);
 	sodium_bin2hex(out, DIGITS + 1, bytes, sizeof(bytes));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* options.c - names, and the sources of values: file, environment, command line; see options.h */
 
+#include "aggregator/control/keyed_hash.h"
 #include "aggregator/control/options_impl.h"
 #include "aggregator/control/plain_file.h"
 
@@ -13,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PARSER_STACK_BYTES 8192
 
 /* ---- names ---- */
 
@@ -276,7 +275,7 @@ static int file_read(struct reading *reading, const char *path)
 		return err;
 	err = ini_parse_stream(file_next, &context, file_line, &context);
 	plain_file_free(&context.file);
-	sodium_stackzero(PARSER_STACK_BYTES); /* the parser's line may have been a key */
+	secrets_clear(); /* the parser's line may have been a key */
 	if (err == 0 || context.err != 0)
 		return context.err;
 	if (err < 0)

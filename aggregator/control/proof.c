@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "aggregator/control/key_text.h"
+#include "aggregator/control/keyed_hash.h"
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
 #include "aggregator/control/plain_file.h"
@@ -57,16 +58,13 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 		[PROOF_ORDER] = "winnow order 1",
 	};
 	const uint32_t numbers[] = {htole32(statement->rank), htole32(statement->world)};
-	const char *label = labels[side];
-	crypto_generichash_state state;
+	const struct hash_part parts[] = {
+		{labels[side], strlen(labels[side])},     {statement->server_nonce, PROOF_BYTES},
+		{statement->client_nonce, PROOF_BYTES},   {numbers, sizeof(numbers)},
+		{statement->job, strlen(statement->job)},
+	};
 
-	crypto_generichash_init(&state, key->bytes, PROOF_BYTES, PROOF_BYTES);
-	crypto_generichash_update(&state, (const uint8_t *)label, strlen(label));
-	crypto_generichash_update(&state, statement->server_nonce, PROOF_BYTES);
-	crypto_generichash_update(&state, statement->client_nonce, PROOF_BYTES);
-	crypto_generichash_update(&state, (const uint8_t *)numbers, sizeof(numbers));
-	crypto_generichash_update(&state, (const uint8_t *)statement->job, strlen(statement->job));
-	crypto_generichash_final(&state, out, PROOF_BYTES);
+	keyed_hash(key->bytes, parts, sizeof(parts) / sizeof(parts[0]), out, PROOF_BYTES);
 }
 
 /* In place of the job's name stand job, order and text. */
@@ -85,6 +83,16 @@ void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROO
 	proof_make(key, PROOF_ORDER, &statement, out);
 }
 
+uint64_t proof_key_owner(const struct proof_key *key)
+{
+	static const char label[] = "winnow owner";
+	const struct hash_part part = {label, strlen(label)};
+	uint64_t owner;
+
+	keyed_hash(key->bytes, &part, 1, &owner, sizeof(owner));
+	return owner;
+}
+
 bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
 {
 	return sodium_memcmp(a, b, PROOF_BYTES) == 0;
@@ -100,18 +108,20 @@ static bool generated(const char *text)
 int proof_key_from_text(const char *text, struct proof_key *out)
 {
 	static const char salt[] = "winnow key 2";
-	const uint8_t *bytes = (const uint8_t *)text;
-	size_t length = strlen(text);
+	const struct hash_part part = {text, strlen(text)};
+	int err;
 
-	if (length < PROOF_KEY_TEXT_MIN)
+	if (part.bytes < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
-	if (generated(text))
-		return crypto_generichash(out->bytes, PROOF_BYTES, bytes, length, NULL, 0);
-	return crypto_pwhash_scryptsalsa208sha256_ll(bytes, length, (const uint8_t *)salt,
-	                                             strlen(salt), SCRYPT_N, SCRYPT_R, SCRYPT_P,
-	                                             out->bytes, PROOF_BYTES) == 0
-	               ? 0
-	               : -ENOMEM;
+	if (generated(text)) {
+		keyed_hash(NULL, &part, 1, out->bytes, PROOF_BYTES);
+		return 0;
+	}
+	err = crypto_pwhash_scryptsalsa208sha256_ll(part.data, part.bytes, (const uint8_t *)salt,
+	                                            strlen(salt), SCRYPT_N, SCRYPT_R, SCRYPT_P,
+	                                            out->bytes, PROOF_BYTES);
+	secrets_clear();
+	return err == 0 ? 0 : -ENOMEM;
 }
 
 void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES])
@@ -255,6 +265,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	if (keys == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	err = path != NULL ? file_read(keys, path, why) : text_add_alone(keys, text, why);
+	secrets_clear();
 	if (err != 0) {
 		proof_keys_free(keys);
 		return err;

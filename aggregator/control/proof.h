@@ -47,6 +47,9 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
                     const struct control_message *order, uint8_t out[PROOF_BYTES]);
 
+/* A number that stands for a key, of which it tells nothing. */
+uint64_t proof_key_owner(const struct proof_key *key);
+
 /* In constant time. */
 bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES]);
 

@@ -3,31 +3,27 @@
 
 #include "aggregator/control/seal_keys.h"
 
-#include <sodium.h>
 #include <string.h>
+
+#include "aggregator/control/keyed_hash.h"
 
 #define BLOCK_BYTES 64 /* of the stretch, made at a time */
 
 void transcript_add(struct transcript *transcript, const char *line)
 {
-	crypto_generichash_state state;
+	const struct hash_part parts[] = {{transcript->hash, sizeof(transcript->hash)},
+	                                  {line, strcspn(line, "\n")}};
 
-	crypto_generichash_init(&state, NULL, 0, PROOF_BYTES);
-	crypto_generichash_update(&state, transcript->hash, sizeof(transcript->hash));
-	crypto_generichash_update(&state, (const uint8_t *)line, strcspn(line, "\n"));
-	crypto_generichash_final(&state, transcript->hash, sizeof(transcript->hash));
+	keyed_hash(NULL, parts, 2, transcript->hash, sizeof(transcript->hash));
 }
 
 /* Keyed BLAKE2b of a label and what follows it. */
 static void derive(const uint8_t key[PROOF_BYTES], const char *label, const void *data,
                    size_t bytes, void *out, size_t out_bytes)
 {
-	crypto_generichash_state state;
+	const struct hash_part parts[] = {{label, strlen(label)}, {data, bytes}};
 
-	crypto_generichash_init(&state, key, PROOF_BYTES, out_bytes);
-	crypto_generichash_update(&state, (const uint8_t *)label, strlen(label));
-	crypto_generichash_update(&state, data, bytes);
-	crypto_generichash_final(&state, out, out_bytes);
+	keyed_hash(key, parts, 2, out, out_bytes);
 }
 
 void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], uint32_t epoch,
@@ -56,6 +52,7 @@ void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out
 		derive(secret->bytes, "winnow stretch 2", &number, 1, block, sizeof(block));
 		memcpy((uint8_t *)out + at, block, left < BLOCK_BYTES ? left : BLOCK_BYTES);
 	}
+	explicit_bzero(block, sizeof(block));
 }
 
 void seal_group_key(const struct job_secret *secret, struct seal_key *out)

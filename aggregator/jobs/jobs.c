@@ -53,6 +53,8 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->remembered);
 	crowd_close(&jobs->away);
 	free(jobs->pauses);
+	if (jobs->peers != NULL)
+		explicit_bzero(jobs->peers, jobs->places * sizeof(*jobs->peers)); /* keys */
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);

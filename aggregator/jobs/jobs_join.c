@@ -317,11 +317,30 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	}
 }
 
-/* The keys, of what each worker and we have said, what we are about to say included. */
+/* The keys of a worker, of what it and we have said, what we are about to say included. */
+static bool worker_seal(const struct jobs *jobs, struct job *job, uint32_t rank,
+                        const struct job_secret *secret)
+{
+	struct jobs_peer *peer = job->members[rank];
+	struct control_message message;
+	char *line;
+
+	welcome_fill(jobs, job, rank, &message);
+	line = message_format(&message);
+	if (line == NULL)
+		return false;
+	transcript_add(&peer->transcript, line);
+	free(line);
+	seal_worker_key(secret, &peer->transcript, &job->seals->workers[rank]);
+	peer->lines_early = peer->lines_in;
+	line_proofs_make(secret, &peer->transcript, &peer->lines_in, &peer->lines_out);
+	return true;
+}
+
 static bool job_seal(const struct jobs *jobs, struct job *job)
 {
-	struct control_message message;
 	struct job_secret secret;
+	bool sealed = true;
 
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++)
 		job->channel_ids[thread] = job_channel_id(jobs, job, thread);
@@ -330,21 +349,10 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	job_secret_make(&job->key, job->salt, job->epoch, job->name, job->world, &secret);
 	seal_stretch_make(&secret, &job->seals->stretch);
 	seal_group_key(&secret, &job->seals->group);
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct jobs_peer *peer = job->members[rank];
-		char *line;
-
-		welcome_fill(jobs, job, rank, &message);
-		line = message_format(&message);
-		if (line == NULL)
-			return false;
-		transcript_add(&peer->transcript, line);
-		free(line);
-		seal_worker_key(&secret, &peer->transcript, &job->seals->workers[rank]);
-		peer->lines_early = peer->lines_in;
-		line_proofs_make(&secret, &peer->transcript, &peer->lines_in, &peer->lines_out);
-	}
-	return true;
+	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
+		sealed = worker_seal(jobs, job, rank, &secret);
+	explicit_bzero(&secret, sizeof(secret));
+	return sealed;
 }
 
 /* The job's times hold from here on, so silence is counted anew. */
@@ -514,8 +522,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->tokens = calloc(join->world, sizeof(*job->tokens));
 	job->multicast = calloc(join->world, sizeof(*job->multicast));
 	if (opener->keyed)
-		job->seals = calloc(1, sizeof(*job->seals) +
-		                               join->world * sizeof(job->seals->workers[0]));
+		job->seals = calloc(1, seals_bytes(join->world));
 	if (job->members == NULL || job->tokens == NULL || job->multicast == NULL ||
 	    (opener->keyed && job->seals == NULL)) {
 		job_forget(job);

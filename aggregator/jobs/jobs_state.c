@@ -52,6 +52,10 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		crowd_remove(&jobs->newcomers, peer);
 	peer->used = false;
 	peer->job = NULL;
+	explicit_bzero(&peer->key, sizeof(peer->key));
+	explicit_bzero(&peer->lines_in, sizeof(peer->lines_in));
+	explicit_bzero(&peer->lines_out, sizeof(peer->lines_out));
+	explicit_bzero(&peer->lines_early, sizeof(peer->lines_early));
 	jobs->totals.peers--;
 	jobs->ports.close(jobs->ports.context, peer);
 }
@@ -96,11 +100,7 @@ bool peer_has_key(const struct jobs_peer *peer, const struct job *job)
 
 uint64_t peer_owner(const struct jobs_peer *peer)
 {
-	uint64_t owner = net_ip_owner(&peer->ip);
-
-	if (peer->keyed)
-		memcpy(&owner, peer->key.bytes, sizeof(owner));
-	return owner;
+	return peer->keyed ? proof_key_owner(&peer->key) : net_ip_owner(&peer->ip);
 }
 
 /* ---- jobs ---- */
@@ -138,9 +138,11 @@ void job_forget(struct job *job)
 	free(job->members);
 	free(job->tokens);
 	free(job->multicast);
+	if (job->seals != NULL)
+		explicit_bzero(job->seals, seals_bytes(job->world));
 	free(job->seals);
 	job_pause_set(job, NULL);
-	*job = (struct job){0};
+	explicit_bzero(job, sizeof(*job)); /* its keys with it */
 }
 
 /* Its channels go, and all their memory; its members stay. */

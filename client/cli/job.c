@@ -98,6 +98,7 @@ static int order_say(struct talk *talk)
 	transcript_add(&talk->transcript, line);
 	if (talk->key != NULL)
 		line_proofs_early(talk->key, order->job, 0, &talk->transcript, &none, &talk->in);
+	explicit_bzero(&none, sizeof(none));
 	bytes = strlen(line);
 	sent = send(talk->fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);
@@ -162,6 +163,7 @@ static int order_give(const char *name, struct control_message *order, const str
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
 	err = talk_hear(&talk, end_us);
 	close(talk.fd);
+	explicit_bzero(&talk.in, sizeof(talk.in));
 	if (err < 0)
 		return cli_error(1, "%s: %s", name, talk.why.text);
 	printf("%s: %s\n", name, talk.answer.text);

@@ -29,6 +29,7 @@ static void free_all(struct winnow_comm *comm)
 	pthread_mutex_destroy(&comm->gpu_lock);
 	pthread_mutex_destroy(&comm->lock);
 	pthread_cond_destroy(&comm->changed);
+	explicit_bzero(&comm->key, sizeof(comm->key));
 	free(comm);
 }
 

@@ -76,6 +76,8 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 
 void link_close(struct link *link)
 {
+	if (link != NULL)
+		explicit_bzero(link, sizeof(*link)); /* keys */
 	free(link);
 }
 
@@ -224,6 +226,7 @@ static void keys_make(struct link *link)
 	seal_group_key(&secret, &link->group_key);
 	seal_worker_key(&secret, &link->transcript, &link->own_key);
 	line_proofs_make(&secret, &link->transcript, &link->lines_out, &link->lines_in);
+	explicit_bzero(&secret, sizeof(secret));
 	link->lines_out.on = link->lines_in.on = true;
 	memcpy(&link->view.welcome.token, link->view.config.nonce,
 	       sizeof(link->view.welcome.token));
