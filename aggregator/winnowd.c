@@ -238,6 +238,9 @@ static bool multicast_net(const char *text, struct net_ip nets[2])
 	if (net_network(text, &ip, &bits, &unused) != 0 || bits != 0)
 		return false;
 	net = &nets[!net_ip_is_v4(&ip)];
+	/* Workers join no group of the network's own protocols. */
+	if (net_ip_is_v4(&ip) ? ip.bytes[12] == 224 && ip.bytes[13] == 0 : ip.bytes[1] >> 4 == 0)
+		return false;
 	if (!net_ip_multicast(&ip) || ip.bytes[14] != 0 || ip.bytes[15] != 0 || !net_ip_none(net))
 		return false;
 	*net = ip;
@@ -259,7 +262,8 @@ static int multicast_nets(struct net_ip nets[2])
 		return 0;
 	return give_up(2,
 	               "--multicast is '%s': want a multicast /16 such as 239.77.0.0, an IPv6 /112 "
-	               "such as ff15::8077:0, one of each with a comma, or no",
+	               "such as ff15::8077:0, one of each with a comma, or no; not 224.0.0.0, "
+	               "nor what begins with ff0",
 	               settings.multicast);
 }
 

@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work; part of the library's name. */
-#define WINNOW_ABI_VERSION 9
+#define WINNOW_ABI_VERSION 10
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -194,6 +194,10 @@ struct winnow_config {
 	   for its own. 0: what its key file says of the job. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
 	uint32_t dscp;
 	enum winnow_network network; /* [WINNOW_NETWORK; shared] */
+	/* MB of memory that what the aggregators grant may take here (their op-slots, segments-ahead,
+	   threads and windows), and of pinned memory for each GPU. A job that would take more ends, with
+	   MEMORY. [WINNOW_MEMORY_MB; 2048] */
+	uint32_t memory_mb;
 };
 
 /* Where an operation's buffers are. */

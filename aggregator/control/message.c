@@ -23,7 +23,8 @@ enum field_kind {
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
 	FIELD_JOB,      /* a valid name, perhaps with a membership */
 	FIELD_TEXT,     /* CONTROL_TEXT_BYTES, made printable */
-	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: IP address and port; or nothing */
+	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: IP address of one host, and port; or nothing */
+	FIELD_GROUP,    /* the same, of a multicast group that somebody has made */
 	FIELD_BYTES32,  /* 64 hex digits */
 	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
@@ -36,7 +37,9 @@ static const char *const kind_wants[] = {
 	[FIELD_NAME] = "a text",
 	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_', '-', and one '/' at most",
 	[FIELD_TEXT] = "a text",
-	[FIELD_ADDRESS] = "an IP address and port, or empty",
+	[FIELD_ADDRESS] = "a host's IP address and port, or empty",
+	[FIELD_GROUP] =
+		"a multicast address and port, neither 224.0.0.0/24 nor ff00::/12, or empty",
 	[FIELD_BYTES32] = "64 lower-case hex digits",
 	[FIELD_HEX64] = "16 lower-case hex digits",
 	[FIELD_CHANNELS] = "1 to 64 different numbers below 65536",
@@ -82,7 +85,7 @@ static const struct field fields[] = {
 	{"op_slots", FIELD_U32, AT(op_slots), 1, 1024, BIT(WELCOME)},
 	{"segments_ahead", FIELD_U32, AT(segments_ahead), 1, 64, BIT(WELCOME)},
 	{"first_frame", FIELD_U32, AT(first_frame), 0, UINT32_MAX, BIT(WELCOME)},
-	{"group", FIELD_ADDRESS, AT(group), 0, 0, BIT(WELCOME)},
+	{"group", FIELD_GROUP, AT(group), 0, 0, BIT(WELCOME)},
 	{"data_address", FIELD_ADDRESS, AT(data_address), 0, 0, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"weight", FIELD_U32, AT(weight), 1, CONTROL_WEIGHT_MAX, BIT(START) | MAY_MISS},
@@ -264,8 +267,27 @@ static bool read_text(const json_t *value, char *out, size_t room)
 	return true;
 }
 
+/*
+ * Where a worker sends what its aggregator names, and what it lets into its network's ports: no broadcast, and no group
+ * of the network's own protocols.
+ */
+static bool ip_fits(const uint8_t *ip, bool six, enum field_kind kind)
+{
+	static const uint8_t none[16], mapped[12] = {[10] = 0xff, 0xff};
+	bool group;
+
+	if (six && memcmp(ip, mapped, sizeof(mapped)) == 0) {
+		ip += sizeof(mapped);
+		six = false;
+	}
+	group = six ? ip[0] == 0xff : ip[0] >> 4 == 14;
+	if (kind == FIELD_GROUP)
+		return group && (six ? ip[1] >> 4 != 0 : ip[0] != 224 || ip[1] != 0 || ip[2] != 0);
+	return !group && memcmp(ip, none, six ? 16 : 4) != 0 && (six || ip[0] < 240);
+}
+
 /* "1.2.3.4:5", "[fd00::1]:5" or "". */
-static bool read_address(const json_t *value, char *out)
+static bool read_address(const json_t *value, enum field_kind kind, char *out)
 {
 	const char *text = json_string_value(value), *port;
 	bool six = text != NULL && text[0] == '[';
@@ -284,7 +306,8 @@ static bool read_address(const json_t *value, char *out)
 	    number == 0 || number > UINT16_MAX || (six && port[-1] != ']'))
 		return false;
 	host[port - host - six] = '\0';
-	return inet_pton(six ? AF_INET6 : AF_INET, host, address) == 1;
+	return inet_pton(six ? AF_INET6 : AF_INET, host, address) == 1 &&
+	       ip_fits(address, six, kind);
 }
 
 static bool read_channels(const json_t *value, const struct field *field,
@@ -346,7 +369,8 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 	case FIELD_TEXT:
 		return read_text(value, at, CONTROL_TEXT_BYTES);
 	case FIELD_ADDRESS:
-		return read_address(value, at);
+	case FIELD_GROUP:
+		return read_address(value, field->kind, at);
 	case FIELD_BYTES32:
 		return read_hex(json_string_value(value), at, CONTROL_NONCE_BYTES);
 	case FIELD_HEX64:
@@ -466,6 +490,7 @@ static json_t *write_field(const struct control_message *message, const struct f
 	case FIELD_NAME:
 	case FIELD_TEXT:
 	case FIELD_ADDRESS:
+	case FIELD_GROUP:
 		return text_string(at);
 	case FIELD_BYTES32:
 		return json_string(sodium_bin2hex(hex, sizeof(hex), at, CONTROL_NONCE_BYTES));

@@ -226,6 +226,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	config.pool = comm->pool;
 	config.again = comm->again;
 	config.voice = comm->voice;
+	config.bytes_max = (uint64_t)comm->config.memory_mb << 20;
 	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
 	config.epoch_us = since_1970_us() - now_us;
 	if (session_open(&config, now_us, &comm->session) != 0)

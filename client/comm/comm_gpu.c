@@ -88,6 +88,9 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.world = comm->world,
 		.shape = comm->shape,
 		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
+		.pinned_max = comm->config.memory_mb > comm->config.staging_mb
+	                              ? (uint64_t)comm->config.memory_mb << 20
+	                              : (uint64_t)comm->config.staging_mb << 20,
 		.passed = passed,
 		.viewed = comm_trace_viewed,
 	};

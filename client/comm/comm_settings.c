@@ -33,6 +33,8 @@ static const struct option *settings_of(struct winnow_config *c, struct option o
 		COMM_OPTIONS_HOW(*c),
 		{"staging-mb", "MB", OPTION_COUNT32, &c->staging_mb, "64", NULL, 0, 1 << 20,
 	         "pinned memory for each GPU"},
+		{"memory-mb", "MB", OPTION_COUNT32, &c->memory_mb, "2048", NULL, 1, 1 << 20,
+	         "the most memory that what aggregators grant may take here"},
 		{0},
 	};
 

@@ -8,6 +8,7 @@
  */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,20 @@ void staging_close(struct staging *staging)
 	free(staging);
 }
 
+/* The windows are the aggregators' word. */
+static int pinned_check(const struct staging *s, struct why *why)
+{
+	uint64_t wanted = s->memory.pinned.bytes, limit = s->config.pinned_max;
+
+	if (limit == 0 || wanted <= limit)
+		return 0;
+	return why_set(why, -ENOMEM,
+	               "the aggregators' windows take %" PRIu64
+	               " MB of pinned memory here, %" PRIu64
+	               " are allowed (memory_mb, WINNOW_MEMORY_MB)",
+	               (wanted + (1 << 20) - 1) >> 20, limit >> 20);
+}
+
 int staging_open(const struct staging_config *config, struct staging **out, struct why *why)
 {
 	const struct session_shape *job = &config->shape;
@@ -230,6 +245,9 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 		err = why_set(why, -ENOMEM, "out of memory");
 	} else {
 		choose_sizes(s);
+		err = pinned_check(s, why);
+	}
+	if (err == 0) {
 		err = config->calls->open(config->device, &s->memory, &s->gpu, why);
 	}
 	if (err != 0) {

@@ -249,6 +249,24 @@ static bool shape_makes_sense(struct link *link, const char *kind,
 	return false;
 }
 
+/* The job's are the shortest that its workers have asked for. */
+static bool times_make_sense(struct link *link, const struct control_message *message)
+{
+	const struct link_config *asked = &link->view.config;
+
+	if (message->silence_ms > asked->silence_us / 1000)
+		link_fail(link, "protocol",
+		          "it sent a WELCOME with silence_ms %u: want at most %u, as we asked for",
+		          message->silence_ms, (uint32_t)(asked->silence_us / 1000));
+	else if (message->stall_ms > asked->stall_us / 1000)
+		link_fail(link, "protocol",
+		          "it sent a WELCOME with stall_ms %u: want at most %u, as we asked for",
+		          message->stall_ms, (uint32_t)(asked->stall_us / 1000));
+	else
+		return true;
+	return false;
+}
+
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
 	uint8_t want[PROOF_BYTES];
@@ -259,7 +277,8 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		          link->job);
 		return;
 	}
-	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload))
+	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload) ||
+	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
 	link->view.accepted = true;

@@ -4,6 +4,7 @@
 #include "client/worker/session_impl.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,6 +213,24 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 	};
 }
 
+/* What aggregators grant we reserve. They may be anybody who has the key, or without one anybody. */
+static bool session_fits(struct session *s, const struct stream_config configs[], uint32_t total)
+{
+	uint64_t wanted = 0, limit = s->config.bytes_max;
+
+	for (uint32_t i = 0; i < total; i++)
+		wanted += stream_bytes(&configs[i]);
+	if (limit == 0 || wanted <= limit)
+		return true;
+	session_end_with(
+		s, s->link_count, WINNOW_ERR_MEMORY,
+		"the aggregators' --op-slots, --segments-ahead, --threads and windows take "
+		"%" PRIu64 " MB of memory here, %" PRIu64 " are allowed (memory_mb, "
+		"WINNOW_MEMORY_MB)",
+		(wanted + (1 << 20) - 1) >> 20, limit >> 20);
+	return false;
+}
+
 /* All links run: the engine begins. */
 static void session_start(struct session *s)
 {
@@ -236,6 +255,10 @@ static void session_start(struct session *s)
 	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++)
 		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++)
 			configs[c] = stream_config_of(s, i, c);
+	if (configs != NULL && !session_fits(s, configs, total)) {
+		free(configs);
+		return;
+	}
 	switch (configs != NULL ? engine_open(configs, total, s->config.pool, &s->engine)
 	                        : -ENOMEM) {
 	case 0:

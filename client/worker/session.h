@@ -32,6 +32,7 @@ struct session_config {
 	uint32_t link_count;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
+	uint64_t bytes_max;   /* of memory that what the aggregators grant may take; 0: no limit */
 	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
 	uint64_t epoch_us;    /* from now_us to a time that all hosts have, roughly: see pace.h */
 	bool again; /* the aggregators were all lost: they may still be starting, or not come back */

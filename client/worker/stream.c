@@ -17,6 +17,16 @@ static bool config_valid(const struct stream_config *c)
 	       c->segments_ahead <= 64;
 }
 
+size_t stream_bytes(const struct stream_config *config)
+{
+	const struct stream *s = NULL; /* for its types */
+	size_t segments = (size_t)config->op_slots * config->segments_ahead;
+
+	return sizeof(*s) + config->op_slots * sizeof(*s->ops) +
+	       config->window * sizeof(*s->frames) +
+	       segments * (sizeof(*s->segments) + sizeof(*s->order) + sizeof(*s->announced));
+}
+
 int stream_open(const struct stream_config *config, struct stream **out)
 {
 	size_t segment_count;

@@ -49,6 +49,7 @@ struct stream_stats {
 	uint64_t drops[WIRE_DROP_COUNT];
 };
 
+size_t stream_bytes(const struct stream_config *config); /* of memory that it will take */
 int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
 void stream_close(struct stream *stream);
 

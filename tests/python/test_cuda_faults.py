@@ -148,6 +148,16 @@ class Bytes(OneWorker):
                 pinned[staging_mb] = comm.stats().pinned_bytes
         self.assertTrue(pinned[1] < pinned[64] <= 64 * MIB, pinned)
 
+    def test_what_aggregators_grant(self):
+        """Rings for windows that are larger than this worker's limit are not reserved."""
+        with mock.patch.dict(os.environ, WINNOW_MEMORY_MB="5"), comm_of_one(staging_mb=1) as comm:
+            stats = comm.stats()
+            rings = stats.channels * stats.window * 2 * stats.payload
+            self.assertGreater(rings, 5 * MIB, "the test's winnowd grants too little")
+            with self.assertRaisesRegex(winnow.WinnowError, r"MB of pinned memory here, 5 are allowed \(memory_mb"):
+                comm.allreduce(Array(values_of(1)))
+            self.assertEqual(comm.stats().pinned_bytes, 0)
+
     def test_what_crosses_the_bus(self):
         """Bitmaps and blocks go out, plans and sums come in; no later operation allocates."""
         words = 64 + 64 + 19  # of segments of 4096, 4096 and 1183 blocks

@@ -220,6 +220,25 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(2, "239.77.0.0:", "host:"), "'group'");
 	assert_refused(changed(2, "239.77.0.0:", ""), "'group'");
 	assert_refused(changed(2, "239.77.0.0:", ":"), "'group'");
+	/* Not a host's, nor one of the network's own protocols. */
+	assert_refused(changed(2, "239.77.0.0:", "10.0.0.1:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "240.0.0.1:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "224.0.0.255:"), "'group'");
+	assert_int_equal(parsed(changed(2, "239.77.0.0:", "224.0.1.0:")).kind, CONTROL_WELCOME);
+	assert_refused(changed(2, "239.77.0.0:", "[fd00::1]:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "[ff02::fb]:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "[::ffff:224.0.0.1]:"), "'group'");
+	assert_int_equal(parsed(changed(2, "239.77.0.0:", "[ff12::1]:")).kind, CONTROL_WELCOME);
+	/* Of one host. */
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "239.77.0.0:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "255.255.255.255:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "0.0.0.0:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[::]:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[ff15::1]:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[::ffff:239.0.0.1]:"),
+	               "'data_address'");
+	assert_int_equal(parsed(changed(2, "[fd00:1:2:3:4:5:6:7]:", "10.0.0.1:")).kind,
+	                 CONTROL_WELCOME);
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "fd00:1:2:3:4:5:6:7:"),
 	               "'data_address'");
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[fd00:1:2:3:4:5:6:7:"),

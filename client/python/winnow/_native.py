@@ -10,7 +10,7 @@ import os
 
 from . import _programs
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 
 OK = 0
 ERRORS = {
@@ -54,6 +54,7 @@ class Config(ctypes.Structure):
         ("give_up", ctypes.POINTER(ctypes.c_int)),
         *_all("staging_mb dscp", ctypes.c_uint32),
         ("network", ctypes.c_int),
+        ("memory_mb", ctypes.c_uint32),
     ]
 
 
