@@ -38,7 +38,7 @@
 /* Options that do not go into struct control_config. */
 static struct {
 	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
-		*data_address, *gateway, *multicast;
+		*data_address, *gateway, *multicast, *user;
 	bool insecure_no_key, check;
 	enum xdp_mode xdp_mode;
 	int log_level; /* 0: info */
@@ -71,6 +71,8 @@ static const struct option list[] = {
          "one key for all jobs; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,
          "let anyone join, to try things out"},
+	{"user", "NAME|UID:GID", OPTION_TEXT, &settings.user, NULL, NULL, 0, 0,
+         "started as root: the user that winnowd is once its ports are open"},
 	{"threads", "N", OPTION_COUNT32, &config.jobs.threads, "0", NULL, 0, JOBS_THREADS_MAX,
          "data threads; 0: half the CPUs, at most 8"},
 	{"multicast", "NET[,NET]", OPTION_TEXT, &settings.multicast, GROUPS_DEFAULT, NULL, 0, 0,
@@ -197,6 +199,10 @@ static void key_texts_wipe(void)
 
 static void keys_warn(void)
 {
+	if (the_keys == NULL)
+		log_event("warn", "no_keys", NULL,
+		          "anyone who reaches the port may join, pause or shrink any job, and may "
+		          "forge sums if he sees datagrams: give --key-file");
 	if (the_keys != NULL && the_keys->exposed)
 		log_event(
 			"warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
@@ -465,6 +471,29 @@ static int fit(void)
 	return 0;
 }
 
+/* All is open. */
+static int rights_give_up(void)
+{
+	struct why why;
+	int err = privileges_become(&why);
+
+	if (err != 0 && settings.user != NULL)
+		return give_up(1, "%s", why.text);
+	if (err != 0)
+		log_event("warn", "privileges_kept", NULL, "%s", why.text);
+	if (geteuid() == 0)
+		log_event("warn", "root", NULL,
+		          "winnowd runs as root, without capabilities, but root's files are open "
+		          "to it: give --user NAME");
+	if (settings.user != NULL && settings.key_file != NULL &&
+	    faccessat(AT_FDCWD, settings.key_file, R_OK, AT_EACCESS) != 0)
+		log_event("warn", "keys_unreadable",
+		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
+		          "user %s cannot read it (%s): SIGHUP will change nothing", settings.user,
+		          strerror(errno));
+	return 0;
+}
+
 /* The data threads run. */
 static int control(const struct data_config *data)
 {
@@ -484,12 +513,14 @@ static int control(const struct data_config *data)
 	 */
 	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
 		config.jobs.data = facts->address;
+	privileges_own();
 	if (control_open(&config, &control, &why) != 0)
 		return give_up(1, "%s", why.text);
-	err = privileges_drop();
-	if (err != 0)
-		log_event("warn", "privileges_kept", NULL, "cannot give capabilities up: %s",
-		          strerror(-err));
+	if (rights_give_up() != 0) {
+		control_close(control);
+		return 1;
+	}
+	keys_warn();
 	say_ready(data, control_metrics(control));
 	err = control_run(control);
 	control_close(control);
@@ -544,13 +575,14 @@ static int check(void)
 
 int main(int argc, char **argv)
 {
-	int status, log_fd, hide_err;
+	int status, log_fd, begin_err;
+	struct why why;
 
 	/* Options name files, and whose they are is said in what is wrong with them. */
 	if (getuid() != geteuid() || getgid() != getegid())
 		return give_up(1, "the program is set-user-ID or set-group-ID: start it as the "
 		                  "user that it is to run as instead");
-	hide_err = privileges_hide();
+	begin_err = privileges_begin();
 	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
@@ -563,6 +595,8 @@ int main(int argc, char **argv)
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
+	if (status == 0 && settings.user != NULL && privileges_user(settings.user, &why) != 0)
+		status = give_up(2, "%s", why.text);
 	key_texts_wipe();
 	if (status != 0 || settings.check)
 		return status != 0 ? status : check();
@@ -574,10 +608,9 @@ int main(int argc, char **argv)
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
 		return give_up(1, "cannot start a thread to write the log");
-	if (hide_err != 0)
+	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
-		          "other processes of this user can read keys: %s", strerror(-hide_err));
-	keys_warn();
+		          "other processes of this user can read keys: %s", strerror(-begin_err));
 	status = offload();
 	if (status == 0)
 		status = serve();

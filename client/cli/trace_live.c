@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
@@ -64,6 +65,7 @@ struct asked {
 
 static struct asked asked[ASKED_MAX];
 static uint32_t asked_count;
+static uint32_t others; /* sockets of other users' processes, which do not answer us */
 
 /* ---- who is there ---- */
 
@@ -83,6 +85,16 @@ static bool worker_find(uint32_t pid, uint32_t number, struct asked *out)
 	return true;
 }
 
+/* A process that is not known here may be of another namespace, and ours. */
+static bool is_anothers(unsigned pid)
+{
+	struct stat about;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%u", pid);
+	return geteuid() != 0 && stat(path, &about) == 0 && about.st_uid != geteuid();
+}
+
 /* The abstract sockets of this network namespace: the last word of each line. */
 static int sockets_find(void)
 {
@@ -100,6 +112,10 @@ static int sockets_find(void)
 		    sscanf(name, " @" TRACE_ASK_PREFIX "%u.%u", &pid, &number) != 2 || pid == 0 ||
 		    (settings.pid != 0 && pid != settings.pid))
 			continue;
+		if (is_anothers(pid)) {
+			others++;
+			continue;
+		}
 		if (!worker_find(pid, number, &asked[asked_count++]))
 			status = cli_error(1, "cannot make a socket: %s", strerror(errno));
 	}
@@ -244,6 +260,12 @@ static int judge(void)
 		          asked[i].pid, text);
 		status = 1;
 	}
+	if (count == 0 && others > 0)
+		return cli_error(
+			1,
+			"no such worker of yours is on this machine, and %u of other users: "
+			"ask as that user, or as root",
+			others);
 	if (count == 0 && settings.job != NULL)
 		return cli_error(1, "no worker of this job is on this machine: %s", settings.job);
 	if (count == 0)

@@ -2,6 +2,7 @@
 /* comm_config.c - checks a struct winnow_config and opens a session from it */
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,18 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
                        WINNOW_PROD == (int)REDUCE_PROD,
                "winnow.h and dtype.h number reductions alike");
 
+/* As winnowd does; once, however many communicators a process makes. */
+static void exposed_say(const char *path)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		fprintf(stderr,
+		        "winnow: every user of this machine may read the key file %s: chmod o-r "
+		        "%s\n",
+		        path, path);
+}
+
 static int load_key(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
 	const struct proof_key *key;
@@ -29,6 +42,8 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 		return WINNOW_OK;
 	if (proof_keys_load(c->key_file, c->key, &keys, why) != 0)
 		return WINNOW_ERR_INVALID;
+	if (keys->exposed)
+		exposed_say(c->key_file);
 	key = proof_keys_find(keys, c->job);
 	if (key != NULL) {
 		comm->key = *key;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Workers that may not join: each is told why in one line, and a job beside them does not notice.
 . "$(dirname "$0")/lib.sh"
+umask 077
 "$BUILD/winnow" key >"$tmp/key"
 {
 	echo "* $(cat "$tmp/key")"

@@ -56,6 +56,14 @@ printf '%s' "$key" | iconv -t UTF-16LE >"$tmp/wide"
 stays_out 'key file .*wide: it has a zero byte; if it is in UTF-16' WINNOW_KEY_FILE="$tmp/wide"
 refuses 2 'key file .*wide: it has a zero byte' "$BUILD/winnowd" --check --key-file "$tmp/wide"
 
+# A file that all may read: said once, and the worker joins.
+printf '%s\n' "$key" >"$tmp/open"
+joins "a file of its own" WINNOW_KEY_FILE="$tmp/open"
+[ ! -s "$tmp/joins.err" ] || fail "it warns of a file with mode 600: $(cat "$tmp/joins.err")"
+chmod 644 "$tmp/open"
+joins "a file of all" WINNOW_KEY_FILE="$tmp/open"
+[ "$(cat "$tmp/joins.err")" = "winnow: every user of this machine may read the key file $tmp/open: chmod o-r $tmp/open" ] || fail "of a file with mode 644: $(cat "$tmp/joins.err")"
+
 # The other settings: a newline behind, a space after a comma.
 env WINNOW_KEY="$key" WINNOW_AGGREGATORS="127.0.0.1:$PORT"$'\n' WINNOW_JOB=$'lines\n' RANK=$'0\n' WORLD_SIZE=$'1\r\n' "$BUILD/winnow" bench "${tiny[@]}" \
 	>"$tmp/joins.out" 2>"$tmp/joins.err" || fail "settings with line ends: $(cat "$tmp/joins.err")"

@@ -28,8 +28,21 @@ for file in /proc/"$DAEMON"/task/*/status; do
 	grep -qE '^CapEff:[[:space:]]*0+$' "$file" || fail "a thread keeps capabilities: $(grep Cap "$file")"
 	grep -qE '^CapPrm:[[:space:]]*0+$' "$file" || fail "a thread keeps permitted capabilities"
 	grep -qE '^Uid:[[:space:]]*65534' "$file" || fail "not nobody"
+	grep -qE '^NoNewPrivs:[[:space:]]*1' "$file" || fail "a thread may have new privileges"
 done
 bench_inside 2 $one 60 --insecure-no-key --size 1M --iters 2
 grep -q 'fast=yes' "$tmp/nobody.log" || fail "the job was not fast"
+winnowd_stop
+
+# Or root opens all, and becomes nobody: the kernel still adds, and takes a second job.
+winnowd_inside 0 --user nobody --insecure-no-key --datapath xdp --device eth0
+for file in /proc/"$DAEMON"/task/*/status; do
+	grep -qE '^Uid:[[:space:]]*65534[[:space:]]*65534[[:space:]]*65534[[:space:]]*65534$' "$file" || fail "a thread is not nobody"
+	grep -qE '^CapPrm:[[:space:]]*0+$' "$file" || fail "a thread keeps permitted capabilities"
+done
+for job in one two; do
+	bench_inside 2 $one 60 --insecure-no-key --job $job --size 1M --iters 2
+done
+[ "$(grep -c 'fast=yes' "$tmp"/winnowd-*.log | awk -F: '{ sum += $NF } END { print sum }')" = 2 ] || fail "the jobs were not fast"
 winnowd_stop
 echo "nobody is enough"

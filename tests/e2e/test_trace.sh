@@ -83,8 +83,33 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	got=0
 	setpriv --reuid 65534 --regid 65534 --clear-groups theirs/winnow trace start theirs/t --job "$job" \
 		>trace.log 2>trace.err || got=$?
-	[ "$got$(grep -c "it is another user's: ask as that user, or as root$" trace.err)" = 12 ] || fail "another user: status $got"
+	[ "$got$(grep -c "no such worker of yours is on this machine, and 2 of other users: ask as that user, or as root$" trace.err)" = 11 ] || fail "another user: status $got"
 	[ ! -e theirs/t ] || fail "another user was obeyed"
+	# Nor does the worker tell him anything: root asks after him, by a socket of his own, and has an answer when he has none.
+	/usr/bin/python3 - "$first" <<'END' || fail "another user has an answer"
+import os, socket, sys
+name = next("\0" + line.split("@")[1].strip() for line in open("/proc/net/unix") if f"@winnow-trace.{sys.argv[1]}." in line)
+def asker():
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.bind("")
+    made.settimeout(20)
+    made.connect(name)
+    return made
+theirs, ours = asker(), asker()
+if os.fork() == 0:
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    theirs.send(b'{"order": "show"}')
+    os._exit(0)
+os.wait()
+ours.send(b'{"order": "show"}')
+assert b'"job"' in ours.recv(65536)
+theirs.setblocking(False)
+try:
+    sys.exit(f"told a stranger: {theirs.recv(65536)}")
+except BlockingIOError:
+    pass
+END
 fi
 
 # One that is stopped: the others answer, and who does not is said; also where many have asked it.
