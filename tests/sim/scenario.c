@@ -229,10 +229,18 @@ static void operation(struct dice *dice, struct op_spec *op, uint32_t number, ui
 	op->shared_ppm = PICK(dice, 0, 0, 500000, 1000000);
 }
 
-/* No dice: worlds of seeds are otherwise what they were without. */
-static void scatter(struct op_spec *op, uint32_t world)
+/*
+ * No dice: worlds of seeds are otherwise what they were without. Some have shares of several segments: as many
+ * elements as there may be, each a block, few of which are not zero.
+ */
+static void scatter(struct op_spec *op, uint32_t world, uint32_t count_max)
 {
 	op->scatter = op->seed % 4 == 0;
+	if (op->scatter && (op->seed >> 2 & 3) == 0) {
+		op->block = 1;
+		op->count = count_max;
+		op->density_ppm = 1000;
+	}
 	if (op->scatter)
 		op->count -= op->count % world;
 }
@@ -389,11 +397,12 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 	job->gap_us = PICK(dice, 3000, 3000, 3000, 100000, 3000000);
 	for (uint32_t i = 0; i < job->op_count; i++) {
 		struct op_spec *op = &job->ops[i];
+		uint32_t most = ELEMENTS_MAX / job->world / job->op_count / spec->job_count;
 
-		operation(dice, op, i, ELEMENTS_MAX / job->world / job->op_count / spec->job_count);
+		operation(dice, op, i, most);
 		if (job->list_ppm > 0 && op->count > op->block)
 			op->count -= op->count % op->block;
-		scatter(op, job->world);
+		scatter(op, job->world, most);
 		layout(op);
 	}
 	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */

@@ -63,6 +63,61 @@ static void test_scatter(void **state)
 	bench_close(b);
 }
 
+/* All announce the segment with its first block alone, so it has one frame. */
+static void announce_first(struct bench *b, struct announce a)
+{
+	static const uint64_t first[SEGMENT_WORDS] = {1};
+	uint8_t set[SEGMENT_WORDS * 8];
+
+	a = announce_cut(b, a);
+	a.set.bytes = (uint32_t)bits_write(first, a.block_count, set);
+	for (uint16_t rank = 0; rank < b->config.worker_count; rank++) {
+		send_announce(b, rank, &a, set, a.set.bytes);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+}
+
+/* Shares of several segments, one behind the other: the segments of a share have one receiver. */
+static void test_scatter_segments(void **state)
+{
+	enum { WORKERS = 3, SEGMENTS = 4 };
+	const struct geometry_input input = {.count = UINT64_C(3) * SEGMENTS * 16384,
+	                                     .block_elems = 1,
+	                                     .elem_bytes = 4,
+	                                     .shard_count = 1,
+	                                     .payload = WIRE_PAYLOAD_MIN,
+	                                     .scatter = WORKERS};
+	struct bench *b = bench_open(WORKERS, 16, 7);
+	struct announce a = announce_of(TAG, WIRE_SCATTER);
+	const float one = 1, sum = WORKERS;
+	struct geometry cut;
+	uint32_t frame = 7;
+
+	(void)state;
+	assert_true(geometry_compute(&input, &cut));
+	assert_int_equal(cut.segment_count % WORKERS, 0);
+	assert_true(cut.segment_count / WORKERS >= SEGMENTS);
+	a.count = input.count;
+	a.block_elems = 1;
+	for (uint32_t i = 0; i < cut.segment_count; i++, frame++) {
+		struct announce segment = a;
+
+		segment.segment = i;
+		announce_first(b, segment);
+		assert_int_equal(expect_plan(b, WIRE_EVERYONE, frame).segment, i);
+		for (uint16_t rank = 0; rank < WORKERS; rank++)
+			send_push(b, rank, frame, &one, sizeof(one));
+		expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, frame);
+		assert_int_equal(b->receiver, i / (cut.segment_count / WORKERS));
+		assert_memory_equal(b->got.body, &sum, sizeof(sum));
+		send_ack_all(b, frame + 1);
+		pull_all(b);
+	}
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_true(channel_idle(b->channel));
+	bench_close(b);
+}
+
 /* ---- mismatch: section 11.1 ---- */
 
 /* Worker 0 says `usual`, worker 1 says `odd`, worker 2 as worker 0. */
@@ -644,6 +699,7 @@ int main(void)
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_look),
 		cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_scatter_segments),
 		cmocka_unit_test(test_frames_ahead),
 	};
 

@@ -5,6 +5,10 @@
  * waits: until they sleep
  */
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ebpf/seal.h"
 #include "tests/unit/test_data.h"
 
 /* ---- allocations of data threads ---- */
@@ -416,6 +420,82 @@ static void test_no_allocation(void **state)
 	world_close(w);
 }
 
+/* ---- seals ---- */
+
+/* Memory that ends where none is: one that is read beyond its end ends the test. */
+static void *guarded(size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+	uint8_t *at = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                   -1, 0);
+
+	assert_true(at != MAP_FAILED);
+	assert_int_equal(mprotect(at + whole, page, PROT_NONE), 0);
+	return at + whole - bytes;
+}
+
+static void seal_all(struct datagram *d, const struct seals *seals, const struct seal_key *key)
+{
+	struct packet_out out = {.bytes = d->bytes, .piece_count = 2};
+
+	memcpy(out.head, d->data, WIRE_HEADER_BYTES);
+	out.pieces[0] = (struct iovec){out.head, WIRE_HEADER_BYTES};
+	out.pieces[1] = (struct iovec){d->data + WIRE_HEADER_BYTES, d->bytes - WIRE_HEADER_BYTES};
+	seal_write(&out, &seals->stretch, key, FIRST_FRAME);
+	memcpy(d->data, out.head, WIRE_HEADER_BYTES);
+}
+
+/* Seals of a job's own workers are taken, others are not; of a worker number beyond the last nothing is looked up. */
+static void test_sealed(void **state)
+{
+	const struct channel_config usual = channel_usual(ID);
+	struct seals *seals = guarded(seals_bytes(WORKERS));
+	uint64_t *tokens = guarded(WORKERS * sizeof(*tokens));
+	struct channel_config config = usual;
+	struct jobs_channel info = {.id = ID,
+	                            .worker_count = WORKERS,
+	                            .group_token = GROUP_TOKEN,
+	                            .secret = knock_secret,
+	                            .tokens = tokens,
+	                            .seals = seals};
+	const struct seal_key strange = {{1, 2}};
+	struct world *w = world_open(1);
+	struct datagram *list[3];
+	struct channel_stats stats;
+	struct channel_view view;
+	struct channel_waits waits[WORKERS] = {0};
+
+	(void)state;
+	memcpy(tokens, usual.tokens, WORKERS * sizeof(*tokens));
+	for (size_t i = 0; i < sizeof(seals->stretch) / sizeof(uint64_t); i++)
+		((uint64_t *)(void *)&seals->stretch)[i] = i * UINT64_C(0x9e3779b97f4a7c15);
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		seals->workers[rank] = (struct seal_key){{rank, 77}};
+	config.tokens = tokens;
+	assert_int_equal(data_attach(w->data, &info), 0);
+	for (uint16_t rank = 0; rank < WORKERS; rank++) {
+		list[0] = knock_of(ID, rank, 600);
+		seal_all(list[0], seals, &seals->workers[rank]);
+		deliver(nets[0], list, 1);
+		await(nets[0], count_sent(nets[0], WIRE_KNOCKED, WORKER_IP(rank)) == 1);
+	}
+	start(w, &config, none);
+	list[0] = status_of(ID, WORKERS, FIRST_FRAME, true);
+	seal_all(list[0], seals, &seals->workers[0]);
+	list[1] = status_of(ID, 1, FIRST_FRAME, true);
+	seal_all(list[1], seals, &strange);
+	list[2] = status_of(ID, 2, FIRST_FRAME, true);
+	seal_all(list[2], seals, &seals->workers[2]);
+	deliver(nets[0], list, 3);
+	await(nets[0], count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(2)) == 1);
+	assert_true(data_channel_look(w->data, ID, &stats, &view, waits));
+	assert_int_equal(stats.drops[WIRE_DROP_WORKER], 1);
+	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
+	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +508,7 @@ int main(void)
 		cmocka_unit_test(test_writable_but_full),
 		cmocka_unit_test(test_stall),
 		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_sealed),
 
 		cmocka_unit_test(test_no_allocation),
 

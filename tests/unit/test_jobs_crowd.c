@@ -358,6 +358,39 @@ static void test_new_keys(void **state)
 	bench_close(b);
 }
 
+/* The keys change while a job forms: its seals are made of one key, so a worker with another is not let in. */
+static void test_other_key(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct proof_keys *before = keys_of("* key-of-tenant-a\n");
+	struct control_message message = join_of("job", 1, 2);
+	struct proof_statement statement = {
+		.client_nonce = message.nonce, .job = "job", .rank = 1, .world = 2};
+	struct bench *b;
+
+	(void)state;
+	config.keys = before;
+	b = bench_open(&config);
+	join_proven(b, 0, "job", 2);
+	b->config.keys = keys_of("* key-of-tenant-b\n");
+	jobs_keys_set(b->jobs, b->config.keys, true);
+	connect_worker(b, 1);
+	statement.server_nonce = b->workers[1].server_nonce;
+	proof_make(proof_keys_find(b->config.keys, "job"), PROOF_JOIN, &statement, message.proof);
+	say(b, 1, &message);
+	assert_non_null(strstr(expect_end(b, 1, "key", 0)->text, "was opened with another key"));
+	expect_silence(b, 0);
+	/* Nor one that proves nothing, where there are no keys any more. */
+	jobs_keys_set(b->jobs, NULL, true);
+	connect_worker(b, 2);
+	say(b, 2, &message);
+	assert_non_null(strstr(expect_end(b, 2, "key", 0)->text, "was opened with another key"));
+	expect_silence(b, 0);
+	proof_keys_free(b->config.keys);
+	proof_keys_free(before);
+	bench_close(b);
+}
+
 /* Of two keys each has a quarter for itself, and the half that is left is for both. */
 static void test_memory_is_kept(void **state)
 {
@@ -401,7 +434,8 @@ int main(void)
 		cmocka_unit_test(test_jobs_share),      cmocka_unit_test(test_running_stay),
 		cmocka_unit_test(test_share_is_of_all), cmocka_unit_test(test_jobs_by_key),
 		cmocka_unit_test(test_places_are_kept), cmocka_unit_test(test_memory_is_kept),
-		cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_newcomers),
+		cmocka_unit_test(test_other_key),       cmocka_unit_test(test_new_keys),
+		cmocka_unit_test(test_newcomers),
 	};
 
 	random_seed();

@@ -112,12 +112,36 @@ static void test_owes_next_stood_still(void **state)
 	link_close(link);
 }
 
+/* How to go on is heard only by who has asked: another word of it, without that, ends the session. */
+static void test_next_unasked(void **state)
+{
+	const struct control_message next = {
+		.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
+	const struct link_config config = basic();
+	struct link *link = link_running(&config);
+
+	(void)state;
+	say(link, &next);
+	assert_failed(link, "protocol", "out of turn");
+	assert_null(link_next(link));
+	link_close(link);
+	/* As soon as it has asked, running. */
+	link = link_running(&config);
+	link_stay(link, &(struct control_message){.first = true}, 0);
+	heard(link, CONTROL_STAY);
+	say(link, &next);
+	assert_non_null(link_next(link));
+	assert_string_equal(link_next(link)->next, next.next);
+	link_close(link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_is_lost),
 		cmocka_unit_test(test_owes_next),
 		cmocka_unit_test(test_owes_next_stood_still),
+		cmocka_unit_test(test_next_unasked),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
