@@ -146,6 +146,7 @@ static const char *const kind_names[] = {
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
+_Static_assert(KIND_COUNT == CONTROL_KINDS + 1, "the last kind is the last");
 
 static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter", "members"};
 
@@ -439,6 +440,8 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 		if (field->offset == AT(version) && out->version != WIRE_VERSION)
 			break;
 	}
+	if (out->seen.frames == 0) /* it says nothing of its path, whatever else is there */
+		out->seen = (struct control_seen){0};
 done:
 	json_decref(root);
 	return err;

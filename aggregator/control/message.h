@@ -54,6 +54,7 @@ enum control_kind {
 	CONTROL_ORDER, /* operator, in place of JOIN: do so with the job */
 	CONTROL_DONE,  /* aggregator: it is done */
 };
+#define CONTROL_KINDS CONTROL_DONE /* from 1 on */
 
 /* PING of a worker, running: what it has seen of its path to this aggregator since START. */
 struct control_seen {

@@ -43,7 +43,7 @@ done
 for own in WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE="$tmp/key" WINNOW_INSECURE_NO_KEY=1; do
 	name=${own%%=*} value=${own#*=}
 	env "$own" "$BUILD/winnow" run -n 2 --bare -- sh -c 'env | grep -E "^WINNOW_(KEY|INSECURE)"; '"$bench" "$BUILD/winnow" >"$tmp/run.out" 2>&1 || fail "$own: $(cat "$tmp/run.out")"
-	[ "$(grep -c "^$own\$" "$tmp/run.out")" = 2 ] && [ "$(grep -cE '^WINNOW_(KEY|INSECURE)' "$tmp/run.out")" = 2 ] || fail "$own: $(cat "$tmp/run.out")"
+	[ "$(grep -c "^$own\$" "$tmp/run.out"),$(grep -cE '^WINNOW_(KEY|INSECURE)' "$tmp/run.out")" = 2,2 ] || fail "$own: $(cat "$tmp/run.out")"
 done
 # With no key of its own, the worker of a keyed job is refused: so the daemon has the key that it was given.
 WINNOW_KEY=a-key-of-mine run 1 -n 1 --bare -- sh -c "unset WINNOW_KEY; WINNOW_INSECURE_NO_KEY=1 exec $bench" "$BUILD/winnow"
@@ -91,8 +91,10 @@ if [ "$(id -u)" = 0 ]; then
 	"$BUILD/winnow" bench --local 2 --size 4K --iters 1000000 >"$tmp/run.out" 2>&1 &
 	pids+=($!)
 	for _ in $(seq 400); do
-		address=$(for p in $(cat "/proc/${pids[-1]}/task/${pids[-1]}/children"); do tr '\0' '\n' <"/proc/$p/cmdline" | sed -n '/^--listen$/{n;p}'; done)
-		[ -z "$address" ] && sleep 0.05 || break
+		read -ra children <"/proc/${pids[-1]}/task/${pids[-1]}/children"
+		address=$(for child in "${children[@]}"; do tr '\0' '\n' <"/proc/$child/cmdline" | sed -n '/^--listen$/{n;p}'; done)
+		[ -z "$address" ] || break
+		sleep 0.05
 	done
 	[ -n "$address" ] || fail "no winnowd of bench --local"
 	wait_port "${address%:*}" "${address##*:}" || fail "winnowd of bench --local does not listen"

@@ -28,15 +28,25 @@ static void check_printable(const char *text, size_t room)
 
 static void check_message(const struct control_message *m)
 {
-	assert(m->kind >= CONTROL_HELLO && m->kind <= CONTROL_FAILED);
-	if (m->kind <= CONTROL_JOIN && m->version != WIRE_VERSION)
+	bool first =
+		m->kind == CONTROL_HELLO || m->kind == CONTROL_JOIN || m->kind == CONTROL_ORDER;
+
+	assert(m->kind >= CONTROL_HELLO && m->kind <= CONTROL_KINDS);
+	if (first && m->version != WIRE_VERSION)
 		return; /* nothing else has been read */
 	assert(m->channel_count <= CONTROL_CHANNELS_MAX);
 	assert(m->kind != CONTROL_WELCOME || m->channel_count > 0);
-	assert(m->kind != CONTROL_JOIN || message_name_valid(m->job));
+	assert((m->kind != CONTROL_JOIN && m->kind != CONTROL_ORDER) || message_name_valid(m->job));
+	assert(m->next[0] == '\0' || (m->kind == CONTROL_NEXT && message_name_valid(m->next)));
+	assert(m->weight <= CONTROL_WEIGHT_MAX && m->dscp <= CONTROL_DSCP_MAX);
+	assert(m->seen.frames != 0 || (m->seen.rtt_us | m->seen.out | m->seen.in_lost) == 0);
 	check_printable(m->software, sizeof(m->software));
 	check_printable(m->job, sizeof(m->job));
 	check_printable(m->host, sizeof(m->host));
+	check_printable(m->says, sizeof(m->says));
+	check_printable(m->order, sizeof(m->order));
+	check_printable(m->group, sizeof(m->group));
+	check_printable(m->data_address, sizeof(m->data_address));
 	check_printable(m->code, sizeof(m->code));
 	check_printable(m->text, sizeof(m->text));
 }
@@ -125,37 +135,79 @@ static void our_text(struct script *s, char *out, size_t room)
 		out[i] = (char)script_u8(s);
 }
 
+/* What is between HELLO and START. */
+static void our_join(struct script *s, struct control_message *m)
+{
+	m->rank = script_u32(s);
+	m->world = script_u32(s);
+	m->payload = script_u32(s);
+	m->rcvbuf = script_u32(s);
+	m->silence_ms = within(script_u32(s), 100, 86400000);
+	m->stall_ms = within(script_u32(s), 100, 864000000);
+	m->channel_count = within(script_u8(s), 1, CONTROL_CHANNELS_MAX);
+	for (uint32_t i = 0; i < m->channel_count; i++)
+		m->channels[i] =
+			(uint16_t)(script_u16(s) / CONTROL_CHANNELS_MAX * CONTROL_CHANNELS_MAX + i);
+	m->token = script_u64(s);
+	m->group_token = script_u64(s);
+	m->epoch = m->first_frame = script_u32(s);
+	m->window = within(script_u16(s), 4, 8192);
+	m->window_start = within(script_u16(s), 1, 8192);
+	m->op_slots = within(script_u16(s), 1, 1024);
+	m->segments_ahead = within(script_u16(s), 1, 64);
+	m->weight = script_u8(s) % (CONTROL_WEIGHT_MAX + 1);
+	m->dscp = script_u8(s) % (CONTROL_DSCP_MAX + 1);
+	m->features = script_u8(s) & CONTROL_FEATURES;
+	m->after = script_u64(s);
+	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
+	strcpy(m->data_address, script_u8(s) & 1 ? "10.0.0.1:65535" : "");
+	strcpy(m->job, script_u8(s) & 1 ? "job" : "job/next.0123456789abcdef");
+	script_fill(s, m->salt, sizeof(m->salt));
+	script_fill(s, m->nonce, sizeof(m->nonce));
+	script_fill(s, m->proof, sizeof(m->proof));
+	our_text(s, m->software, sizeof(m->software));
+	our_text(s, m->host, sizeof(m->host));
+}
+
+/* What is said of a job that runs, and when it ends. */
+static void our_run(struct script *s, struct control_message *m)
+{
+	m->channel = script_u16(s);
+	m->passing = script_u32(s);
+	m->sent = script_u32(s);
+	m->number = script_u64(s);
+	m->open = script_u32(s);
+	m->tag = script_u64(s);
+	script_fill(s, (uint8_t *)&m->seen, sizeof(m->seen));
+	m->seen.frames *= script_u8(s) & 1;
+	m->without = script_u64(s);
+	m->agreed = script_u64(s);
+	m->waiting = script_u32(s) * (script_u8(s) & 1);
+	m->most = m->came = script_u32(s);
+	m->of = m->named = script_u32(s);
+	m->next_rank = m->next_world = script_u32(s);
+	strcpy(m->next, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
+	our_text(s, m->says, sizeof(m->says));
+	our_text(s, m->order, sizeof(m->order));
+	our_text(s, m->code, sizeof(m->code));
+	our_text(s, m->text, sizeof(m->text));
+}
+
 static void our_message(struct script *s)
 {
 	struct control_message message = {0}, again;
+	uint8_t flags;
 	char *line;
 	struct why why;
 
-	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_FAILED);
+	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_KINDS);
 	message.version = script_u8(s) == 0 ? script_u32(s) : WIRE_VERSION;
-	message.rank = script_u32(s);
-	message.payload = script_u32(s);
-	message.key = message.multicast = script_u8(s) & 1;
-	message.silence_ms = within(script_u32(s), 100, 86400000);
-	message.stall_ms = within(script_u32(s), 100, 864000000);
-	message.channel_count = within(script_u8(s), 1, CONTROL_CHANNELS_MAX);
-	for (uint32_t i = 0; i < message.channel_count; i++)
-		message.channels[i] =
-			(uint16_t)(script_u16(s) / CONTROL_CHANNELS_MAX * CONTROL_CHANNELS_MAX + i);
-	message.token = script_u64(s);
-	message.window = within(script_u16(s), 4, 8192);
-	message.window_start = within(script_u16(s), 1, 8192);
-	message.op_slots = within(script_u16(s), 1, 1024);
-	message.features = script_u8(s) & CONTROL_FEATURES;
-	strcpy(message.group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
-	message.segments_ahead = within(script_u16(s), 1, 64);
-	script_fill(s, message.nonce, sizeof(message.nonce));
-	script_fill(s, message.proof, sizeof(message.proof));
-	strcpy(message.job, "job");
-	our_text(s, message.software, sizeof(message.software));
-	our_text(s, message.host, sizeof(message.host));
-	our_text(s, message.code, sizeof(message.code));
-	our_text(s, message.text, sizeof(message.text));
+	flags = script_u8(s);
+	message.key = message.multicast = message.paused = flags & 1;
+	message.fast = message.fewer = message.majority = flags & 2;
+	message.first = message.drains = flags & 4;
+	our_join(s, &message);
+	our_run(s, &message);
 	line = message_format(&message);
 	assert(line != NULL);
 	assert(message_parse(line, &again, &why) == 0);

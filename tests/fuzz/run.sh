@@ -45,12 +45,15 @@ for target in "$@"; do
 	options=(-seed=1 -timeout=30 -rss_limit_mb=2048 -max_len=4096 -len_control=20 -print_final_stats=1
 		-artifact_prefix="$failed/" -close_fd_mask=1)
 	[ "$seconds" != 0 ] || options+=(-runs=0)
-	[ ! -f "tests/fuzz/$target.dict" ] || options+=(-dict="tests/fuzz/$target.dict")
 	folders=("$seeds" "$failed")
 	[ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
 	rm -rf "$seeds"
 	mkdir -p "$seeds" "$failed"
+	rm -f "$seeds.dict"
 	"$build/tests/fuzz/seeds" "$target" "$seeds" || exit 1
+	# Words that it knows: those that are written by hand, and those that seeds.c takes from the code.
+	cat "tests/fuzz/$target.dict" "$seeds.dict" 2>/dev/null | sort -u >"$seeds.words"
+	[ ! -s "$seeds.words" ] || options+=(-dict="$seeds.words")
 	if spend "$seconds" "$program" "${options[@]}" "${folders[@]}" >"$log" 2>&1; then
 		printf '%-8s %9s inputs, %5s edges, %s MB\n' "$target" "$(field number_of_executed_units)" \
 			"$(grep -o ' cov: [0-9]*' "$log" | tail -n 1 | cut -d ' ' -f 3)" "$(field peak_rss_mb)"

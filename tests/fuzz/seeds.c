@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* seeds.c TARGET FOLDER - write the inputs that a fuzzer begins with: valid ones of each kind */
 
+#include <jansson.h>
+
 #include "aggregator/control/lines.h"
 #include "aggregator/control/message.h"
 #include "aggregator/net/dpdk/frame.h"
@@ -155,31 +157,86 @@ static void message_seed(const char *name, const char *text)
 	seed(name, input, (size_t)length);
 }
 
+/* Nothing is left out of it, so its line has all fields of its kind. */
+static struct control_message whole_message(enum control_kind kind)
+{
+	return (struct control_message){
+		.kind = kind,
+		.version = WIRE_VERSION,
+		.job = "job",
+		.host = "h",
+		.channel_count = 2,
+		.channels = {1, 2},
+		.window = 64,
+		.op_slots = 1,
+		.segments_ahead = 1,
+		.window_start = 1,
+		.weight = 2,
+		.dscp = 8,
+		.silence_ms = 1000,
+		.stall_ms = 1000,
+		.features = CONTROL_FEATURES,
+		.group = "239.77.1.2:5555",
+		.data_address = "[fd00::1]:5555",
+		.seen = {.rtt_us = 1, .frames = 1},
+		.says = "s",
+		.after = 1,
+		.waiting = 1,
+		.paused = true,
+		.drains = true,
+		.next = "job/next.1",
+		.order = "pause",
+		.code = "lost",
+		.text = "why",
+	};
+}
+
+/* The fields of that line for libFuzzer's dictionary: "\"rank\":0", the quotes escaped. */
+static void dictionary_add(FILE *out, const char *line)
+{
+	json_t *root = json_loads(line, 0, NULL), *value;
+	const char *name;
+
+	assert(root != NULL);
+	json_object_foreach(root, name, value)
+	{
+		char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+		assert(text != NULL);
+		fprintf(out, "\"\\\"%s\\\":", name);
+		for (const char *c = text; *c != '\0'; c++)
+			fprintf(out, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+		fprintf(out, "\"\n");
+		free(text);
+	}
+	json_decref(root);
+}
+
 static void message_seeds(void)
 {
 	const char keys[] = "\x02# keys\njob-a 0123456789\n* 9876543210\r\n\nabcdefgh\n";
+	const char marked[] = "\x02\xef\xbb\xbfjob#1 key#12345 # c\n";
+	char path[512];
+	FILE *dictionary;
 
-	for (int kind = CONTROL_HELLO; kind <= CONTROL_FAILED; kind++) {
-		struct control_message message = {
-			.kind = (enum control_kind)kind,
-			.version = WIRE_VERSION,
-			.job = "job",
-			.channel_count = 2,
-			.window = 64,
-			.op_slots = 1,
-			.segments_ahead = 1,
-			.window_start = 1,
-			.silence_ms = 1000,
-			.stall_ms = 1000,
-		};
+	snprintf(path, sizeof(path), "%s.dict", folder);
+	dictionary = fopen(path, "we");
+	assert(dictionary != NULL);
+	for (int kind = CONTROL_HELLO; kind <= CONTROL_KINDS; kind++) {
+		struct control_message message = whole_message((enum control_kind)kind);
 		char name[16], *line = message_format(&message);
 
 		assert(line != NULL);
 		snprintf(name, sizeof(name), "message-%d", kind);
 		message_seed(name, line);
+		dictionary_add(dictionary, line);
 		free(line);
 	}
+	if (fclose(dictionary) != 0)
+		abort();
+	message_seed("ping-of-no-frames", "{\"type\":\"ping\",\"rtt_us\":7,\"out\":9}\n");
 	seed("keys", keys, sizeof(keys) - 1);
+	seed("keys-marked", marked, sizeof(marked) - 1);
 	script_seeds();
 }
 
