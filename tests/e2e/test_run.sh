@@ -31,7 +31,8 @@ grep -q '"errors": *0' "$tmp/run.out" || fail "no allreduce"
 # Its winnowd has a new key each time, which stands in no command line; or the user's own.
 bench='"$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1'
 for _ in 1 2; do
-	run 0 -n 1 --bare -- sh -c 'echo "$WINNOW_KEY"; tr "\0" " " <"/proc/$PPID/cmdline"; for p in $(cat "/proc/$PPID/task/$PPID/children"); do tr "\0" " " <"/proc/$p/cmdline"; done'
+	run 0 -n 1 --bare -- sh -c 'all() { for p in $PPID $(cat "/proc/$PPID/task/$PPID/children"); do tr "\0" " " <"/proc/$p/cmdline"; done; }
+		for i in $(seq 200); do all | grep -q "winnowd --listen" && break; sleep 0.05; done; echo "$WINNOW_KEY"; all'
 	key=$(head -n 1 "$tmp/run.out")
 	[[ $key =~ ^[0-9a-f]{64}$ ]] || fail "the worker's key is '$key'"
 	grep -q 'winnowd --listen' "$tmp/run.out" || fail "no winnowd among the children: $(cat "$tmp/run.out")"
@@ -41,7 +42,6 @@ for _ in 1 2; do
 done
 (umask 077 && "$BUILD/winnow" key >"$tmp/key")
 for own in WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE="$tmp/key" WINNOW_INSECURE_NO_KEY=1; do
-	name=${own%%=*} value=${own#*=}
 	env "$own" "$BUILD/winnow" run -n 2 --bare -- sh -c 'env | grep -E "^WINNOW_(KEY|INSECURE)"; '"$bench" "$BUILD/winnow" >"$tmp/run.out" 2>&1 || fail "$own: $(cat "$tmp/run.out")"
 	[ "$(grep -c "^$own\$" "$tmp/run.out"),$(grep -cE '^WINNOW_(KEY|INSECURE)' "$tmp/run.out")" = 2,2 ] || fail "$own: $(cat "$tmp/run.out")"
 done
@@ -91,8 +91,8 @@ if [ "$(id -u)" = 0 ]; then
 	"$BUILD/winnow" bench --local 2 --size 4K --iters 1000000 >"$tmp/run.out" 2>&1 &
 	pids+=($!)
 	for _ in $(seq 400); do
-		read -ra children <"/proc/${pids[-1]}/task/${pids[-1]}/children"
-		address=$(for child in "${children[@]}"; do tr '\0' '\n' <"/proc/$child/cmdline" | sed -n '/^--listen$/{n;p}'; done)
+		read -ra started <"/proc/${pids[-1]}/task/${pids[-1]}/children"
+		address=$(for child in "${started[@]}"; do tr '\0' '\n' <"/proc/$child/cmdline" | sed -n '/^--listen$/{n;p}'; done)
 		[ -z "$address" ] || break
 		sleep 0.05
 	done
