@@ -59,13 +59,12 @@ int net_plugin_open(const char *name, const char *path, const char *symbol, cons
 	void *object;
 
 	if (getauxval(AT_SECURE) != 0)
-		return why_set(
-			why, -EPERM,
-			"winnow-%.60s.so is not opened here, as it runs code that the caller "
-			"names (DPDK's -d): this program has rights that its caller lacks, "
-			"by file capabilities or set-user-ID; start it as root, or with "
-			"ambient capabilities",
-			name);
+		return why_set(why, -EPERM,
+		               "winnow-%.60s.so is not opened here, as it may run code that the "
+		               "caller names: this program has rights that its caller lacks, "
+		               "by file capabilities or set-user-ID; start it as root, or with "
+		               "ambient capabilities",
+		               name);
 	if (path == NULL && (strchr(name, '/') != NULL || !plugin_path(name, found)))
 		return why_set(why, -ENOENT, "there is no winnow-%.60s.so in this build", name);
 	path = path != NULL ? path : found;

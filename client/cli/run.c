@@ -45,7 +45,7 @@ static const struct options options = {
 		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
 		 "and OMP_NUM_THREADS if it is not set.\nThe winnowd that it starts has the key of "
 		 "WINNOW_KEY or WINNOW_KEY_FILE, or a new one, which workers find "
-                 "in\nWINNOW_KEY.\nWhen one fails the others are ended, and "
+		 "in\nWINNOW_KEY.\nWhen one fails the others are ended, and "
 		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
 		 "one. Ctrl-C and other signals are passed on to all of them.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"

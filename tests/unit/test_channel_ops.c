@@ -80,23 +80,24 @@ static void announce_first(struct bench *b, struct announce a)
 /* Shares of several segments, one behind the other: the segments of a share have one receiver. */
 static void test_scatter_segments(void **state)
 {
-	enum { WORKERS = 3, SEGMENTS = 4 };
+	static const uint16_t workers = 3;
+	enum { SEGMENTS = 4 };
 	const struct geometry_input input = {.count = UINT64_C(3) * SEGMENTS * 16384,
 	                                     .block_elems = 1,
 	                                     .elem_bytes = 4,
 	                                     .shard_count = 1,
 	                                     .payload = WIRE_PAYLOAD_MIN,
-	                                     .scatter = WORKERS};
-	struct bench *b = bench_open(WORKERS, 16, 7);
+	                                     .scatter = workers};
+	struct bench *b = bench_open(workers, 16, 7);
 	struct announce a = announce_of(TAG, WIRE_SCATTER);
-	const float one = 1, sum = WORKERS;
+	const float one = 1, sum = workers;
 	struct geometry cut;
 	uint32_t frame = 7;
 
 	(void)state;
 	assert_true(geometry_compute(&input, &cut));
-	assert_int_equal(cut.segment_count % WORKERS, 0);
-	assert_true(cut.segment_count / WORKERS >= SEGMENTS);
+	assert_int_equal(cut.segment_count % workers, 0);
+	assert_true(cut.segment_count / workers >= SEGMENTS);
 	a.count = input.count;
 	a.block_elems = 1;
 	for (uint32_t i = 0; i < cut.segment_count; i++, frame++) {
@@ -105,10 +106,10 @@ static void test_scatter_segments(void **state)
 		segment.segment = i;
 		announce_first(b, segment);
 		assert_int_equal(expect_plan(b, WIRE_EVERYONE, frame).segment, i);
-		for (uint16_t rank = 0; rank < WORKERS; rank++)
+		for (uint16_t rank = 0; rank < workers; rank++)
 			send_push(b, rank, frame, &one, sizeof(one));
 		expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, frame);
-		assert_int_equal(b->receiver, i / (cut.segment_count / WORKERS));
+		assert_int_equal(b->receiver, i / (cut.segment_count / workers));
 		assert_memory_equal(b->got.body, &sum, sizeof(sum));
 		send_ack_all(b, frame + 1);
 		pull_all(b);
