@@ -115,6 +115,8 @@ class Joining:
     def on_welcome(self, said, now):
         if bytes.fromhex(said["proof"]) != self.proof("winnow welcome 1"):
             raise Ended("key", self.world, "the aggregator does not know the key")
+        if said["silence_ms"] > self.silence_ms or said["stall_ms"] > self.stall_ms:  # 5.1
+            raise Ended("protocol", self.world, "longer times than this worker has asked for")
         self.welcome = said
         if self.key:
             salt = bytes.fromhex(said["salt"])
