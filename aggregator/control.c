@@ -280,6 +280,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
+		close(config->listen_fd);
 		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
@@ -287,10 +288,12 @@ int control_open(const struct control_config *config, struct control **out, stru
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
+		close(config->listen_fd);
+	if (err != 0)
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
-		                       &config->listen, why);
+		                       config->listen_fd, &config->listen, why);
 	if (err == 0 && config->metrics.port != 0)
 		err = serve_http(control, why);
 	if (err != 0) {

@@ -23,6 +23,7 @@
 #include "aggregator/control/options.h"
 #include "aggregator/http/http.h"
 #include "aggregator/limits.h"
+#include "aggregator/listener.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"
 #include "aggregator/service.h"
@@ -466,7 +467,9 @@ static int control(const struct data_config *data)
 	 */
 	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
 		config.jobs.data = facts->address;
-	if (control_open(&config, &control, &why) != 0)
+	err = control_open(&config, &control, &why);
+	config.listen_fd = -1;
+	if (err != 0)
 		return give_up(1, "%s", why.text);
 	err = privileges_drop();
 	if (err != 0)
@@ -477,6 +480,18 @@ static int control(const struct data_config *data)
 	control_close(control);
 	log_event("info", "stopped", NULL, NULL);
 	return err != 0 ? 1 : 0;
+}
+
+/*
+ * The TCP port belongs to one winnowd. The UDP port would let in a second one of the same user, whose data threads
+ * would get datagrams of the first: so this comes before anything that others might notice.
+ */
+static int port_take(void)
+{
+	struct why why;
+
+	config.listen_fd = listener_bind(&config.listen, "cannot listen on TCP", &why);
+	return config.listen_fd >= 0 ? 0 : give_up(1, "%s", why.text);
 }
 
 static int serve(void)
@@ -550,10 +565,13 @@ int main(int argc, char **argv)
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
 		return give_up(1, "cannot start a thread to write the log");
 	keys_warn();
-	status = offload();
+	status = port_take();
+	if (status == 0)
+		status = offload();
 	if (status == 0)
 		status = serve();
 	offload_close(config.offload);
+	close(config.listen_fd);
 	proof_keys_free(the_keys);
 	log_close();
 	return status;

@@ -112,10 +112,11 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 	*out = (struct jobs_totals){.jobs = notes.jobs};
 }
 
-int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
+int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
 	(void)connections;
+	assert_int_equal(fd, config.listen_fd);
 	(void)loop;
 	(void)jobs;
 	assert_int_equal(listen->port, 5555);
@@ -260,6 +261,7 @@ static int begin(void **state)
 	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
 		.listen = {.port = 5555},
+		.listen_fd = -1,
 		.metrics = {.port = 9555},
 		.drain_us = 60000000,
 		.data = (struct data *)&notes,
