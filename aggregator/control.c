@@ -19,8 +19,8 @@
 
 #define TICK_MS 50
 
-/* The first two end winnowd; SIGHUP reloads what can be reloaded. */
-static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+/* SIGHUP reloads what can be reloaded; the others end winnowd. */
+static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
 struct control {

@@ -549,6 +549,10 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
+	/* Batch systems send these to all processes of a job, for the workers beside us. */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+	signal(SIGALRM, SIG_IGN);
 	if (proof_init() != 0)
 		return give_up(1, "libsodium cannot start: no source of randomness?");
 	status = addresses();

@@ -33,11 +33,21 @@ static bool is_plain_ms(const struct option *option, const char *name)
 	return strcmp(option->name, name) != 0;
 }
 
-static const struct option *find_letter(const struct options *options, char letter)
+/* As "--np VALUE", "--np=VALUE", "-n VALUE" or "-nVALUE". `value`: what this word has of it, or NULL. */
+static const struct option_alias *find_alias(const struct options *options, const char *word,
+                                             const char **value)
 {
-	for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL; l++)
-		if (l->letter == letter)
-			return find(options->list, l->name);
+	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
+		size_t length = strlen(a->said);
+		const char *rest = word + length;
+		bool letter = length == 2;
+
+		if (strncmp(word, a->said, length) != 0 ||
+		    (*rest != '\0' && !letter && *rest != '='))
+			continue;
+		*value = *rest == '\0' ? NULL : rest + !letter;
+		return a;
+	}
 	return NULL;
 }
 
@@ -335,17 +345,15 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	return value_read(reading, option, is_plain_ms(option, name), where, value);
 }
 
-/* -b VALUE, -bVALUE. */
-static int letter_read(struct reading *reading, const struct option *option, int argc, char **argv,
-                       int *at)
+static int alias_read(struct reading *reading, const struct option_alias *alias, const char *value,
+                      int argc, char **argv, int *at)
 {
-	const char where[] = {'-', argv[*at][1], '\0'};
-	const char *value = argv[*at] + 2;
+	const struct option *option = find(reading->options->list, alias->name);
 
 	assert(!option_is_flag(option));
-	if (*value == '\0')
-		value = *at + 1 < argc ? argv[++*at] : NULL;
-	return value_read(reading, option, false, where, value);
+	if (value == NULL && *at + 1 < argc)
+		value = argv[++*at];
+	return value_read(reading, option, false, alias->said, value);
 }
 
 static int operand_read(struct reading *reading, const char *text)
@@ -362,34 +370,59 @@ static int operand_read(struct reading *reading, const char *text)
 	return 0;
 }
 
+/* --help, --version: 1 when the word was one of them. */
+static int word_answer(const struct options *options, const char *word)
+{
+	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+		options_help(options);
+		return 1;
+	}
+	if (strcmp(word, "--version") != 0)
+		return 0;
+	printf("%s %s%s\n", options->program, WINNOW_VERSION,
+	       options->built_with != NULL ? options->built_with() : "");
+	return 1;
+}
+
+/* The word at *at, and its value if that is a word of its own. */
+static int word_read(struct reading *reading, int argc, char **argv, int *at)
+{
+	const struct options *options = reading->options;
+	const char *word = argv[*at], *value = NULL;
+	const struct option_alias *alias = find_alias(options, word, &value);
+	int status = word_answer(options, word);
+
+	if (status != 0)
+		return status;
+	if (strcmp(word, "--dump-config") == 0) {
+		reading->dump = true;
+		return 0;
+	}
+	if (alias != NULL)
+		return alias_read(reading, alias, value, argc, argv, at);
+	if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+		return operand_read(reading, word);
+	return argument_read(reading, argc, argv, at);
+}
+
+/* Does the other program's command begin with this word, or behind it? */
+static bool is_command(const struct options *options, const char *word)
+{
+	return options->command_at != NULL && (word[0] != '-' || strcmp(word, "--") == 0);
+}
+
 /* 1: something was asked for and printed. */
 static int arguments_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
-	const struct option *option;
-	int status = 0;
+	int status = 0, i = 1;
 
 	if (options->operand_count != NULL)
 		*options->operand_count = 0;
-	for (int i = 1; i < argc && status == 0; i++) {
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			options_help(options);
-			return 1;
-		}
-		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s%s\n", options->program, WINNOW_VERSION,
-			       options->built_with != NULL ? options->built_with() : "");
-			return 1;
-		}
-		if (strcmp(argv[i], "--dump-config") == 0)
-			reading->dump = true;
-		else if (argv[i][0] == '-' && (option = find_letter(options, argv[i][1])) != NULL)
-			status = letter_read(reading, option, argc, argv, &i);
-		else if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0')
-			status = operand_read(reading, argv[i]);
-		else
-			status = argument_read(reading, argc, argv, &i);
-	}
+	for (; i < argc && status == 0 && !is_command(options, argv[i]); i++)
+		status = word_read(reading, argc, argv, &i);
+	if (options->command_at != NULL)
+		*options->command_at = i < argc && strcmp(argv[i], "--") == 0 ? i + 1 : i;
 	return status;
 }
 
@@ -471,11 +504,10 @@ int options_read(const struct options *options, int argc, char **argv)
 	if (status == 0 && reading.dump) {
 		options_dump(options, reading.origins);
 		status = 1;
-		if (fflush(stdout) != 0 || ferror(stdout)) {
-			fprintf(stderr, "%s: cannot write: %s\n", options->program,
-			        strerror(errno));
-			status = 2;
-		}
+	}
+	if (status == 1 && (fflush(stdout) != 0 || ferror(stdout))) {
+		fprintf(stderr, "%s: cannot write: %s\n", options->program, strerror(errno));
+		status = 2;
 	}
 	origins_free(&reading);
 	return status;

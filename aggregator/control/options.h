@@ -61,9 +61,10 @@ struct option {
 	const char *help;
 };
 
-/* -b VALUE for --minbytes VALUE: of an option that takes a value. */
-struct option_letter {
-	char letter;
+/* Another way to say an option that takes a value: "-b" for --minbytes, or "--np" for --workers. */
+struct option_alias {
+	const char
+		*said; /* a longer one stands before one that it begins with: "-np" before "-n" */
 	const char *name;
 };
 
@@ -72,16 +73,22 @@ struct options {
 	const char *usage;   /* what follows the program in the first line of help */
 	const char *about;   /* a paragraph for help */
 	const char *examples;
-	const struct option *list;           /* ends with a NULL name */
-	const struct option_letter *letters; /* likewise; NULL: none */
-	const char *section;                 /* of the INI file */
-	const char *file_option;             /* which option names the file; NULL: none */
-	const char *(*built_with)(void);     /* what --version says besides; NULL: nothing */
+	const struct option *list;          /* ends with a NULL name */
+	const struct option_alias *aliases; /* ends with a NULL `said`; NULL: none */
+	const char *section;                /* of the INI file */
+	const char *file_option;            /* which option names the file; NULL: none */
+	const char *(*built_with)(void);    /* what --version says besides; NULL: nothing */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
 	const char **operands;
 	uint32_t *operand_count;
 	uint32_t operand_max;
+
+	/*
+	 * For a program that starts another one: the place in argv of that one's name, which is the first word that
+	 * is no option, or follows "--"; argc: there is none. NULL: it starts none.
+	 */
+	int *command_at;
 };
 
 /*

@@ -6,6 +6,18 @@
 
 #include "aggregator/control/options_impl.h"
 
+static void print_aliases(const struct options *options, const struct option *option)
+{
+	const char *before = "; also ";
+
+	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
+		if (strcmp(a->name, option->name) != 0)
+			continue;
+		printf("%s%s", before, a->said);
+		before = ", ";
+	}
+}
+
 void options_help(const struct options *options)
 {
 	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
@@ -24,10 +36,7 @@ void options_help(const struct options *options)
 		                             : " ",
 		         value);
 		printf("  %-32s %s", left, o->help);
-		for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL;
-		     l++)
-			if (strcmp(l->name, o->name) == 0)
-				printf("; also -%c", l->letter);
+		print_aliases(options, o);
 		if (o->preset != NULL)
 			printf(" [%s]", o->preset);
 		if (option_is_argument(o))

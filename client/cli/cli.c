@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, where their own arguments end, medians */
+/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, medians */
 
 #include "client/cli/cli.h"
 
@@ -27,7 +27,7 @@ int cli_error(int status, const char *format, ...)
 {
 	va_list args;
 
-	fprintf(stderr, "winnow %s: ", command);
+	fprintf(stderr, "winnow%s%s: ", command[0] != '\0' ? " " : "", command);
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
@@ -134,15 +134,6 @@ bool cli_can_loop(void)
 		close(ends[i][1]);
 	}
 	return count == 3;
-}
-
-int cli_command_at(int argc, char **argv)
-{
-	int at = 1;
-
-	while (at < argc && strcmp(argv[at], "--") != 0)
-		at++;
-	return at;
 }
 
 const char *cli_item(const char *list, char *item, size_t room)

@@ -36,9 +36,6 @@ ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us);
 /* Are there descriptors enough for libuv's default loop? */
 bool cli_can_loop(void);
 
-/* The place of "--", behind which another command stands; argc: there is none. */
-int cli_command_at(int argc, char **argv);
-
 /*
  * The first item of "a,b", cut to the room, and what follows its comma; NULL: it is the last. A list has
  * one at least, which may be empty.

@@ -131,6 +131,14 @@ printf '#!/bin/sh\nexec "$@" >/dev/full\n' >"$tmp/full"
 chmod +x "$tmp/full"
 refuses 1 'cannot write' "$tmp/full" "$BUILD/winnow" key
 refuses 2 'cannot write' "$tmp/full" "$BUILD/winnow" config dump run
+for command in "$d" "$BUILD/winnow" "$BUILD/winnow run" "$BUILD/winnow bench" "$BUILD/winnow status"; do
+	# shellcheck disable=SC2086 # two words
+	refuses 2 'cannot write: No space left' "$tmp/full" $command --help
+	# shellcheck disable=SC2086
+	refuses 2 'cannot write: No space left' "$tmp/full" $command --version
+done
+refuses 2 'cannot write: No space left' "$tmp/full" "$BUILD/winnow" config --help
+refuses 2 'cannot write: No space left' "$tmp/full" "$BUILD/winnow" key --help
 # Its help names all commands that have options.
 "$BUILD/winnow" config --help >"$tmp/config"
 for name in $("$BUILD/winnow" config dump | sed -n 's/^\[\(.*\)\]$/\1/p'); do

@@ -62,9 +62,9 @@ static const struct option list[] = {
 };
 
 /* nccl-tests' */
-static const struct option_letter letters[] = {{'b', "minbytes"},   {'e', "maxbytes"},
-                                               {'f', "stepfactor"}, {'n', "iters"},
-                                               {'w', "warmup"},     {0}};
+static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxbytes"},
+                                              {"-f", "stepfactor"}, {"-n", "iters"},
+                                              {"-w", "warmup"},     {0}};
 
 static const struct options options = {
 	.program = "winnow bench",
@@ -75,7 +75,7 @@ static const struct options options = {
 		    "10G\n"
 		    "  winnow bench --local 4 -b 8 -e 1G -f 2 --density 1\n",
 	.list = list,
-	.letters = letters,
+	.aliases = aliases,
 	.section = "bench",
 	.file_option = "config",
 };
