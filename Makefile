@@ -57,6 +57,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 .DELETE_ON_ERROR:
 .PHONY: all demo demo-elastic format install deb clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
+	@:
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o $(BUILD)/bitmap/topk.o: private extra := -O3

@@ -362,6 +362,9 @@ static int data_path(struct data_config *data, struct net_port *port)
 	struct why why;
 	uint32_t bits;
 
+	if (!kernel && strcmp(settings.datapath, "dpdk") != 0)
+		return give_up(2, "--datapath is '%s': want auto, udp, xdp or dpdk",
+		               settings.datapath);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, &why) != 0)
 		return give_up(2, "--datapath: %s", why.text);
 	if (kernel)

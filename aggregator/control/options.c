@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -51,72 +52,41 @@ static const struct option_alias *find_alias(const struct options *options, cons
 	return NULL;
 }
 
-/* Letters to change, add or drop to make `b` of `a`; short words only. */
-static uint32_t distance(const char *a, const char *b)
-{
-	uint32_t row[OPTION_NAME_BYTES], before, above;
-	size_t length = strlen(b);
-
-	if (length >= OPTION_NAME_BYTES)
-		return OPTION_NAME_BYTES;
-	for (uint32_t j = 0; j <= length; j++)
-		row[j] = j;
-	for (; *a != '\0'; a++) {
-		before = row[0]++;
-		for (uint32_t j = 1; j <= length; j++) {
-			above = row[j];
-			row[j] = before + (*a != b[j - 1]);
-			if (above + 1 < row[j])
-				row[j] = above + 1;
-			if (row[j - 1] + 1 < row[j])
-				row[j] = row[j - 1] + 1;
-			before = above;
-		}
-	}
-	return row[length];
-}
-
-/* `other`, if it is nearer to `name` than `best`, and near at all. */
-static const char *nearer(const char *name, const char *best, const char *other)
-{
-	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
-}
-
-static int unknown(const struct options *options, const char *prefix, const char *name,
-                   struct why *why)
+/* `at` says where the name stands, `prefix` how it is written there. */
+static int unknown(const struct options *options, const char *at, const char *prefix,
+                   const char *name, struct why *why)
 {
 	const char *hint = NULL;
 
 	for (const struct option *o = options->list; o->name != NULL; o++)
-		hint = nearer(name, hint, o->name);
+		hint = option_nearer(name, hint, o->name);
 	if (hint != NULL)
-		return why_set(why, -ENOENT, "no option %s%s; did you mean %s%s?", prefix, name,
-		               prefix, hint);
-	if (options->program == NULL)
-		return why_set(why, -ENOENT, "no option %s%s; see winnow.h", prefix, name);
-	return why_set(why, -ENOENT, "no option %s%s; see %s --help", prefix, name,
-	               options->program);
+		return why_set(why, -ENOENT, "%sno option %s%s; did you mean %s%s?", at, prefix,
+		               name, prefix, hint);
+	return why_set(why, -ENOENT, "%sno option %s%s; see %s%s", at, prefix, name,
+	               options->program != NULL ? options->program : "winnow.h",
+	               options->program != NULL ? " --help" : "");
 }
 
 /* Programs may share a file; what stands in a section that none of them has would go unheard. */
-static int section_check(const struct options *options, const char *path, const char *section,
+static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
 	static const char *const all[] = {"winnow", "winnowd", "bench", "colocate", "doctor", "job",
 	                                  "run",    "status",  "top",   "trace",    "tune"};
-	const char *hint = nearer(section, NULL, options->section);
+	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
 		return 0;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		if (strcmp(section, all[i]) == 0)
 			return 0;
-		hint = nearer(section, hint, all[i]);
+		hint = option_nearer(section, hint, all[i]);
 	}
 	if (hint != NULL)
-		return why_set(why, -ENOENT, "%s: no section [%s]; did you mean [%s]?", path,
-		               section, hint);
-	return why_set(why, -ENOENT, "%s: no section [%s]; ours is [%s]", path, section,
+		return why_set(why, -ENOENT, "%sno section [%s]; did you mean [%s]?", at, section,
+		               hint);
+	return why_set(why, -ENOENT, "%sno section [%s]; ours is [%s]", at, section,
 	               options->section);
 }
 
@@ -177,7 +147,8 @@ struct file_context {
 	struct reading *reading;
 	const char *path;
 	FILE *file;
-	uint32_t line; /* the last that was read */
+	uint32_t line;         /* the last that was read, */
+	uint32_t section_line; /* and the last that begins a section */
 	int err;
 };
 
@@ -189,6 +160,8 @@ static char *file_next(char *line, int room, void *context)
 	if (file->err != 0 || fgets(line, room, file->file) == NULL)
 		return NULL;
 	file->line++;
+	if (line[strspn(line, " \t")] == '[')
+		file->section_line = file->line;
 	if (strchr(line, '\n') != NULL || feof(file->file))
 		return line;
 	file->err = why_set(&file->reading->why, -EINVAL,
@@ -203,27 +176,28 @@ static int file_line(void *context, const char *section, const char *name, const
 	struct file_context *file = context;
 	struct reading *reading = file->reading;
 	const struct options *options = reading->options;
-	char named[OPTION_NAME_BYTES + 300];
+	char at[300], named[OPTION_NAME_BYTES + sizeof(at)];
 	const struct option *option;
 
 	if (file->err != 0)
 		return 0; /* only the first error is reported */
+	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->section_line);
 	if (section[0] != '\0')
-		file->err = section_check(options, file->path, section, &reading->why);
+		file->err = section_check(options, at, section, &reading->why);
 	if (file->err != 0)
 		return 0;
 	if (strcmp(section, options->section) != 0 &&
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
+	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->line);
 	option = find(options->list, name);
 	if (option == NULL) {
-		snprintf(named, sizeof(named), "%s: ", file->path);
-		file->err = unknown(options, named, name, &reading->why);
+		file->err = unknown(options, at, "", name, &reading->why);
 	} else if (option_is_argument(option)) {
 		file->err = why_set(&reading->why, -EINVAL,
-		                    "%s: %s can stand on the command line alone", file->path, name);
+		                    "%s%s can stand on the command line alone", at, name);
 	} else {
-		snprintf(named, sizeof(named), "%s in %s", name, file->path);
+		snprintf(named, sizeof(named), "%s%s", at, name);
 		file->err = take(reading, option, SOURCE_FILE, is_plain_ms(option, name), named,
 		                 file->path, value);
 	}
@@ -298,6 +272,17 @@ int option_env(const struct option *option, struct why *why)
 	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 }
 
+/* Once, also where winnow config dump reads all tables. */
+static void env_warn(const struct options *options)
+{
+	static bool said;
+	struct why why;
+
+	for (char *const *at = environ; !said && option_stranger(&at, &why);)
+		fprintf(stderr, "%s: %s\n", options->program, why.text);
+	said = true;
+}
+
 static int env_read(struct reading *reading)
 {
 	char name[OPTION_NAME_BYTES];
@@ -334,7 +319,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
 	option = length < sizeof(name) ? find(reading->options->list, name) : NULL;
 	if (option == NULL)
-		return unknown(reading->options, "--", name, &reading->why);
+		return unknown(reading->options, "", "--", name, &reading->why);
 	if (value != NULL)
 		value++;
 	else if (option_is_flag(option))
@@ -478,6 +463,8 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 			strcpy(reading->origins[o - options->list].where, "default");
 	}
 	status = arguments_read(reading, argc, argv);
+	if (status == 0)
+		env_warn(options);
 	if (status == 0)
 		status = env_read(reading);
 	file = options->file_option != NULL ? find(options->list, options->file_option) : NULL;

@@ -109,6 +109,12 @@ int options_file(const struct options *options, const char *path, struct why *wh
 int option_env(const struct option *option, struct why *why);
 
 /*
+ * option_stranger - the next variable from *at on, a place in `environ`, that nobody reads and that is nearly called like
+ * one that somebody does: a line in `why`. False: there is no more.
+ */
+bool option_stranger(char *const **at, struct why *why);
+
+/*
  * option_check - is what *out holds now in range? The kind must be a 32-bit one or a text; a text
  * always is.
  */
@@ -124,6 +130,9 @@ bool option_is_on(const char *text);
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
 void option_choices(const char *choices, const char *between, const char *last, char *text,
                     size_t room);
+
+/* `other`, if it is nearer to `name` than `best` (NULL: none) and near at all, or else `best`: for "did you mean". */
+const char *option_nearer(const char *name, const char *best, const char *other);
 
 /* The single values, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);

@@ -80,6 +80,9 @@ int net_backend_named(const char *name, const struct net_backend **out, struct w
 	*out = &net_udp;
 	if (strcmp(name, "udp") == 0)
 		return 0;
+	if (strcmp(name, "dpdk") != 0)
+		return why_set(why, -ENOENT, "there is no datapath '%.60s': want udp or dpdk",
+		               name);
 	err = net_plugin_open(name, NULL, NET_PLUGIN_SYMBOL, &plugin, why);
 	if (err == -ENOENT)
 		why_set(why, err, "there is no datapath '%.60s' in this build", name);

@@ -198,7 +198,7 @@ int net_plugin_open(const char *name, const char *path, const char *symbol, cons
 /*
  * net_backend_named - the back end called `name`. One that needs a library that few machines have
  * (dpdk) is an object of its own (winnow-NAME.so), opened at the first call and never closed.
- * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
+ * -ENOENT: there is none of that name, or not in this build; -ELIBACC: it cannot be opened; one line in `why`.
  */
 int net_backend_named(const char *name, const struct net_backend **out, struct why *why);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/control/options.h"
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 
@@ -34,6 +35,8 @@ static void help(FILE *out)
 
 int main(int argc, char **argv)
 {
+	const char *hint = NULL;
+
 	if (argc < 2) {
 		help(stderr);
 		return 2;
@@ -52,6 +55,10 @@ int main(int argc, char **argv)
 			cli_begin(c->name);
 			return c->run(argc - 1, argv + 1);
 		}
-	fprintf(stderr, "winnow: no command '%s'; see winnow --help\n", argv[1]);
-	return 2;
+	for (const struct command *c = cli_commands; c->name != NULL; c++)
+		hint = option_nearer(argv[1], hint, c->name);
+	return cli_error(2,
+	                 hint != NULL ? "no command '%s'; did you mean winnow %s?"
+	                              : "no command '%s'; see winnow --help",
+	                 argv[1], hint);
 }

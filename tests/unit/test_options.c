@@ -407,10 +407,11 @@ static void test_sources_wrong(void **state)
 	write_file("op-count = 1\nno equals sign\n");
 	assert_wrong(READ("--config", file_path), "line 2: want \"name = value\"");
 	write_file("[prog]\nop-cont = 1\nsize = absurd\ntime = 0\n");
-	assert_wrong(READ("--config", file_path), "did you mean");
+	assert_wrong(READ("--config", file_path),
+	             ", line 2: no option op-cont; did you mean op-count?\n");
 	assert_non_null(strstr(said, file_path));
-	write_file("[prog]\nsize = absurd\nop-cont = 1\n");
-	assert_wrong(READ("--config", file_path), "size in ");
+	write_file("[prog]\nflag = 1\nsize = absurd\nop-cont = 1\n");
+	assert_wrong(READ("--config", file_path), ", line 3: size is 'absurd': want");
 	write_file("time = 0\n");
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
 }
@@ -442,7 +443,8 @@ static void test_argument_alone(void **state)
 	assert_true(out.once);
 	unsetenv("WINNOW_ONCE");
 	write_file("[prog]\nonce = yes\n");
-	assert_wrong(READ("--config", file_path), "once can stand on the command line alone");
+	assert_wrong(READ("--config", file_path),
+	             ", line 2: once can stand on the command line alone");
 	assert_int_equal(READ("--once", "--dump-config"), 1);
 	assert_non_null(strstr(said, "\n; once = 1"));
 	assert_int_equal(READ("--help"), 1);
@@ -456,7 +458,8 @@ static void test_files_wrong(void **state)
 
 	(void)state;
 	write_file("[porg]\nop-count = 7\n");
-	assert_wrong(READ("--config", file_path), "no section [porg]; did you mean [prog]?");
+	assert_wrong(READ("--config", file_path),
+	             ", line 1: no section [porg]; did you mean [prog]?");
 	write_file("[benhc]\nsize = 1G\n");
 	assert_wrong(READ("--config", file_path), "no section [benhc]; did you mean [bench]?");
 	write_file("[prog]\nop-count = 7\n[something else]\nsize = 1G\n");
