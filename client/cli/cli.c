@@ -15,6 +15,7 @@
 
 #include "aggregator/net/clock.h"
 #include "aggregator/net/sockaddr.h"
+#include "client/winnow.h"
 
 static const char *command = "";
 
@@ -33,6 +34,22 @@ int cli_error(int status, const char *format, ...)
 	va_end(args);
 	fprintf(stderr, "\n");
 	return status;
+}
+
+static void tell(void *context, enum winnow_level level, const char *text)
+{
+	const struct winnow_config *config = context;
+
+	if (level > WINNOW_WARN && level > config->debug)
+		return;
+	cli_progress("%s", "");
+	cli_error(0, "rank %u: %s", config->rank, text);
+}
+
+void cli_tells(struct winnow_config *config)
+{
+	config->log = tell;
+	config->log_context = config;
 }
 
 int cli_flush(int status)

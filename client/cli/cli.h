@@ -14,6 +14,11 @@ void cli_begin(const char *name);
 /* A line on stderr, "winnow NAME: ...". Returns `status`. */
 int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+struct winnow_config;
+
+/* From now on those who join with this are told on stderr why they wait; and, with --debug info, what they have joined. */
+void cli_tells(struct winnow_config *config);
+
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 

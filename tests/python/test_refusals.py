@@ -91,6 +91,8 @@ class Joining(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
                 winnow.Comm(**{name: 1}, insecure_no_key=True)
         self.assertLessEqual({"job", "network", "newcomer"}, set(inspect.signature(winnow.Comm).parameters))
+        for kind in (winnow.Comm, winnow.Node):
+            self.assertNotIn("_", inspect.getdoc(kind.__init__).replace("join_timeout_ms", ""), "help() shows names of our own")
 
     def test_environment(self):
         for name, value, text in (

@@ -342,9 +342,11 @@ static int join_and_run(void)
 	int status;
 
 	progress("joining", 0, 0);
+	cli_tells(&settings.comm);
 	if (winnow_comm_create(&settings.comm, &comm) != WINNOW_OK)
-		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
-		                 winnow_last_error());
+		return bench_local_lost() ? 1
+		                          : cli_error(1, "rank %u: cannot join: %s",
+		                                      settings.comm.rank, winnow_last_error());
 	winnow_comm_stats(comm, &stats);
 	/* What "auto" has resolved to. */
 	settings.auto_fixed32 = settings.comm.wire == WINNOW_WIRE_AUTO &&

@@ -15,6 +15,20 @@
 
 static struct children children;
 static char address[32];
+static int lost; /* winnowd has ended: for winnow_config.give_up */
+
+/* Its workers would go on looking for it. What is asked here is asked once: the process is gone then. */
+static void child_ended(int number)
+{
+	int before = errno;
+
+	(void)number;
+	if (children.winnowd > 0 && waitpid(children.winnowd, NULL, WNOHANG) == children.winnowd) {
+		children.winnowd = 0;
+		__atomic_store_n(&lost, 1, __ATOMIC_RELAXED);
+	}
+	errno = before;
+}
 
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 {
@@ -42,8 +56,17 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
 {
-	bool started = children_winnowd_local(&children, "1", address);
+	sigset_t child, before;
+	bool started;
 
+	/* The handler must not run before it is known which child winnowd is. */
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, &before);
+	signal(SIGCHLD, child_ended);
+	started = children_winnowd_local(&children, "1", address);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	comm->give_up = &lost;
 	comm->rank = 0;
 	comm->world = world;
 	comm->aggregators = address;
@@ -56,6 +79,15 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 	cli_error(1, "cannot start processes: %s", strerror(errno));
 	bench_local_end();
 	return bench_local_stop(1);
+}
+
+bool bench_local_lost(void)
+{
+	if (!__atomic_load_n(&lost, __ATOMIC_RELAXED))
+		return false;
+	cli_error(1, "the winnowd that was started here has ended");
+	bench_local_end();
+	return true;
 }
 
 void bench_local_end(void)
@@ -77,6 +109,7 @@ int bench_local_stop(int status)
 			status = cli_error(128 + WTERMSIG(how), "rank %u was ended by signal %d",
 			                   i + 1, WTERMSIG(how));
 	}
+	signal(SIGCHLD, SIG_DFL);
 	if (children.winnowd > 0) {
 		kill(children.winnowd, SIGTERM);
 		waitpid(children.winnowd, NULL, 0);

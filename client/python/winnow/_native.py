@@ -10,7 +10,7 @@ import os
 
 from . import _programs
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 
 OK = 0
 ERRORS = {
@@ -39,6 +39,10 @@ def _all(names, kind):
     return [(name, kind) for name in names.split()]
 
 
+LEVELS = {"off": 0, "warn": 1, "info": 2}
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
 class Config(ctypes.Structure):
     _fields_ = [
         *_all("aggregators job", ctypes.c_char_p),
@@ -54,6 +58,10 @@ class Config(ctypes.Structure):
         ("give_up", ctypes.POINTER(ctypes.c_int)),
         *_all("staging_mb dscp", ctypes.c_uint32),
         ("network", ctypes.c_int),
+        ("interface", ctypes.c_char_p),
+        ("debug", ctypes.c_int),
+        ("log", LOG),
+        ("log_context", ctypes.c_void_p),
     ]
 
 
