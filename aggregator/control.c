@@ -243,6 +243,7 @@ static int serve_http(struct control *control, struct why *why)
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
 		.bytes_from = config->bytes_from,
+		.start_s = http_process_start(),
 	};
 	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
 

@@ -26,7 +26,11 @@ struct http_sources {
 	uint32_t threads;
 	uint32_t rcvbuf_bytes;  /* of each thread's socket */
 	const char *bytes_from; /* as in struct control_config */
+	double start_s;         /* of http_process_start() */
 };
+
+/* When this process began, in seconds since 1970; 0: not known. */
+double http_process_start(void);
 
 /*
  * http_open - 0, or -errno with one line in `why`. Its handles are on `loop`; the

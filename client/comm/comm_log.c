@@ -10,7 +10,8 @@
 #include "client/comm/comm.h"
 
 #define WAIT_FIRST_US 2000000 /* for an aggregator, until that is said, */
-#define WAIT_RANKS_US 5000000 /* and for other workers, which take their time to start; the aggregator names them by then */
+#define WAIT_RANKS_US                                                                              \
+	5000000 /* and for other workers, which take their time to start; the aggregator names them by then */
 
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 {
@@ -47,7 +48,8 @@ void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, 
 	uint64_t now_us = clock_us(), waited_us = now_us - wait->began_us;
 
 	if (*text == '\0' || waited_us < WAIT_FIRST_US || waited_us < wait->due_us ||
-	    (ranks_since_us != 0 && now_us - ranks_since_us < WAIT_RANKS_US) || strcmp(text, wait->told) == 0)
+	    (ranks_since_us != 0 && now_us - ranks_since_us < WAIT_RANKS_US) ||
+	    strcmp(text, wait->told) == 0)
 		return;
 	snprintf(wait->told, sizeof(wait->told), "%s", text);
 	wait->due_us = waited_us + waited_us / 2;
