@@ -40,6 +40,7 @@ struct control_config {
 	struct data *data;
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
+	const char *device;      /* that it is on */
 	/* On SIGHUP: the keys from now on; false: they are those of before. */
 	bool (*reload)(struct proof_keys **);
 };

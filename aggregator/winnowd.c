@@ -311,6 +311,7 @@ static int offload(void)
 	if (settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return 0;
+	config.device = settings.device;
 	if (offload_open(&xdp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0)

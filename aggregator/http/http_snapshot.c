@@ -150,5 +150,5 @@ bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, ui
 
 const char *http_datapath(const struct http_sources *sources)
 {
-	return sources->offload != NULL ? "xdp" : data_backend(sources->data);
+	return offload_works(sources->offload) ? "xdp" : data_backend(sources->data);
 }

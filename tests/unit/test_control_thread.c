@@ -36,6 +36,8 @@ static struct {
 	uint32_t jobs;
 	bool connected;
 	int jobs_err, listen_err, http_err, attach_err;
+	bool device_is_gone;
+	uint32_t device_lost; /* times that it was asked for since */
 	void (*on_tick)(void);
 } notes;
 
@@ -230,6 +232,18 @@ const char *offload_share(void *offload, const struct jobs_channel *channel,
 	(void)channel_config;
 	notes.shared++;
 	return "no";
+}
+
+bool offload_lost(struct offload *offload)
+{
+	(void)offload;
+	return notes.device_is_gone && !notes.device_lost++;
+}
+
+bool offload_works(const struct offload *offload)
+{
+	(void)offload;
+	return !notes.device_is_gone;
 }
 
 void offload_unshare(void *offload, uint16_t id)

@@ -107,6 +107,11 @@ void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_C
 	out[WIRE_DROP_DUPLICATE] = 200; /* counted by the channels already */
 }
 
+bool offload_works(const struct offload *offload)
+{
+	return offload != NULL;
+}
+
 const char *offload_describe(const struct offload *offload)
 {
 	(void)offload;
