@@ -267,7 +267,7 @@ static int serve_http(struct control *control, struct why *why)
 		.offload = config->offload,
 		.listen = config->listen,
 		.threads = config->jobs.threads,
-		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
+		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
 		.start_s = http_process_start(),
 	};

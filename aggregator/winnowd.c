@@ -393,7 +393,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 
 /*
  * The kernel says twice what it grants, since it also counts what a datagram takes of its memory, up to what an int
- * holds.
+ * holds. People are told what is granted.
  */
 static bool buffer_is_small(uint32_t said)
 {
@@ -427,7 +427,7 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 	                     LOG_NUMBER("threads", config.jobs.threads),
 	                     LOG_WORD("isa", bitmap_best()->name),
 	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
-	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
+	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes / 2)),
 	          NULL);
 	if (data->net.port == NULL)
 		buffers_warn(config.jobs.rcvbuf_bytes, data_facts(config.data)->send_bytes);

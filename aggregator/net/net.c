@@ -36,7 +36,8 @@ static bool own_path(char path[PATH_MAX])
 /* Where winnow-NAME.so is: beside what holds this code, or where `make install` puts it. False: nowhere. */
 static bool plugin_path(const char *name, char path[PATH_MAX])
 {
-	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
+	/* Of a program's folder, bin/, or of the library's, which is lib/ or lib/x86_64-linux-gnu/. */
+	static const char *const places[] = {"", "winnow/", "../lib/winnow/", "../winnow/"};
 	char own[PATH_MAX];
 
 	if (!own_path(own))
