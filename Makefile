@@ -145,7 +145,7 @@ $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 
 # On all CPUs, unless the caller has said -j himself.
 all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two; DEMO_STEPS=10 for less)
+demo: ## install what is missing, build, train two models over Gloo and over Winnow (two to four minutes; DEMO_STEPS=10 for less)
 	$(Q)docker/install-packages.sh build demo
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
