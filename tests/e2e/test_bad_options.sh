@@ -82,7 +82,7 @@ refuses 2 "^winnow: no command 'frobnicate'; see winnow --help$" "$BUILD/winnow"
 
 # A variable that nobody reads is said, if it looks like one that somebody does. All that any program reads are known to each.
 strangers() { # NAME=VALUE..: what winnowd says of them
-	env "$@" "$d" --check --insecure-no-key 2>&1 >/dev/null
+	{ env "$@" "$d" --check --insecure-no-key >/dev/null; } 2>&1
 }
 [ "$(strangers WINNOW_THREAD=3)" = 'winnowd: WINNOW_THREAD in the environment means nothing; did you mean WINNOW_THREADS?' ] || fail "WINNOW_THREAD: $(strangers WINNOW_THREAD=3)"
 strangers WINNOW_JOINT_TIMEOUT=3 | seen 'did you mean WINNOW_JOIN_TIMEOUT.$' || fail "WINNOW_JOINT_TIMEOUT is not said"

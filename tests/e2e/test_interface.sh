@@ -25,9 +25,9 @@ job() { # aggregator name=value..: of rank 0; how much it sends by each of its i
 }
 four=10.77.0.101:5555 six='[fd77::101]:5556'
 for at in $four $six; do
-	job $at
+	job "$at"
 	if [ $first -lt 4000 ] || [ $second -gt 100 ]; then fail "$at: without a choice $first KB left by the first interface, $second by the second"; fi
-	job $at WINNOW_INTERFACE=eth1
+	job "$at" WINNOW_INTERFACE=eth1
 	if [ $second -lt 4000 ] || [ $first -gt 100 ]; then fail "$at: $first KB left by the first interface, $second by the second, which was wanted"; fi
 	[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "$at: no multicast by the second interface"
 done

@@ -24,7 +24,7 @@ ldd "$root/usr/bin/winnow" | grep -E "libwinnow.so.[0-9]+ => $root/usr/bin/../li
 for library in libc6 libgcc-s1 libstdc++6 libsodium23; do
 	grep -qF "$library" <<<"$(field Suggests)" && fail "$library in Suggests: $(field Suggests)"
 done
-[ -z "$(field Homepage)" ] && [ "$(field Maintainer)" = 'The Winnow authors <winnow@localhost>' ] || fail "who has made it: $(dpkg-deb -f "$deb")"
+[ "$(field Homepage)$(field Maintainer)" = 'The Winnow authors <winnow@localhost>' ] || fail "who has made it: $(dpkg-deb -f "$deb")"
 # Plugins are found from the program and from the library.
 [ ! -e "$BUILD/winnow-dpdk.so" ] || {
 	"$root/usr/bin/winnowd" --version | seen 'dpdk with DPDK' || fail "winnowd finds no winnow-dpdk.so: $("$root/usr/bin/winnowd" --version)"

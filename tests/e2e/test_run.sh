@@ -115,7 +115,8 @@ done
 "$BUILD/winnow" run -n 2 sh -c 'trap "echo told" USR1; echo up; for i in $(seq 600); do [ ! -e "$0" ] || exit 0; sleep 0.1; done; exit 9' "$tmp/go" >"$tmp/run.out" 2>"$tmp/run.err" &
 pids+=($!)
 both up
-for pid in $(cat "/proc/${pids[-1]}/task/${pids[-1]}/children"); do
+read -ra children <"/proc/${pids[-1]}/task/${pids[-1]}/children"
+for pid in "${children[@]}"; do
 	[ "$(cat "/proc/$pid/comm")" = winnowd ] || continue
 	for signal in USR1 USR2 ALRM; do kill -$signal "$pid"; done
 done
