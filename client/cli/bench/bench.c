@@ -343,10 +343,12 @@ static int join_and_run(void)
 
 	progress("joining", 0, 0);
 	cli_tells(&settings.comm);
-	if (winnow_comm_create(&settings.comm, &comm) != WINNOW_OK)
-		return bench_local_lost() ? 1
-		                          : cli_error(1, "rank %u: cannot join: %s",
-		                                      settings.comm.rank, winnow_last_error());
+	status = winnow_comm_create(&settings.comm, &comm);
+	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
+		return 1;
+	if (status != WINNOW_OK)
+		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
+		                 winnow_last_error());
 	winnow_comm_stats(comm, &stats);
 	/* What "auto" has resolved to. */
 	settings.auto_fixed32 = settings.comm.wire == WINNOW_WIRE_AUTO &&

@@ -129,7 +129,7 @@ void bench_local_end(void);
 /* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
 int bench_local_stop(int status);
 
-/* Has the winnowd of bench_local_start() ended by itself, so that nobody can join? Then it says so and ends the workers. */
+/* Has a child of bench_local_start() ended, so that not all can join? Then it says which and ends the workers. */
 bool bench_local_lost(void);
 
 /* ---- bench_print.c ---- */

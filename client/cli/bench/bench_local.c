@@ -15,19 +15,13 @@
 
 static struct children children;
 static char address[32];
-static int lost; /* winnowd has ended: for winnow_config.give_up */
+static volatile int ended; /* a child has ended: for winnow_config.give_up */
 
-/* Its workers would go on looking for it. What is asked here is asked once: the process is gone then. */
+/* Without that one the others would go on looking for it, or waiting. */
 static void child_ended(int number)
 {
-	int before = errno;
-
 	(void)number;
-	if (children.winnowd > 0 && waitpid(children.winnowd, NULL, WNOHANG) == children.winnowd) {
-		children.winnowd = 0;
-		__atomic_store_n(&lost, 1, __ATOMIC_RELAXED);
-	}
-	errno = before;
+	ended = 1;
 }
 
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
@@ -56,17 +50,13 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
 {
-	sigset_t child, before;
+	const struct sigaction action = {.sa_handler = child_ended,
+	                                 .sa_flags = SA_RESTART | SA_NOCLDSTOP};
 	bool started;
 
-	/* The handler must not run before it is known which child winnowd is. */
-	sigemptyset(&child);
-	sigaddset(&child, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &child, &before);
-	signal(SIGCHLD, child_ended);
+	sigaction(SIGCHLD, &action, NULL);
 	started = children_winnowd_local(&children, "1", address);
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	comm->give_up = &lost;
+	comm->give_up = &ended;
 	comm->rank = 0;
 	comm->world = world;
 	comm->aggregators = address;
@@ -83,9 +73,14 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 
 bool bench_local_lost(void)
 {
-	if (!__atomic_load_n(&lost, __ATOMIC_RELAXED))
+	if (!ended)
 		return false;
-	cli_error(1, "the winnowd that was started here has ended");
+	if (waitpid(children.winnowd, NULL, WNOHANG) == children.winnowd) {
+		children.winnowd = 0;
+		cli_error(1, "the winnowd that was started here has ended");
+	} else {
+		cli_error(1, "a worker has ended before all had joined");
+	}
 	bench_local_end();
 	return true;
 }
@@ -109,7 +104,6 @@ int bench_local_stop(int status)
 			status = cli_error(128 + WTERMSIG(how), "rank %u was ended by signal %d",
 			                   i + 1, WTERMSIG(how));
 	}
-	signal(SIGCHLD, SIG_DFL);
 	if (children.winnowd > 0) {
 		kill(children.winnowd, SIGTERM);
 		waitpid(children.winnowd, NULL, 0);

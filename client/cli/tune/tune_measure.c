@@ -80,10 +80,11 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	comm->wire = WINNOW_WIRE_NATIVE;
 	comm->payload = tune->settings->mtu != 0 ? tune->net.payload : 0;
 	cli_tells(comm);
-	if (winnow_comm_create(comm, &runner.comm) != WINNOW_OK)
-		return bench_local_lost() ? 1
-		                          : cli_error(1, "rank %u: cannot join: %s", comm->rank,
-		                                      winnow_last_error());
+	status = winnow_comm_create(comm, &runner.comm);
+	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
+		return 1;
+	if (status != WINNOW_OK)
+		return cli_error(1, "rank %u: cannot join: %s", comm->rank, winnow_last_error());
 	net_learn(tune);
 	return 0;
 }
