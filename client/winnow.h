@@ -207,7 +207,7 @@ struct winnow_config {
 	 */
 	const char *interface;
 	/*
-	 * Who is told, in lines without an end: `log`, of all levels; or if it is NULL stderr, of levels up to
+	 * Who is told, in lines that begin with the rank, "rank 1: ..", and have no end: `log`, of all levels; or if it is NULL stderr, of levels up to
 	 * `debug`. Called only in winnow_comm_create(), winnow_comm_enter(), winnow_comm_reconfigure() and
 	 * winnow_node_create(), by the thread that called those; in winnow_comm_admit() lines go to stderr alone. It must
 	 * not call the library. [WINNOW_DEBUG=warn or info; quiet]

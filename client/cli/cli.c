@@ -43,7 +43,7 @@ static void tell(void *context, enum winnow_level level, const char *text)
 	if (level > WINNOW_WARN && level > config->debug)
 		return;
 	cli_progress("%s", "");
-	cli_error(0, "rank %u: %s", config->rank, text);
+	cli_error(0, "%s", text);
 }
 
 void cli_tells(struct winnow_config *config)

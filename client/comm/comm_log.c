@@ -15,18 +15,19 @@
 
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 {
-	char text[CONTROL_TEXT_BYTES + 256];
+	char text[CONTROL_TEXT_BYTES + 280];
+	size_t used = (size_t)snprintf(text, sizeof(text), "rank %u: ", config->rank);
 	va_list args;
 
 	if (config->log == NULL && level > config->debug)
 		return;
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	vsnprintf(text + used, sizeof(text) - used, format, args);
 	va_end(args);
 	if (config->log != NULL)
 		config->log(config->log_context, level, text);
 	else
-		fprintf(stderr, "winnow: rank %u: %s\n", config->rank, text);
+		fprintf(stderr, "winnow: %s\n", text);
 }
 
 void comm_tell_strangers(const struct winnow_config *config)

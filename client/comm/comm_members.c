@@ -180,7 +180,7 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	comm_peers_left_out(comm, before);
 	comm->again = same || message_name_is(job, CONTROL_AGAIN_NAME);
 	memmove(comm->job, job, strlen(job) + 1);
-	comm->rank = m->rank;
+	comm->rank = comm->config.rank = m->rank;
 	comm->world = m->world;
 	if (next != NULL)
 		comm->voice.majority = next->majority;

@@ -41,8 +41,9 @@ needs=$(depends "$stage/usr/bin" "$stage/usr/lib" -path "$stage/usr/lib/winnow" 
 [ -n "$needs" ] || exit 1
 # Data paths that winnowd loads if it is told to are there for those who have their libraries; DPDK opens its drivers by name.
 # What everybody has, or the package itself depends on, is no suggestion.
-may_need=$(depends "$stage/usr/lib/winnow" -name '*.so' | sed 's/, */\n/g' | grep -vE '^(libgcc-s1|libstdc\+\+6)( |$)' |
-	grep -vE "^($(sed -E 's/ \([^)]*\)//g; s/, */|/g; s/\+/\\+/g' <<<"$needs"))( |$)" | paste -sd, | sed 's/,/, /g')
+may_need=$(depends "$stage/usr/lib/winnow" -name '*.so' | awk -v RS=', *|\n' -v needs="$needs" '
+	BEGIN { for (i = split(needs, one, /, */); i > 0; i--) { sub(/ .*/, "", one[i]); known[one[i]] = 1 } known["libgcc-s1"] = known["libstdc++6"] = 1 }
+	NF && !($1 in known) { printf "%s%s", between, $0; between = ", " }')
 
 cat >"$stage/DEBIAN/control" <<C
 Package: winnow

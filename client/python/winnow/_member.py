@@ -256,14 +256,13 @@ def calls_of(kind):
     return Calls(*(getattr(lib, f"winnow_{kind}_{call}") for call in Calls._fields))
 
 
-def teller(member, rank, debug):
-    """The library's Config.log of a member: what it says while it joins goes to the log `winnow`; and, where that does not take
+def teller(debug):
+    """The library's Config.log: what it says while a member joins goes to the log `winnow`; and, where that does not take
     it, to stderr, if WINNOW_DEBUG asks for it. Called in the threads of wait_for(), so Ctrl-C does not come in here."""
-    member = weakref.ref(member)  # which keeps this
 
     def tell(_context, level, text):
         name = logging.INFO if level >= _native.LEVELS["info"] else logging.WARNING
-        line = f"rank {getattr(member(), 'rank', rank)}: {text.decode(errors='replace')}"
+        line = text.decode(errors="replace")
         if _log.isEnabledFor(name):
             _log.log(name, "%s", line)
         elif level <= debug and sys.stderr is not None:
@@ -326,7 +325,7 @@ class Member:
         """Ctrl-C ends the wait for others. Then nothing is left of it."""
         handle, given_up, owner = self._handle, ctypes.c_int(0), {}
         config.give_up = ctypes.pointer(given_up)
-        self._teller = config.log = teller(self, config.rank, config.debug)
+        self._teller = config.log = teller(config.debug)
 
         def create():
             code = self._calls.create(ctypes.byref(setup), ctypes.byref(handle))
