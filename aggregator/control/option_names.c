@@ -4,6 +4,7 @@
 #include "aggregator/control/options_impl.h"
 
 #include <ctype.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -174,12 +175,16 @@ static const char *variable_meant(const char *name)
 
 bool option_stranger(char *const **at, struct why *why)
 {
+	static atomic_bool all_told;
 	char name[OPTION_NAME_BYTES];
 	const char *meant = NULL;
 	size_t used;
 
+	if (atomic_load(&all_told))
+		return false;
 	for (; **at != NULL && meant == NULL; (*at)++)
 		meant = variable_name(**at, name) ? variable_meant(name) : NULL;
+	atomic_store(&all_told, meant == NULL);
 	if (meant == NULL)
 		return false;
 	why_set(why, 0, "%.*s in the environment means nothing; did you mean WINNOW_",

@@ -272,15 +272,13 @@ int option_env(const struct option *option, struct why *why)
 	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 }
 
-/* Once, also where winnow config dump reads all tables. */
 static void env_warn(const struct options *options)
 {
-	static bool said;
+	char *const *at = environ;
 	struct why why;
 
-	for (char *const *at = environ; !said && option_stranger(&at, &why);)
+	while (!options->joins && option_stranger(&at, &why))
 		fprintf(stderr, "%s: %s\n", options->program, why.text);
-	said = true;
 }
 
 static int env_read(struct reading *reading)

@@ -78,6 +78,7 @@ struct options {
 	const char *section;                /* of the INI file */
 	const char *file_option;            /* which option names the file; NULL: none */
 	const char *(*built_with)(void);    /* what --version says besides; NULL: nothing */
+	bool joins; /* it joins a job, and the library says which variables mean nothing */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
 	const char **operands;
@@ -110,7 +111,7 @@ int option_env(const struct option *option, struct why *why);
 
 /*
  * option_stranger - the next variable from *at on, a place in `environ`, that nobody reads and that is nearly called like
- * one that somebody does: a line in `why`. False: there is no more.
+ * one that somebody does: a line in `why`. False: there is no more, in this process: whoever asks later is told of none.
  */
 bool option_stranger(char *const **at, struct why *why);
 

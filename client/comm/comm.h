@@ -207,7 +207,7 @@ struct comm_wait {
 };
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-void comm_tell_strangers(const struct winnow_config *config); /* once a process */
+void comm_tell_strangers(const struct winnow_config *config); /* see option_stranger() */
 void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, const char *text,
                     uint64_t ranks_since_us); /* 0: it is no rank that is waited for */
 void comm_tell_joined(struct winnow_comm *comm);

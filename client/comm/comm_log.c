@@ -32,13 +32,10 @@ void comm_tell(const struct winnow_config *config, enum winnow_level level, cons
 
 void comm_tell_strangers(const struct winnow_config *config)
 {
-	static atomic_bool told;
 	char *const *at = environ;
 	struct why why;
 
-	if (atomic_exchange(&told, true))
-		return;
-	while (option_stranger(&at, &why))
+	while (config->rank == 0 && option_stranger(&at, &why))
 		comm_tell(config, WINNOW_WARN, "%s", why.text);
 }
 

@@ -69,6 +69,11 @@ winnow.Comm().close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
 	"${python[@]}" 'import winnow; winnow.Comm().close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
 	[ ! -s "$tmp/python.err" ] || fail "Python says something without being asked: $(cat "$tmp/python.err")"
 }
+# Once for all workers, whichever of their processes and libraries looks, and once for the winnowd beside them.
+WINNOW_JOINTIMEOUT=3 "$BUILD/winnow" bench --local 3 --size 4K --iters 1 2>"$tmp/strange.err" >/dev/null || fail "it does not join: $(cat "$tmp/strange.err")"
+strange='WINNOW_JOINTIMEOUT in the environment means nothing; did you mean WINNOW_JOIN_TIMEOUT?'
+[ "$(sort "$tmp/strange.err")" = "winnow bench: rank 0: $strange
+winnowd: $strange" ] || fail "a wrong variable: $(cat "$tmp/strange.err")"
 # A program in C, which has no log.
 WINNOW_DEBUG=warn WINNOW_AGGREGATORS=$nobody WINNOW_JOIN_TIMEOUT=4s WINNOW_JOB=c "$BUILD/tests/e2e/caller" 0 1 2>"$tmp/c.err" </dev/null && fail "it has joined nobody"
 grep -qE "^winnow: rank 0: $nobody: Connection refused; trying for 3 s$" "$tmp/c.err" || fail "a program in C: $(cat "$tmp/c.err")"

@@ -77,6 +77,7 @@ static const struct options options = {
 	.list = list,
 	.aliases = aliases,
 	.section = "bench",
+	.joins = true,
 	.file_option = "config",
 };
 
