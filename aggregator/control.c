@@ -14,6 +14,7 @@
 
 #include "aggregator/connections.h"
 #include "aggregator/http/http.h"
+#include "aggregator/keyring.h"
 #include "aggregator/log.h"
 #include "aggregator/service.h"
 
@@ -29,6 +30,7 @@ struct control {
 	uv_timer_t timer, watchdog;
 	uv_signal_t signals[SIGNALS];
 	uv_poll_t reports;
+	struct keyring keyring;
 	struct jobs *jobs;
 	struct connections connections;
 	struct http *http;
@@ -183,13 +185,24 @@ static void end_asked(struct control *control, int number)
 
 static void reload(struct control *control)
 {
-	struct proof_keys *keys;
-	bool fresh;
-
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
-	fresh = control->config.reload(&keys);
-	jobs_keys_set(control->jobs, keys, fresh);
+	keyring_read(&control->keyring);
+}
+
+static void reloaded(void *context, bool fresh)
+{
+	struct control *control = context;
+
+	jobs_keys_set(control->jobs, control->keyring.keys, fresh);
+	connections_keys_made(&control->connections);
 	service_tell("READY=1");
+}
+
+static void key_made(void *context)
+{
+	struct control *control = context;
+
+	connections_keys_made(&control->connections);
 }
 
 static void signalled(uv_signal_t *signal, int number)
@@ -276,14 +289,18 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = proof_random_for,
 		.log = log_fields,
 	};
+	const struct keyring_hooks hooks = {.context = control, .made = key_made, .read = reloaded};
 	int err;
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
+		proof_keys_free(config->jobs.keys);
 		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
 	control->connections.listener = LISTENER_NONE;
+	keyring_open(&control->keyring, &control->loop, config->key_file, config->jobs.keys,
+	             &hooks);
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
@@ -303,6 +320,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 
 int control_run(struct control *control)
 {
+	keyring_start(&control->keyring);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	return control->lost ? -ENODEV : 0;
 }
@@ -319,10 +337,12 @@ void control_close(struct control *control)
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	connections_end(&control->connections);
+	keyring_stop(&control->keyring);
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
 	http_close(control->http); /* its handles were on the loop */
 	jobs_close(control->jobs);
+	keyring_close(&control->keyring);
 	free(control);
 }

@@ -39,12 +39,12 @@ struct control_config {
 	struct data *data;
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
-	/* On SIGHUP: the keys from now on; false: they are those of before. */
-	bool (*reload)(struct proof_keys **);
+	const char *key_file;    /* that SIGHUP reads again; NULL: none */
 };
 
 /*
- * control_open - bind the port and start listening. 0, or -errno with one line in `why`.
+ * control_open - bind the port and start listening. 0, or -errno with one line in `why`. The keys in
+ * config->jobs are its own, whatever it returns.
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 

@@ -77,12 +77,11 @@ bool jobs_crowd_out(struct jobs *jobs)
 	return true;
 }
 
-char *jobs_no_room(struct jobs *jobs)
+char *jobs_turn_away(struct jobs *jobs, const char *why)
 {
 	struct control_message message = {.kind = CONTROL_FAILED, .code = "connections"};
 
-	snprintf(message.text, sizeof(message.text),
-	         "the aggregator has no descriptor left for your connection: see its log");
+	snprintf(message.text, sizeof(message.text), "%s", why);
 	jobs_count_refusal(jobs, message.code);
 	return message_format(&message);
 }
@@ -128,6 +127,11 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 void *jobs_peer_handle(const struct jobs_peer *peer)
 {
 	return peer->handle;
+}
+
+uint64_t jobs_peer_owner(const struct jobs_peer *peer)
+{
+	return peer_owner(peer);
 }
 
 /* ---- what comes ---- */
@@ -184,21 +188,20 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 }
 
 /*
- * A line without its proof, in a job with a key: somebody on the path has made it, and it is not
- * heard; or the worker did, before our WELCOME came to it.
+ * A line without its proof, in a job with a key: the worker said it before our WELCOME came to it,
+ * and it is not heard. Or somebody on the path has made it: as he could cut the connection, so do we.
  */
 static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
 		return;
-	if (!peer->forged)
-		jobs_log(jobs, "warn", "forged",
-		         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
-		                    LOG_NUMBER("rank", peer->rank)),
-		         "a line of its control connection has a wrong proof: somebody on the path "
-		         "has made or changed it");
-	peer->forged = true;
+	jobs_log(jobs, "warn", "forged",
+	         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
+	                    LOG_NUMBER("rank", peer->rank)),
+	         "a line of its control connection has a wrong proof: somebody on the path "
+	         "has made or changed it");
 	jobs->totals.lines_forged++;
+	jobs_garbage(jobs, peer, "a line has a wrong proof");
 }
 
 /* Its first word says nothing of what is lately. */
@@ -214,8 +217,8 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->seen_us = now_us;
 }
 
-/* Of somebody who is no member of a job, or waits at one's door. */
-static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+/* Of somebody who is no member of a job, or waits at one's door. False: the key for it is not ready. */
+static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
                           const struct control_message *message)
 {
 	if (peer->door) {
@@ -223,8 +226,12 @@ static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 			peer_end(jobs, peer);
 		else if (message->kind != CONTROL_PING)
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
-		return;
+		return true;
 	}
+	peer->awaits_key = (message->kind == CONTROL_JOIN || message->kind == CONTROL_ORDER) &&
+	                   !proof_keys_ready(jobs->config.keys, message->job);
+	if (peer->awaits_key)
+		return false;
 	transcript_add(&peer->transcript, line);
 	if (message->kind == CONTROL_JOIN)
 		join_take(jobs, peer, message, jobs->now_us);
@@ -232,47 +239,23 @@ static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 		order_take(jobs, peer, message);
 	else
 		jobs_garbage(jobs, peer, "the first message is 'join'");
+	return true;
 }
 
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+static void member_says(struct jobs *jobs, struct jobs_peer *peer,
+                        const struct control_message *message)
 {
-	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
-	struct control_message message;
-	struct why why;
-	const char *said;
-
-	if (!peer->used)
-		return;
-	jobs->now_us = now_us;
-	said = line_proven(&peer->lines_in, line);
-	if (said == NULL) {
-		line_forged(jobs, peer, line);
-		return;
-	}
-	peer->heard_us = now_us;
-	if (message_parse(said, &message, &why) != 0) {
-		jobs_garbage(jobs, peer,
-		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
-		return;
-	}
-	if (peer->door || peer->job == NULL) {
-		stranger_says(jobs, peer, line, &message);
-		return;
-	}
-	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
-	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
-		return; /* it was on its way when the job ended */
-	switch (message.kind) {
+	switch (message->kind) {
 	case CONTROL_READY:
-		ready_take(jobs, peer, &message);
+		ready_take(jobs, peer, message);
 		break;
 	case CONTROL_PING:
-		if (message.open != peer->open || message.tag != peer->tag)
-			peer->same_us = now_us;
-		peer->open = message.open;
-		peer->tag = message.tag;
-		seen_take(peer, &message.seen, now_us);
-		memcpy(peer->says, message.says, sizeof(peer->says));
+		if (message->open != peer->open || message->tag != peer->tag)
+			peer->same_us = jobs->now_us;
+		peer->open = message->open;
+		peer->tag = message->tag;
+		seen_take(peer, &message->seen, jobs->now_us);
+		memcpy(peer->says, message->says, sizeof(peer->says));
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
@@ -281,20 +264,66 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 			peer_lost(jobs, peer, "it left before the job began", true);
 		break;
 	case CONTROL_ABORT:
-		abort_take(jobs, peer, &message);
+		abort_take(jobs, peer, message);
 		break;
 	case CONTROL_PATH:
-		path_take(jobs, peer, &message);
+		path_take(jobs, peer, message);
 		break;
 	case CONTROL_MOVE:
 		move_take(jobs, peer);
 		break;
 	case CONTROL_STAY:
-		stay_take(jobs, peer, &message);
+		stay_take(jobs, peer, message);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
 	}
+}
+
+/* Does it say more than any worker has to say? */
+static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
+{
+	const uint64_t passed_us = now_us - peer->said_us;
+
+	peer->saying_us -= passed_us < peer->saying_us ? passed_us : peer->saying_us;
+	peer->saying_us += JOBS_LINE_US;
+	peer->said_us = now_us;
+	return peer->saying_us > JOBS_LINES_US;
+}
+
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+{
+	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
+	struct control_message message;
+	struct why why;
+	const char *said;
+
+	if (!peer->used)
+		return true;
+	jobs->now_us = now_us;
+	if (says_too_much(peer, now_us)) {
+		jobs_garbage(jobs, peer, "more lines than a worker has to say");
+		return true;
+	}
+	said = line_proven(&peer->lines_in, line);
+	if (said == NULL) {
+		line_forged(jobs, peer, line);
+		return true;
+	}
+	peer->heard_us = now_us;
+	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
+	if (message_parse(said, &message, &why) != 0) {
+		jobs_garbage(jobs, peer,
+		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
+		return true;
+	}
+	if (peer->door || peer->job == NULL)
+		return stranger_says(jobs, peer, line, &message);
+	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
+	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
+		return true; /* it was on its way when the job ended */
+	member_says(jobs, peer, &message);
+	return true;
 }
 
 /* ---- time ---- */
@@ -306,7 +335,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	uint64_t silence_us = peer->silence_us;
 
 	if (peer->job == NULL && !peer->door) {
-		if (now_us - peer->since_us >= jobs->config.hello_us)
+		if (!peer->awaits_key && now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;

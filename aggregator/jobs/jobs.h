@@ -192,16 +192,23 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us);
 void *jobs_peer_handle(const struct jobs_peer *peer);
 
+/* jobs_peer_owner - who answers for what it costs: the key that it has proved, else its address. */
+uint64_t jobs_peer_owner(const struct jobs_peer *peer);
+
 /* jobs_crowd_out - let one give way now. False: all have joined. */
 bool jobs_crowd_out(struct jobs *jobs);
 
 /*
- * jobs_no_room - the process cannot accept a connection: jobs counts it, and returns what to tell
- * it, in malloc'ed memory; NULL: out of memory.
+ * jobs_turn_away - a connection is closed as soon as it is accepted: jobs counts it, and returns what to
+ * tell it, in malloc'ed memory; NULL: out of memory.
  */
-char *jobs_no_room(struct jobs *jobs);
+char *jobs_turn_away(struct jobs *jobs, const char *why);
 
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
+/*
+ * jobs_line - what a peer says. False: the key that this line needs is being made (proof.h). Then
+ * the caller gives the same line again once any key has been made, and nothing of this peer before.
+ */
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
 /*
  * The peer sent something that is not a line (jobs_garbage; it is told why), or its connection

@@ -23,6 +23,10 @@
 
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
+/* A worker has a ping to say every 25 ms or more, and little else: nobody says so much for long. */
+#define JOBS_LINE_US 10000
+#define JOBS_LINES_US 10000000 /* a thousand lines at once */
+
 #define JOBS_SUCCESSIONS 1024 /* that are remembered */
 #define JOBS_FAILED 64        /* that are remembered, for the count of those that continue */
 
@@ -46,7 +50,8 @@ struct jobs_pause {
 struct jobs_peer {
 	bool used;
 	bool ready;
-	bool door; /* it is no member yet, and waits for this job's members: */
+	bool awaits_key; /* its JOIN or ORDER has come, and the key for it is being made */
+	bool door;       /* it is no member yet, and waits for this job's members: */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;          /* the others continue without it: see job_fail() */
 	bool stays;         /* it wants to continue, and does so as we say, */
@@ -64,9 +69,11 @@ struct jobs_peer {
 	struct net_ip local, ip;       /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
-	uint32_t open;            /* operations that it was in when it last pinged, */
-	uint64_t tag;             /* and the oldest one's; */
-	uint64_t same_us;         /* since when it says so */
+	uint64_t said_us;   /* when its last line came */
+	uint64_t saying_us; /* how long it then still needed, if a line takes JOBS_LINE_US to say */
+	uint32_t open;    /* operations that it was in when it last pinged, */
+	uint64_t tag;     /* and the oldest one's; */
+	uint64_t same_us; /* since when it says so */
 	struct control_seen seen; /* of its path, and before, and how long before: */
 	struct control_seen seen_before;
 	uint64_t seen_us, seen_over_us;
@@ -76,7 +83,6 @@ struct jobs_peer {
 	struct transcript transcript;
 	struct line_proof lines_in, lines_out;     /* on once it has joined with a key; */
 	struct line_proof lines_early;             /* lines_in until WELCOME */
-	bool forged;                               /* a line with a wrong proof has come */
 	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];

@@ -23,6 +23,8 @@
 static struct {
 	struct jobs_ports ports; /* what jobs.c was given */
 	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
+	uint32_t keys_made; /* calls of connections_keys_made() */
+	bool fresh;
 	uint32_t ends, closes, http_closes;
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
@@ -94,9 +96,9 @@ void jobs_drain(struct jobs *jobs)
 void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 {
 	(void)jobs;
-	assert_true(fresh);
 	notes.keys_set++;
 	notes.keys = keys;
+	notes.fresh = fresh;
 }
 
 void jobs_end(struct jobs *jobs, const char *text)
@@ -144,6 +146,12 @@ void connections_tick(struct connections *connections, uint64_t now_us)
 	(void)connections;
 	assert_true(now_us > 0);
 	notes.connection_ticks++;
+}
+
+void connections_keys_made(struct connections *connections)
+{
+	(void)connections;
+	notes.keys_made++;
 }
 
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
@@ -247,12 +255,6 @@ void offload_release(struct offload *offload, uint16_t id)
 
 /* ---- */
 
-static bool reload(struct proof_keys **keys)
-{
-	*keys = (struct proof_keys *)&config;
-	return true;
-}
-
 static int begin(void **state)
 {
 	(void)state;
@@ -264,7 +266,6 @@ static int begin(void **state)
 		.drain_us = 60000000,
 		.data = (struct data *)&notes,
 		.reports = &reports,
-		.reload = reload,
 	};
 	return 0;
 }
@@ -388,6 +389,38 @@ static void test_second_signal(void **state)
 	close_control();
 }
 
+/* ---- keys ---- */
+
+static char key_path[] = "/tmp/winnow-keys-XXXXXX";
+
+static void keys_write(const char *text)
+{
+	FILE *file = fopen(key_path, "we");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void open_with_keys(const char *text)
+{
+	int fd = mkstemp(strcpy(key_path, "/tmp/winnow-keys-XXXXXX"));
+	struct why why;
+
+	assert_true(fd >= 0);
+	close(fd);
+	keys_write(text);
+	assert_int_equal(proof_keys_load(key_path, NULL, &config.jobs.keys, &why), 0);
+	config.key_file = key_path;
+	open_control();
+}
+
+static void close_with_keys(void)
+{
+	close_control();
+	unlink(key_path);
+}
+
 static void hang_up(void)
 {
 	if (notes.ticks == 2)
@@ -399,12 +432,114 @@ static void hang_up(void)
 static void test_reload(void **state)
 {
 	(void)state;
-	open_control();
+	open_with_keys("a key-of-tenant-a\n");
+	keys_write("b key-of-tenant-b\nc key-of-tenant-c\n");
 	notes.on_tick = hang_up;
 	assert_int_equal(control_run(control), 0);
 	assert_int_equal(notes.keys_set, 1);
-	assert_ptr_equal(notes.keys, &config);
+	assert_true(notes.fresh);
+	assert_int_equal(notes.keys->count, 2);
+	close_with_keys();
+}
+
+/* One that cannot be read leaves the keys as they are; without one there is nothing to read. */
+static void test_reload_fails(void **state)
+{
+	(void)state;
+	open_with_keys("a key-of-tenant-a\nb key-of-tenant-b\nc key-of-tenant-c\n");
+	keys_write("short\n");
+	notes.on_tick = hang_up;
+	assert_int_equal(control_run(control), 0);
+	assert_true(notes.keys_set == 1 && !notes.fresh);
+	assert_int_equal(notes.keys->count, 3);
+	close_with_keys();
+	begin(NULL);
+	open_control();
+	notes.on_tick = hang_up;
+	assert_int_equal(control_run(control), 0);
+	assert_true(notes.keys_set == 1 && notes.fresh && notes.keys == NULL);
 	close_control();
+}
+
+static uint64_t last_us, longest_us; /* the last turn, and the longest time between two */
+static uint64_t asked_us, ready_us;
+
+/* The last of twenty keys is asked for at once. */
+static void watch_keys(void)
+{
+	uint64_t now_us = uv_hrtime() / 1000;
+
+	if (notes.ticks > 1 && now_us - last_us > longest_us)
+		longest_us = now_us - last_us;
+	last_us = now_us;
+	if (notes.ticks == 1)
+		asked_us = now_us;
+	if (ready_us == 0 && proof_keys_ready(config.jobs.keys, "job19"))
+		ready_us = now_us;
+	if (notes.keys_made == 20 && notes.drains == 0)
+		raise(SIGTERM);
+}
+
+/* Texts take their time, but not the loop's; those that somebody waits for come first. */
+static void test_keys_aside(void **state)
+{
+	char text[2048] =
+		"quick 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
+	size_t used = strlen(text);
+	struct proof_key want, *got;
+
+	(void)state;
+	last_us = longest_us = asked_us = ready_us = 0;
+	for (uint32_t i = 0; i < 20; i++)
+		used += (size_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
+	sprintf(text + used, "same passphrase-number-7\n"); /* is made with job7's */
+	assert_int_equal(proof_init(), 0);
+	open_with_keys(text);
+	assert_true(proof_keys_ready(config.jobs.keys, "quick"));
+	assert_true(proof_keys_ready(config.jobs.keys, "nobody"));
+	assert_false(proof_keys_ready(config.jobs.keys, "job0"));
+	notes.on_tick = watch_keys;
+	assert_int_equal(control_run(control), 0);
+	assert_int_equal(notes.keys_made, 20);
+	/* It was the second or third to be made, of twenty. */
+	assert_true(ready_us - asked_us < (last_us - asked_us) / 3);
+	assert_true(longest_us < (last_us - asked_us) / 2);
+	for (uint32_t i = 0; i < 21; i++) {
+		char job[16];
+
+		snprintf(job, sizeof(job), i < 20 ? "job%u" : "same", i);
+		snprintf(text, sizeof(text), "passphrase-number-%u", i < 20 ? i : 7);
+		assert_true(proof_keys_ready(config.jobs.keys, job));
+		if (i % 5 != 0)
+			continue;
+		got = (struct proof_key *)proof_keys_find(config.jobs.keys, job);
+		assert_int_equal(proof_key_from_text(text, &want), 0);
+		assert_memory_equal(got, &want, sizeof(want));
+	}
+	close_with_keys();
+}
+
+static void terminate_soon(void)
+{
+	if (notes.ticks == 2)
+		raise(SIGTERM);
+}
+
+/* winnowd ends while most keys are not made. */
+static void test_keys_end(void **state)
+{
+	char text[8192] = "";
+	uint64_t before_us = uv_hrtime() / 1000;
+
+	(void)state;
+	for (uint32_t i = 0, used = 0; i < 200; i++)
+		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
+	assert_int_equal(proof_init(), 0);
+	open_with_keys(text);
+	notes.on_tick = terminate_soon;
+	assert_int_equal(control_run(control), 0);
+	close_with_keys();
+	assert_true(uv_hrtime() / 1000 - before_us < 4000000); /* all take 8 s and more */
 }
 
 /* ---- data threads ---- */
@@ -531,6 +666,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_drain_limit, begin, end),
 		cmocka_unit_test_setup_teardown(test_second_signal, begin, end),
 		cmocka_unit_test_setup_teardown(test_reload, begin, end),
+		cmocka_unit_test_setup_teardown(test_reload_fails, begin, end),
+		cmocka_unit_test_setup_teardown(test_keys_aside, begin, end),
+		cmocka_unit_test_setup_teardown(test_keys_end, begin, end),
 		cmocka_unit_test_setup_teardown(test_stalls, begin, end),
 		cmocka_unit_test_setup_teardown(test_port_lost, begin, end),
 		cmocka_unit_test_setup_teardown(test_ports, begin, end),
