@@ -9,7 +9,14 @@
 
 #include "aggregator/channel/channel_impl.h"
 
-/* ---- memory: one block, laid out by the same walk that measures it ---- */
+/*
+ * ---- memory: one block, laid out by the same walk that measures it ----
+ *
+ * It comes from the system as zeros, page by page as they are touched: to touch a gigabyte here would hold
+ * up the control loop for most of a second.
+ */
+
+#define ALIGNMENT 64
 
 /* For AddressSanitizer the pieces lie apart, so that it notices when one is overrun. */
 #ifdef __has_feature
@@ -34,7 +41,7 @@ struct arena {
 static void *arena_take(struct arena *arena, size_t count, size_t bytes)
 {
 	uint8_t *piece = arena->start != NULL ? arena->start + arena->used : NULL;
-	size_t room = ((count * bytes + 63) & ~(size_t)63) + GAP_BYTES;
+	size_t room = (count * bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP_BYTES;
 
 	arena->used += room;
 	if (piece != NULL)
@@ -123,14 +130,16 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	size_t bytes = channel_memory(config);
 	struct arena arena = {0};
 	struct channel *ch;
+	uint8_t *memory;
 
 	if (bytes == 0)
 		return -EINVAL;
-	arena.start = aligned_alloc(64, bytes);
-	if (arena.start == NULL)
+	memory = calloc(1, bytes + ALIGNMENT);
+	if (memory == NULL)
 		return -ENOMEM;
-	memset(arena.start, 0, bytes);
+	arena.start = memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT;
 	ch = arena_take(&arena, 1, sizeof(*ch));
+	ch->memory = memory;
 	lay_out_tables(ch, &arena, config);
 	lay_out_entries(ch, &arena, config);
 
@@ -156,7 +165,8 @@ int channel_open(const struct channel_config *config, struct channel **out)
 
 void channel_close(struct channel *channel)
 {
-	free(channel);
+	if (channel != NULL)
+		free(channel->memory);
 }
 
 /* ---- receiving ---- */

@@ -145,6 +145,7 @@ struct reply {
 };
 
 struct channel {
+	void *memory; /* all of it, in which this struct lies */
 	struct channel_config config;
 	uint32_t rank_words;
 	uint32_t segment_words; /* of the bitmap of the longest segment */
