@@ -39,6 +39,9 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
+	TAILQ_INIT(&jobs->doorsteps);
+	for (uint32_t i = jobs->places; i-- > 0;)
+		LIST_INSERT_HEAD(&jobs->free, &jobs->peers[i], place);
 	*out = jobs;
 	return 0;
 }
@@ -102,10 +105,9 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us)
 {
-	struct jobs_peer *peer = jobs->peers;
+	struct jobs_peer *peer = LIST_FIRST(&jobs->free);
 
-	while (peer->used)
-		peer++;
+	LIST_REMOVE(peer, place);
 	*peer = (struct jobs_peer){.used = true,
 	                           .local = *local,
 	                           .ip = from->ip,
@@ -113,6 +115,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
 	                           .pinged_us = now_us};
+	LIST_INSERT_HEAD(&jobs->used, peer, place);
 	net_format(from, peer->address);
 	jobs->totals.peers++;
 	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
@@ -419,9 +422,8 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
 	pauses_tick(jobs);
-	for (uint32_t i = 0; i < jobs->places; i++)
-		if (jobs->peers[i].used)
-			peer_tick(jobs, &jobs->peers[i], now_us);
+	for (struct jobs_peer *peer = peer_first(jobs); peer != NULL; peer = peer_next(jobs))
+		peer_tick(jobs, peer, now_us);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_tick(jobs, &jobs->jobs[i], now_us);
@@ -447,9 +449,8 @@ void jobs_end(struct jobs *jobs, const char *text)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_fail(jobs, &jobs->jobs[i], jobs->jobs[i].world, "shutdown", "%s", text);
-	for (uint32_t i = 0; i < jobs->places; i++)
-		if (jobs->peers[i].used)
-			peer_end(jobs, &jobs->peers[i]);
+	while (!LIST_EMPTY(&jobs->used))
+		peer_end(jobs, LIST_FIRST(&jobs->used));
 }
 
 /* ---- for status and metrics ---- */

@@ -16,6 +16,8 @@
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
 
+#include <sys/queue.h>
+
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/control/line_proof.h"
 #include "aggregator/jobs/jobs.h"
@@ -49,6 +51,8 @@ struct jobs_pause {
 
 struct jobs_peer {
 	bool used;
+	LIST_ENTRY(jobs_peer) place;     /* among those that are used, or those that are free */
+	TAILQ_ENTRY(jobs_peer) doorstep; /* if it waits at a door */
 	bool ready;
 	bool awaits_key; /* its JOIN or ORDER has come, and the key for it is being made */
 	bool door;       /* it is no member yet, and waits for this job's members: */
@@ -71,9 +75,9 @@ struct jobs_peer {
 	uint64_t since_us, heard_us, pinged_us;
 	uint64_t said_us;   /* when its last line came */
 	uint64_t saying_us; /* how long it then still needed, if a line takes JOBS_LINE_US to say */
-	uint32_t open;    /* operations that it was in when it last pinged, */
-	uint64_t tag;     /* and the oldest one's; */
-	uint64_t same_us; /* since when it says so */
+	uint32_t open;      /* operations that it was in when it last pinged, */
+	uint64_t tag;       /* and the oldest one's; */
+	uint64_t same_us;   /* since when it says so */
 	struct control_seen seen; /* of its path, and before, and how long before: */
 	struct control_seen seen_before;
 	uint64_t seen_us, seen_over_us;
@@ -135,11 +139,15 @@ struct jobs {
 	struct jobs_ports ports;
 	struct jobs_peer *peers; /* [places] */
 	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
-	struct crowd waiting;   /* peers without a job, by address, but for these: */
-	struct crowd newcomers; /* those at a door that have proved its key, by key */
-	struct job *jobs;       /* [jobs_max] */
-	struct crowd unstarted; /* jobs that do not run yet, by owner */
-	uint64_t now_us;        /* when anything last came in, or the clock ticked */
+	LIST_HEAD(jobs_peers, jobs_peer) used; /* of these */
+	struct jobs_peers free;
+	struct jobs_peer *next;            /* of those used, the next in a walk; see peer_next() */
+	TAILQ_HEAD(, jobs_peer) doorsteps; /* those at doors, in the order in which they came */
+	struct crowd waiting;              /* peers without a job, by address, but for these: */
+	struct crowd newcomers;            /* those at a door that have proved its key, by key */
+	struct job *jobs;                  /* [jobs_max] */
+	struct crowd unstarted;            /* jobs that do not run yet, by owner */
+	uint64_t now_us;                   /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
 	struct crowd remembered;   /* of these, by owner */
@@ -200,6 +208,7 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
 uint32_t door_count(const struct jobs *jobs, const struct job *job);
+void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
 /* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
 struct control_message door_ping(const struct jobs *jobs, const struct job *job);
 void door_tell(struct jobs *jobs, struct job *job);
@@ -214,6 +223,9 @@ uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of wh
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
+/* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */
+struct jobs_peer *peer_first(struct jobs *jobs);
+struct jobs_peer *peer_next(struct jobs *jobs);
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 /* Everyone with the key that it has proved; else the address from which it came. */
 uint64_t peer_owner(const struct jobs_peer *peer);
