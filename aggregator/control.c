@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -19,13 +21,25 @@
 #include "aggregator/service.h"
 
 #define TICK_MS 50
+#define COPY_WAIT_S 2 /* for the loop to turn */
 
 /* The first two end winnowd; SIGHUP reloads what can be reloaded. */
 static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
+/* How another thread gets a copy of what jobs.c knows. */
+struct copier {
+	uv_async_t asked;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t made;
+	bool wanted, closed;
+	struct jobs_copy *copy;
+};
+
 struct control {
 	struct control_config config;
+	struct copier copier;
+	struct http_pulse pulse;
 	uv_loop_t loop;
 	uv_timer_t timer, watchdog;
 	uv_signal_t signals[SIGNALS];
@@ -140,6 +154,77 @@ static void port_detach(void *context, uint16_t id)
 	reports_forget(control->config.reports); /* the next job may get this number */
 }
 
+/* ---- copies for HTTP ---- */
+
+static void copy_make(uv_async_t *asked)
+{
+	struct control *control = asked->data;
+	struct copier *copier = &control->copier;
+	struct jobs_copy *copy = jobs_copy(control->jobs);
+
+	pthread_mutex_lock(&copier->lock);
+	if (copier->wanted) {
+		copier->copy = copy;
+		copy = NULL;
+	}
+	copier->wanted = false;
+	pthread_cond_signal(&copier->made);
+	pthread_mutex_unlock(&copier->lock);
+	free(copy); /* it came too late */
+}
+
+/* In the thread of HTTP, which may wait for the loop; the loop waits for nobody. */
+static struct jobs_copy *copy_ask(void *context)
+{
+	struct control *control = context;
+	struct copier *copier = &control->copier;
+	struct jobs_copy *copy;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += COPY_WAIT_S;
+	pthread_mutex_lock(&copier->lock);
+	copier->wanted = !copier->closed;
+	if (copier->wanted)
+		uv_async_send(&copier->asked);
+	while (copier->wanted && !copier->closed)
+		if (pthread_cond_timedwait(&copier->made, &copier->lock, &until) != 0)
+			copier->wanted = false;
+	copy = copier->copy;
+	copier->copy = NULL;
+	pthread_mutex_unlock(&copier->lock);
+	return copy;
+}
+
+static void copier_init(struct control *control)
+{
+	struct copier *copier = &control->copier;
+	pthread_condattr_t monotonic;
+
+	uv_async_init(&control->loop, &copier->asked, copy_make);
+	copier->asked.data = control;
+	pthread_mutex_init(&copier->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&copier->made, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+/* Who waits gets none, and nobody asks any more. */
+static void copier_end(struct copier *copier)
+{
+	pthread_mutex_lock(&copier->lock);
+	copier->closed = true;
+	pthread_cond_signal(&copier->made);
+	pthread_mutex_unlock(&copier->lock);
+}
+
+static void copier_close(struct copier *copier)
+{
+	pthread_mutex_destroy(&copier->lock);
+	pthread_cond_destroy(&copier->made);
+}
+
 /* ---- time and signals ---- */
 
 static void tick(uv_timer_t *timer)
@@ -148,6 +233,7 @@ static void tick(uv_timer_t *timer)
 	struct jobs_totals totals;
 	uint64_t now_us = loop_us();
 
+	atomic_store(&control->pulse.turned_us, now_us);
 	jobs_tick(control->jobs, now_us);
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
@@ -176,6 +262,7 @@ static void end_asked(struct control *control, int number)
 		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
 		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
+		atomic_store(&control->pulse.draining, true);
 		control->drain_until_us = loop_us() + control->config.drain_us;
 	} else {
 		control->drain_until_us = 1; /* the second signal is meant */
@@ -234,6 +321,8 @@ static void handles_init(struct control *control)
 	uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
 	control->timer.data = control->watchdog.data = control;
 	control->reports.data = control;
+	copier_init(control);
+	atomic_store(&control->pulse.turned_us, loop_us());
 	uv_poll_start(&control->reports, UV_READABLE, take_reports);
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
 	if (watch_ms > 0)
@@ -249,7 +338,9 @@ static int serve_http(struct control *control, struct why *why)
 {
 	const struct control_config *config = &control->config;
 	struct http_sources sources = {
-		.jobs = control->jobs,
+		.copy = copy_ask,
+		.context = control,
+		.pulse = &control->pulse,
 		.data = config->data,
 		.offload = config->offload,
 		.listen = config->listen,
@@ -257,7 +348,7 @@ static int serve_http(struct control *control, struct why *why)
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
 		.bytes_from = config->bytes_from,
 	};
-	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
+	int err = http_open(&config->metrics, &sources, &control->http, why);
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
@@ -334,6 +425,8 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 void control_close(struct control *control)
 {
+	copier_end(&control->copier);
+	http_close(control->http);
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	connections_end(&control->connections);
@@ -341,7 +434,7 @@ void control_close(struct control *control)
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
-	http_close(control->http); /* its handles were on the loop */
+	copier_close(&control->copier);
 	jobs_close(control->jobs);
 	keyring_close(&control->keyring);
 	free(control);

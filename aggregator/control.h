@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * control.h - winnowd's control thread: TCP, signals, timers, HTTP; the shell around jobs.c
+ * control.h - winnowd's control thread: TCP, signals, timers; the shell around jobs.c
  *
- * Everything here runs on one libuv loop, in the thread that calls control_run().
+ * Everything here runs on one libuv loop, in the thread that calls control_run(); HTTP has its own.
  */
 #ifndef AGGREGATOR_CONTROL_H
 #define AGGREGATOR_CONTROL_H

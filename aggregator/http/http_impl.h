@@ -10,8 +10,8 @@
 
 struct job_snapshot {
 	struct jobs_view view;
-	uint32_t index;             /* for jobs_worker() */
-	struct channel_stats stats; /* its channels', added up */
+	const struct jobs_worker *workers; /* [view.world] */
+	struct channel_stats stats;        /* its channels', added up */
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
 	uint64_t operations;        /* whole ones, however many channels they took */
@@ -26,8 +26,9 @@ struct worker_snapshot {
 	struct channel_waits waits;
 };
 
-/* What control and data threads say, asked once a request. */
+/* What control and data threads say. */
 struct snapshot {
+	struct jobs_copy *copy;
 	uint32_t job_count;
 	struct job_snapshot *jobs;
 	struct jobs_totals totals;
@@ -37,13 +38,17 @@ struct snapshot {
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
 
-/* False: out of memory. */
+/* False: out of memory, or the control loop gives no answer. */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
 
-/* A worker of a job, and what jobs knows of it. False: it has not said what it sees. */
-bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
-                     struct worker_snapshot *out, struct jobs_worker *known);
+/* A worker of a job. False: it has not said what it sees. */
+bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);
+
+/* The bodies, in malloc'ed memory; NULL when out of memory. */
+char *http_metrics(const struct http_sources *sources, const struct snapshot *now);
+char *http_status(const struct http_sources *sources, const struct snapshot *now,
+                  uint64_t uptime_us);
 
 /* One number, for both pages. */
 struct http_number {

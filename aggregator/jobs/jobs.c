@@ -465,12 +465,12 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
 	static const char *const states[] = {"free", "forming", "probing", "running", "ending"};
-	const struct job *job = &jobs->jobs[index];
+	const struct job *job;
 
-	if (index >= jobs->config.jobs_max || job->state == JOB_FREE)
+	if (index >= jobs->config.jobs_max || jobs->jobs[index].state == JOB_FREE)
 		return false;
-	*out = (struct jobs_view){.name = job->name,
-	                          .state = states[job->state],
+	job = &jobs->jobs[index];
+	*out = (struct jobs_view){.state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .features = job->features,
@@ -482,12 +482,15 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .paused = job->pause != NULL,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
-	                          .channel_ids = job->channel_ids,
+	                          .group_token = job->shape.group_token,
 	                          .state_us = jobs->now_us - job->since_us,
 	                          .silence_us = job->silence_us,
 	                          .stall_us = job->shape.stall_us,
-	                          .newcomers = door_count(jobs, job),
-	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
+	                          .newcomers = door_count(jobs, job)};
+	memcpy(out->name, job->name, sizeof(out->name));
+	memcpy(out->channel_ids, job->channel_ids, sizeof(out->channel_ids));
+	if (job_troubled(jobs, job))
+		memcpy(out->trouble, job->trouble, sizeof(out->trouble));
 	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->totals.draining)
 		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
@@ -501,21 +504,18 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	const struct job *job = &jobs->jobs[index];
 	const struct jobs_peer *peer = job->members[rank];
 
-	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing",
-	                            .host = "",
-	                            .address = "",
-	                            .says = ""};
+	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
 	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
-	                            .host = peer->host,
-	                            .address = peer->address,
 	                            .multicast = job->multicast[rank],
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,
 	                            .seen_over_us = peer->seen_over_us,
-	                            .says = peer->says,
 	                            .silent_us = jobs->now_us - peer->heard_us};
+	memcpy(out->host, peer->host, sizeof(out->host));
+	memcpy(out->address, peer->address, sizeof(out->address));
+	memcpy(out->says, peer->says, sizeof(out->says));
 	if (job->state == JOB_ENDING)
 		out->state = peer->stays ? "stays" : "awaited";
 }
@@ -527,4 +527,36 @@ bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out)
 	*out = jobs->failure;
 	out->age_us = jobs->now_us - jobs->failed_us;
 	return true;
+}
+
+struct jobs_copy *jobs_copy(const struct jobs *jobs)
+{
+	struct jobs_totals totals;
+	struct jobs_worker *workers;
+	struct jobs_copy *copy;
+	size_t bytes, world = 0;
+
+	jobs_totals(jobs, &totals);
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		world += jobs->jobs[i].state != JOB_FREE ? jobs->jobs[i].world : 0;
+	bytes = sizeof(*copy) + totals.jobs * sizeof(copy->jobs[0]);
+	copy = malloc(bytes + world * sizeof(*workers));
+	if (copy == NULL)
+		return NULL;
+	workers = (struct jobs_worker *)(void *)((uint8_t *)copy + bytes);
+	copy->totals = totals;
+	copy->failed = jobs_last_failure(jobs, &copy->failure);
+	copy->job_count = 0;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct jobs_copied *job = &copy->jobs[copy->job_count];
+
+		if (jobs->jobs[i].state == JOB_FREE)
+			continue;
+		(void)jobs_view(jobs, i, &job->view);
+		job->workers = workers;
+		for (uint32_t rank = 0; rank < job->view.world; rank++)
+			jobs_worker(jobs, i, rank, workers++);
+		copy->job_count++;
+	}
+	return copy;
 }

@@ -2,6 +2,7 @@
 /* test_control_thread.c - control.c on a real loop with real signals; all that it holds together only takes notes */
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -25,6 +27,9 @@ static struct {
 	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
 	uint32_t keys_made; /* calls of connections_keys_made() */
 	bool fresh;
+	uint32_t copies;
+	pthread_t http_thread; /* that http_close() waits for, */
+	bool http_waits;       /* if this is so */
 	uint32_t ends, closes, http_closes;
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
@@ -44,6 +49,7 @@ static struct {
 static struct control_config config;
 static struct reports reports;
 static struct control *control;
+static struct http_sources sources; /* what HTTP was given */
 
 /* ---- fakes ---- */
 
@@ -99,6 +105,15 @@ void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 	notes.keys_set++;
 	notes.keys = keys;
 	notes.fresh = fresh;
+}
+
+struct jobs_copy *jobs_copy(const struct jobs *jobs)
+{
+	struct jobs_copy *copy = calloc(1, sizeof(*copy));
+
+	assert_ptr_equal(jobs, &notes);
+	copy->totals.jobs_started = ++notes.copies;
+	return copy;
 }
 
 void jobs_end(struct jobs *jobs, const char *text)
@@ -167,12 +182,11 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 	(void)peer;
 }
 
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, struct why *why)
+int http_open(const struct net_addr *listen, const struct http_sources *given, struct http **out,
+              struct why *why)
 {
-	(void)loop;
 	assert_int_equal(listen->port, 9555);
-	assert_ptr_equal(sources->jobs, &notes);
+	sources = *given;
 	if (notes.http_err != 0)
 		return why_set(why, notes.http_err, "cannot serve HTTP");
 	*out = (struct http *)&notes;
@@ -181,6 +195,8 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 
 void http_close(struct http *http)
 {
+	if (notes.http_waits)
+		pthread_join(notes.http_thread, NULL);
 	notes.http_closes += http != NULL;
 }
 
@@ -626,6 +642,73 @@ static void test_ports(void **state)
 	close_control();
 }
 
+/* ---- HTTP ---- */
+
+static uint32_t copied, refused; /* what HTTP's thread has got */
+
+static void *copy_three(void *unused)
+{
+	(void)unused;
+	for (uint32_t i = 1; i <= 3; i++) {
+		struct jobs_copy *copy = sources.copy(sources.context);
+
+		if (copy != NULL && copy->totals.jobs_started == i)
+			copied++;
+		free(copy);
+	}
+	raise(SIGTERM);
+	return NULL;
+}
+
+/* The loop makes copies between its turns; its pulse goes on. */
+static void test_copies(void **state)
+{
+	uint64_t before_us = uv_hrtime() / 1000;
+	pthread_t thread;
+
+	(void)state;
+	copied = 0;
+	open_control();
+	assert_true(atomic_load(&sources.pulse->turned_us) >= before_us);
+	assert_false(atomic_load(&sources.pulse->draining));
+	assert_int_equal(pthread_create(&thread, NULL, copy_three, NULL), 0);
+	assert_int_equal(control_run(control), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(copied, 3);
+	assert_true(atomic_load(&sources.pulse->draining));
+	assert_true(atomic_load(&sources.pulse->turned_us) >= notes.last_tick_us);
+	close_control();
+}
+
+static void *copy_in_vain(void *unused)
+{
+	struct jobs_copy *copy = sources.copy(sources.context);
+
+	(void)unused;
+	refused += copy == NULL;
+	free(copy);
+	return NULL;
+}
+
+/* The loop does not turn: HTTP waits, but not for ever, and not at all once winnowd ends. */
+static void test_copies_in_vain(void **state)
+{
+	pthread_t thread;
+	uint64_t before_us = uv_hrtime() / 1000;
+
+	(void)state;
+	refused = 0;
+	open_control();
+	copy_in_vain(NULL);
+	assert_true(refused == 1 && uv_hrtime() / 1000 - before_us >= 1000000);
+	assert_int_equal(pthread_create(&thread, NULL, copy_in_vain, NULL), 0);
+	usleep(1000); /* it waits already, or does not */
+	notes.http_thread = thread;
+	notes.http_waits = true;
+	close_control();
+	assert_int_equal(refused, 2);
+}
+
 /* ---- opening ---- */
 
 static void test_failures(void **state)
@@ -672,6 +755,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stalls, begin, end),
 		cmocka_unit_test_setup_teardown(test_port_lost, begin, end),
 		cmocka_unit_test_setup_teardown(test_ports, begin, end),
+		cmocka_unit_test_setup_teardown(test_copies, begin, end),
+		cmocka_unit_test_setup_teardown(test_copies_in_vain, begin, end),
 		cmocka_unit_test_setup_teardown(test_failures, begin, end),
 	};
 

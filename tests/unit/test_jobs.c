@@ -445,6 +445,47 @@ static void test_keys(void **state)
 			check_key(RIGHT_KEY, &joins[claim], &joins[asked], 0, claim == asked);
 }
 
+/* A copy has what is there: each job with its own workers, whatever happens to them afterwards. */
+static void test_copy(void **state)
+{
+	struct bench *b = usual_open();
+	struct jobs_copy *copy;
+
+	(void)state;
+	copy = jobs_copy(b->jobs);
+	assert_true(copy->job_count == 0 && !copy->failed && copy->totals.peers == 0);
+	free(copy);
+	job_running(b, 0, "two", 2);
+	join(b, 2, "one-of-three", 1, 3);
+	copy = jobs_copy(b->jobs);
+	assert_int_equal(copy->job_count, 2);
+	say_kind(b, 0, CONTROL_ABORT);
+	jobs_end(b->jobs, "all");
+	assert_int_equal(copy->totals.jobs, 2);
+	assert_int_equal(copy->totals.peers, 3);
+	assert_string_equal(copy->jobs[0].view.name, "two");
+	assert_string_equal(copy->jobs[0].view.state, "running");
+	assert_int_equal(copy->jobs[0].view.channel_count, 2);
+	assert_int_not_equal(copy->jobs[0].view.channel_ids[0], copy->jobs[0].view.channel_ids[1]);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		const struct jobs_worker *worker = &copy->jobs[0].workers[rank];
+		char host[16];
+
+		snprintf(host, sizeof(host), "host%u", rank);
+		assert_string_equal(worker->host, host);
+		assert_string_equal(worker->state, "ready");
+	}
+	assert_string_equal(copy->jobs[1].view.name, "one-of-three");
+	assert_string_equal(copy->jobs[1].workers[0].state, "missing");
+	assert_string_equal(copy->jobs[1].workers[1].host, "host1");
+	assert_string_equal(copy->jobs[1].workers[2].state, "missing");
+	free(copy);
+	copy = jobs_copy(b->jobs);
+	assert_true(copy->job_count == 0 && copy->failed);
+	free(copy);
+	bench_close(b);
+}
+
 /* A worker that has proved the key, and how it proves lines. */
 struct proven {
 	struct proof_keys *keys;
@@ -648,6 +689,7 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_copy),
 		cmocka_unit_test(test_forged_lines),
 		cmocka_unit_test(test_early_lines),
 		cmocka_unit_test(test_key_awaited),
