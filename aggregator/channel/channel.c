@@ -153,6 +153,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		ch->members[i].ack = ch->members[i].pushed = ch->base;
 		ch->members[i].room = ch->base;
 		ch->members[i].overtaken_us = WIRE_LATE_US_MIN;
+		ch->members[i].earned = config->window * config->payload;
 		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
 	ch->at_base = config->worker_count;
@@ -228,6 +229,8 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 
 	if (!frame_before(member->ack, ack) || frame_before(channel->opened, ack))
 		return;
+	repeats_earn(channel, rank,
+	             (uint64_t)EARNED_BY_ACK * channel->config.payload * (ack - member->ack));
 	member->ack = ack;
 	if (frame_before(member->room, ack))
 		member->room = ack;
@@ -277,6 +280,8 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	if (!knows(channel, packet))
 		return;
 	channel->members[packet->worker].marked += packet->marked;
+	repeats_earn(channel, packet->worker,
+	             EARNED_BY_BYTE * (uint64_t)(WIRE_HEADER_BYTES + packet->body_bytes));
 	acks_take(channel, packet, now_us);
 	switch (packet->kind) {
 	case WIRE_PUSH:
