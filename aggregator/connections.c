@@ -21,8 +21,8 @@
 /* What the connections of an owner cost. */
 struct account {
 	struct budget budget;
-	TAILQ_HEAD(, connection) queue; /* that wait for their turn, the first first */
-	TAILQ_ENTRY(account) place;     /* while there are any */
+	struct connection_queue queue; /* that wait for their turn, the first first */
+	TAILQ_ENTRY(account) place;    /* while there are any */
 };
 
 struct connection {

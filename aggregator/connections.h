@@ -35,9 +35,9 @@ struct connections {
 	struct account *accounts;                  /* by owner; a few owners may share one */
 	uint64_t salt;                             /* so that nobody chooses with whom */
 	TAILQ_HEAD(account_list, account) waiting; /* with connections that wait for their turn */
-	TAILQ_HEAD(, connection) awaiting_keys;    /* until connections_keys_made() */
-	uv_timer_t again;                          /* the next turn of those that wait */
-	uint64_t turn_us;                          /* spent in this one */
+	TAILQ_HEAD(connection_queue, connection) awaiting_keys; /* until connections_keys_made() */
+	uv_timer_t again; /* the next turn of those that wait */
+	uint64_t turn_us; /* spent in this one */
 };
 
 /* connections_open - 0, or -errno with one line in `why`. */

@@ -184,12 +184,12 @@ static struct jobs_copy *copy_ask(void *context)
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += COPY_WAIT_S;
 	pthread_mutex_lock(&copier->lock);
-	copier->wanted = !copier->closed;
-	if (copier->wanted)
-		uv_async_send(&copier->asked);
-	while (copier->wanted && !copier->closed)
-		if (pthread_cond_timedwait(&copier->made, &copier->lock, &until) != 0)
-			copier->wanted = false;
+	copier->wanted = true;
+	uv_async_send(&copier->asked);
+	while (copier->wanted && !copier->closed &&
+	       pthread_cond_timedwait(&copier->made, &copier->lock, &until) == 0)
+		;
+	copier->wanted = false;
 	copy = copier->copy;
 	copier->copy = NULL;
 	pthread_mutex_unlock(&copier->lock);

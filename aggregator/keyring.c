@@ -3,6 +3,7 @@
 
 #include "aggregator/keyring.h"
 
+#include <errno.h>
 #include <sodium.h>
 
 #include "aggregator/log.h"
@@ -47,9 +48,8 @@ static void key_stretched(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
 
+	(void)status;
 	keyring->busy = false;
-	if (status != 0)
-		return; /* it was cancelled */
 	if (keyring->err == 0) {
 		proof_keys_made(keyring->keys, keyring->index, &keyring->key);
 		keyring->stretched++;
@@ -68,8 +68,9 @@ static void file_has_been_read(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
 	struct proof_keys *before = keyring->keys;
-	const bool fresh = status == 0 && keyring->err == 0;
+	const bool fresh = keyring->err == 0;
 
+	(void)status;
 	keyring->busy = false;
 	if (fresh)
 		keys_set(keyring, keyring->fresh);
@@ -108,6 +109,7 @@ static void work_next(struct keyring *keyring)
 	if (keyring->busy || keyring->closing)
 		return;
 	keyring->busy = true;
+	keyring->err = -ECANCELED; /* unless it is done */
 	if (keyring->wanted) {
 		keyring->wanted = false;
 		uv_queue_work(keyring->loop, &keyring->work, file_read_again, file_has_been_read);

@@ -141,13 +141,14 @@ struct jobs {
 	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
 	LIST_HEAD(jobs_peers, jobs_peer) used; /* of these */
 	struct jobs_peers free;
-	struct jobs_peer *next;            /* of those used, the next in a walk; see peer_next() */
-	TAILQ_HEAD(, jobs_peer) doorsteps; /* those at doors, in the order in which they came */
-	struct crowd waiting;              /* peers without a job, by address, but for these: */
-	struct crowd newcomers;            /* those at a door that have proved its key, by key */
-	struct job *jobs;                  /* [jobs_max] */
-	struct crowd unstarted;            /* jobs that do not run yet, by owner */
-	uint64_t now_us;                   /* when anything last came in, or the clock ticked */
+	struct jobs_peer *next; /* of those used, the next in a walk; see peer_next() */
+	TAILQ_HEAD(jobs_queue, jobs_peer)
+	doorsteps;              /* those at doors, in the order in which they came */
+	struct crowd waiting;   /* peers without a job, by address, but for these: */
+	struct crowd newcomers; /* those at a door that have proved its key, by key */
+	struct job *jobs;       /* [jobs_max] */
+	struct crowd unstarted; /* jobs that do not run yet, by owner */
+	uint64_t now_us;        /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
 	struct crowd remembered;   /* of these, by owner */

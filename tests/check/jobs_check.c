@@ -27,19 +27,17 @@ static void check_places(const struct jobs *jobs)
 	uint32_t used = 0, unused = 0, doors = 0, doorsteps = 0;
 	const struct jobs_peer *peer;
 
-	LIST_FOREACH(peer, &jobs->used, place)
-	{
+	for (peer = LIST_FIRST(&jobs->used); peer != NULL; peer = LIST_NEXT(peer, place)) {
 		assert(peer->used);
 		used++;
 		doors += peer->door;
 	}
-	LIST_FOREACH(peer, &jobs->free, place)
-	{
+	for (peer = LIST_FIRST(&jobs->free); peer != NULL; peer = LIST_NEXT(peer, place)) {
 		assert(!peer->used && !peer->door);
 		unused++;
 	}
-	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
-	{
+	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL;
+	     peer = TAILQ_NEXT(peer, doorstep)) {
 		assert(peer->used && peer->door && peer->job == NULL);
 		doorsteps++;
 	}

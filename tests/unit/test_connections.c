@@ -325,6 +325,26 @@ static uint32_t say_many(int fd, const char *line)
 	return said;
 }
 
+/* However long its lines are, of one that has sent much a turn reads one buffer. */
+static void test_long_lines(void **state)
+{
+	static char line[4001];
+	int fd = dial_peer(1);
+	uint32_t most = 0;
+
+	(void)state;
+	memset(line, 'x', sizeof(line) - 2);
+	line[sizeof(line) - 2] = '\n';
+	for (uint32_t i = 0; i < 25; i++) /* 100 KB lie in the socket */
+		say_text(fd, line);
+	for (uint32_t before = 0; peers[0].lines < 25; before = peers[0].lines) {
+		turn();
+		most = peers[0].lines - before > most ? peers[0].lines - before : most;
+	}
+	assert_in_range(most, 1, 3);
+	close(fd);
+}
+
 /* Of one that says much at once a turn hears a few lines; in the end all are heard, in order. */
 static void test_turns(void **state)
 {
@@ -646,6 +666,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
 		cmocka_unit_test_setup_teardown(test_does_not_read, begin, end),
 		cmocka_unit_test_setup_teardown(test_linger, begin, end),
+		cmocka_unit_test_setup_teardown(test_long_lines, begin, end),
 		cmocka_unit_test_setup_teardown(test_turns, begin, end),
 		cmocka_unit_test_setup_teardown(test_flood, begin, end),
 		cmocka_unit_test_setup_teardown(test_owners, begin, end),
