@@ -8,7 +8,7 @@ from . import _way
 from ._comm import Comm
 from ._compress import compressor_of
 from ._member import brief, end_job
-from ._places import draw_job
+from ._places import draw_job, exchange
 from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
@@ -190,10 +190,10 @@ class OuterOptimizer:
 
     def _members(self):
         """By rank: how many exchanges it has completed, and whether it waits in another one."""
-        found = torch.zeros(self.comm.world, _TEXT + 2, dtype=torch.int32)
+        found = torch.zeros(self.comm.world, _TEXT + 2, dtype=torch.int32, device="cpu")
         text = repr(self).encode()[:_TEXT]
         found[self.comm.rank, 0], found[self.comm.rank, 1] = self.exchanges, self._sent is not None
-        found[self.comm.rank, 2 : 2 + len(text)] = torch.tensor(list(text), dtype=torch.int32)
+        found[self.comm.rank, 2 : 2 + len(text)] = torch.tensor(list(text), dtype=torch.int32, device="cpu")
         self.comm.allreduce(found)
         for rank, row in enumerate(found[:, 2:].tolist()):
             other = bytes(row).rstrip(b"\0")
@@ -226,6 +226,5 @@ def _trained(model, inner):
 def _own_comm():
     if not dist.is_initialized():
         return Comm()
-    job = [draw_job() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(job)
-    return Comm(job=job[0], rank=dist.get_rank(), world=dist.get_world_size())
+    job = exchange(draw_job() if dist.get_rank() == 0 else None)[0]
+    return Comm(job=job, rank=dist.get_rank(), world=dist.get_world_size())
