@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import tempfile
 import time
 import unittest
@@ -293,6 +294,38 @@ comm.close()
 )
 
 
+# The script of docs/RECIPES.md, of which worker 1 dies in the tenth step, and worker 2 is the newcomer.
+RECIPE_BEGINS = (
+    BEGIN
+    + """
+os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1", RANK=str(name), WORLD_SIZE="2")
+sys.argv = ["recipe.py"] + ["newcomer"] * (name == 2)
+admit = module.Elastic.admit
+def slowly(elastic):
+    if name == 1 and elastic.step == 9:
+        die()
+    admit(elastic)
+    if name == 0 and elastic.step == 15:
+        touch("gate")
+    if elastic.step > 15 and elastic.comm.world == 1:
+        time.sleep(0.3)
+module.Elastic.admit = slowly
+dist.destroy_process_group()
+if name == 2:
+    del os.environ["RANK"], os.environ["WORLD_SIZE"]
+    wait_for("gate")
+"""
+)
+RECIPE_ENDS = """
+said(f"{elastic.step} {comm.world} {digest([*ddp.parameters(), *ddp.buffers()])} {scheduler.last_epoch} {len(mine)} {loss.item()}")
+"""
+
+
+def recipe():
+    page = (harness.ROOT / "docs" / "RECIPES.md").read_text()
+    return re.search(r"## Workers that come and go.*?```python\n(.*?)```", page, re.S)[1].replace("comm.close()\n", RECIPE_ENDS + "comm.close()\n")
+
+
 class State(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="winnow-test-")
@@ -351,6 +384,13 @@ class State(unittest.TestCase):
         for name in (0, 1, 3):
             (text,) = self.said(name)
             self.assertRegex(text, r"^parameter [0-3]\.\w+ is not the same on rank 2 as on rank 0, after \d+ steps: does share\(\) get")
+
+    def test_recipe(self):
+        self.assertEqual(self.run_all(RECIPE_BEGINS + recipe(), 3), [0, -9, 0])
+        (first,), (newcomer,) = self.said(0), self.said(2)
+        self.assertEqual(first.split()[:5], newcomer.split()[:5])
+        self.assertEqual(first.split()[:2] + first.split()[3:5], ["60", "2", "60", str(4096 // 2 // 32)])
+        self.assertLess(float(first.split()[5]), 1)
 
     def test_orphans(self):
         for newcomers in (1, 2):
