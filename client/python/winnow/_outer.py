@@ -4,17 +4,17 @@
 import torch
 import torch.distributed as dist
 
-from . import _way
+from . import _native, _way
 from ._comm import Comm
 from ._compress import compressor_of
-from ._member import brief, end_job
+from ._member import brief, choice, end_job
 from ._places import draw_job, exchange
 from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
 
-class OuterOptimizer:
+class OuterOptimizer(torch.optim.Optimizer):
     """Takes H steps with the optimizer `inner`, then moves all workers' weights by the mean of their differences.
 
         outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=30, compress="topk:0.0156")
@@ -34,11 +34,17 @@ class OuterOptimizer:
 
     All begin with rank 0's weights. Between exchanges, weights, the inner optimizer's state and the model's buffers
     are each worker's own. The weights that all began with, the momentum and compress's memory are float32 on the CPU.
+
+    It is a torch.optim.Optimizer whose groups and state are those of `inner`: schedulers, GradScaler, Accelerate,
+    Lightning and the Trainer of Hugging Face take it.
     """
 
     def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, wire=None, comm=None):
         self.compress = compressor_of(compress)
+        choice("wire", wire or "auto", _native.WIRES)
         self.inner, self.H, self.wire = inner, H, wire
+        # Not the constructor of Optimizer, which would make groups and a state of its own; hooks are those of inner.
+        self.__dict__.update({name: hooks for name, hooks in vars(inner).items() if name.startswith("_optimizer")})
         self.lr = (0.7 if compress is None else 1.0) if lr is None else lr
         self.momentum = (0.9 if compress is None else 0.0) if momentum is None else momentum
         if not (isinstance(H, int) and H >= 1):
@@ -64,6 +70,13 @@ class OuterOptimizer:
     def __repr__(self):
         settings = f"H={self.H}, compress={self.compress!r}, lr={self.lr}, momentum={self.momentum}, wire={self.wire}"
         return f"OuterOptimizer({settings}) of {len(self._start)} elements"
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+    defaults = property(lambda self: self.inner.defaults)
+
+    def add_param_group(self, param_group):
+        raise ValueError("an OuterOptimizer is of its model's parameters: give all groups to the inner optimizer before")
 
     def zero_grad(self, set_to_none=True):
         self.inner.zero_grad(set_to_none=set_to_none)
