@@ -266,10 +266,10 @@ class _Lent(_Work):
     wait for it."""
 
     def __init__(self, work, promise, operation, finish=None):
-        super().__init__(None, operation)
         self._work, self._promise, self._finish = work, promise, finish
         self._lock = threading.Lock()
-        del self._future
+        super().__init__(None, operation)
+        self.__dict__.pop("_future", None)
 
     @functools.cached_property
     def _future(self):
