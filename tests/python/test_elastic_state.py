@@ -148,6 +148,7 @@ FOUNDERS = (
     + """
 ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(7, 1))
 comm = comm_of(3)
+touch(f"{name}.joined")
 elastic = winnow.torch.attach(ddp, comm, elastic=True)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
 try:
@@ -155,6 +156,8 @@ try:
 except RuntimeError as error:
     said(str(error))
 if name == 0:
+    wait_for("1.joined")
+    wait_for("2.joined")
     die()
 mine = digest(ddp.parameters())
 elastic.share(optimizer)
