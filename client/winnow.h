@@ -358,9 +358,8 @@ struct winnow_membership {
  * meanwhile the rest continues. Where an aggregator is lost, only a majority of the workers continues, without
  * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
  * says how to continue, since they are no majority, or count this worker among the lost; or an operation's TIMEOUT
- * has ended the job, since a worker lives and does not call it (who shall go then an operator says: winnow job
- * shrink). The list of
- * aggregators must be in the same order on all workers.
+ * has ended the job, since a worker lives and does not call it. (Where that worker's process is ended earlier, the
+ * others continue.) The list of aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);

@@ -60,16 +60,15 @@ struct field {
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
-	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
+	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
 	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
-	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME) | BIT(ORDER)},
+	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
+	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
 	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
-	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(ORDER)},
+	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
-	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
-         BIT(JOIN) | BIT(LEFT) | BIT(FAILED) | BIT(ORDER)},
+	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
 	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
          BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
@@ -121,8 +120,6 @@ static const struct field fields[] = {
 	{"first", FIELD_BOOL, AT(first), 0, 0, BIT(STAY)},
 	{"named", FIELD_U32, AT(named), 0, UINT32_MAX, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
-	{"paused", FIELD_BOOL, AT(paused), 0, 0, BIT(PING) | MAY_MISS},
-	{"order", FIELD_NAME, AT(order), 0, 0, BIT(ORDER)},
 	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | BIT(NEXT) | MAY_MISS},
 	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
 	{"majority", FIELD_BOOL, AT(majority), 0, 0, BIT(NEXT)},
@@ -130,8 +127,7 @@ static const struct field fields[] = {
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
-	{"text", FIELD_TEXT, AT(text), 0, 0,
-         BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT) | BIT(ORDER) | BIT(DONE)},
+	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT)},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -141,8 +137,7 @@ static const char *const kind_names[] = {
 	[CONTROL_READY] = "ready", [CONTROL_START] = "start",   [CONTROL_PING] = "ping",
 	[CONTROL_LEAVE] = "leave", [CONTROL_LEFT] = "left",     [CONTROL_ABORT] = "abort",
 	[CONTROL_MOVE] = "move",   [CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
-	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",     [CONTROL_ORDER] = "order",
-	[CONTROL_DONE] = "done",
+	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))

@@ -48,13 +48,11 @@ enum control_kind {
 	CONTROL_ABORT,     /* worker: end the job, because */
 	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,      /* worker: my datagrams get no answers any more */
-	CONTROL_MOVE,  /* worker: may my address be another? Aggregator: it may, with this number */
-	CONTROL_STAY,  /* worker: I want to continue, and do so as you say */
-	CONTROL_NEXT,  /* aggregator: continue so */
-	CONTROL_ORDER, /* operator, in place of JOIN: do so with the job */
-	CONTROL_DONE,  /* aggregator: it is done */
+	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
+	CONTROL_STAY, /* worker: I want to continue, and do so as you say */
+	CONTROL_NEXT, /* aggregator: continue so */
 };
-#define CONTROL_KINDS CONTROL_DONE /* from 1 on */
+#define CONTROL_KINDS CONTROL_NEXT /* from 1 on */
 
 /* PING of a worker, running: what it has seen of its path to this aggregator since START. */
 struct control_seen {
@@ -110,8 +108,7 @@ struct control_message {
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
 	uint64_t agreed;  /* STAY: those to leave out instead if all workers say so */
 	bool drains; /* HELLO, PING of an aggregator: it takes no new jobs; NEXT: come when it is back */
-	uint32_t waiting; /* PING of an aggregator: workers that want to become members; */
-	bool paused;      /* begin no operation */
+	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
 	uint32_t came;    /* NEXT: so many of its members are newcomers; */
 	bool majority;    /* it counts only once all have come: others may follow another one */
@@ -122,9 +119,8 @@ struct control_message {
 	char next[CONTROL_JOB_BYTES]; /* NEXT: job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
-	char order[CONTROL_NAME_BYTES]; /* ORDER: "pause", "resume", "expel" */
-	char code[CONTROL_NAME_BYTES];  /* FAILED, ABORT: one word for programs */
-	char text[CONTROL_TEXT_BYTES];  /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
+	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
+	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
 };
 
 /*

@@ -56,7 +56,6 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	static const char *const labels[] = {
 		[PROOF_JOIN] = "winnow join 1",
 		[PROOF_WELCOME] = "winnow welcome 1",
-		[PROOF_ORDER] = "winnow order 1",
 	};
 	const uint32_t numbers[] = {htole32(statement->rank), htole32(statement->world)};
 	const struct hash_part parts[] = {
@@ -66,22 +65,6 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	};
 
 	keyed_hash(key->bytes, parts, sizeof(parts) / sizeof(parts[0]), out, PROOF_BYTES);
-}
-
-/* In place of the job's name stand job, order and text. */
-void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
-                    const struct control_message *order, uint8_t out[PROOF_BYTES])
-{
-	char said[CONTROL_JOB_BYTES + CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES];
-	const struct proof_statement statement = {
-		.server_nonce = server_nonce,
-		.client_nonce = order->nonce,
-		.job = said,
-		.rank = order->rank,
-	};
-
-	snprintf(said, sizeof(said), "%s %s %s", order->job, order->order, order->text);
-	proof_make(key, PROOF_ORDER, &statement, out);
 }
 
 uint64_t proof_key_owner(const struct proof_key *key)

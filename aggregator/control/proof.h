@@ -33,7 +33,7 @@ struct proof_statement {
 	uint32_t rank, world;
 };
 
-enum proof_side { PROOF_JOIN, PROOF_WELCOME, PROOF_ORDER };
+enum proof_side { PROOF_JOIN, PROOF_WELCOME };
 
 int proof_init(void); /* once, before all others; -EIO when libsodium cannot start */
 
@@ -42,10 +42,6 @@ void proof_random_for(void *unused, void *out, size_t bytes); /* for struct jobs
 
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES]);
-
-/* Of an ORDER, whose nonce is the operator's. */
-void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
-                    const struct control_message *order, uint8_t out[PROOF_BYTES]);
 
 /* A number that stands for a key, of which it tells nothing. */
 uint64_t proof_key_owner(const struct proof_key *key);

@@ -55,8 +55,6 @@ const struct http_number http_job_numbers[] = {
          "Workers that have joined and not left."},
 	{NUMBER_GAUGE, OF_JOB(view.newcomers), "newcomers", "job_newcomers", "",
          "Workers that wait until the job's members admit them."},
-	{NUMBER_BOOL, OF_JOB(view.paused), NULL, "job_paused", "",
-         "1 when an operator has paused the job, which waits unless an aggregator drains."},
 	{NUMBER_GAUGE, OF_JOB(view.weight), "weight", "job_weight", "",
          "What the job is to have of a port that it shares, beside the others' weights."},
 	{NUMBER_GAUGE, OF_JOB(view.dscp), "dscp", "job_dscp", "",

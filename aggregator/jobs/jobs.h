@@ -125,7 +125,7 @@ struct jobs_ports {
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
-	const char *state; /* "forming", "probing", "running", "paused", "ending": who is left? */
+	const char *state; /* "forming", "probing", "running", "ending": who is left? */
 	uint32_t world, joined;
 	uint32_t features; /* bits, as in message.h; all until somebody joins who lacks one */
 	uint32_t weight;   /* beside the key in the key file, else 1 */
@@ -133,7 +133,6 @@ struct jobs_view {
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */
-	bool paused;    /* an operator wants that, whatever its state */
 	size_t bytes;
 	uint32_t channel_count;
 	uint16_t channel_ids[JOBS_THREADS_MAX];

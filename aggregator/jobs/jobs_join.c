@@ -474,7 +474,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (jobs->totals.draining || job->pause != NULL || door_first(jobs, job) != NULL)
+	if (jobs->totals.draining || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
@@ -544,7 +544,6 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	};
 	job->key = opener->key;
 	job->share = proof_keys_share(jobs->config.keys, job->name);
-	job_pause_set(job, pause_named(jobs, job->name));
 	return true;
 }
 

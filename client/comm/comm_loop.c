@@ -177,9 +177,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		return;
 	pthread_mutex_lock(&comm->lock);
 	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
-	comm->paused = session_paused(comm->session) && !comm->stop;
-	if (!comm->paused)
-		STAILQ_CONCAT(&list, &comm->submitted);
+	STAILQ_CONCAT(&list, &comm->submitted);
 	abort_wanted = comm->abort_wanted;
 	comm->abort_wanted = false;
 	end = comm->abort_result;
@@ -247,8 +245,6 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm)
 {
-	if (comm->paused && !session_paused(comm->session))
-		comm_wake(comm); /* those that waited */
 	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
@@ -447,7 +443,7 @@ static bool turn(struct winnow_comm *comm)
 	now_us = clock_us();
 	if (comm_peers_turn(comm, now_us))
 		groups_open(comm);
-	take_orders(comm, now_us); /* after the lines: one may say that the job is paused */
+	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);
 	comm_net_turn(comm, now_us);
 	more = transmit(comm, now_us);

@@ -182,10 +182,8 @@ static struct control_message whole_message(enum control_kind kind)
 		.says = "s",
 		.after = 1,
 		.waiting = 1,
-		.paused = true,
 		.drains = true,
 		.next = "job/next.1",
-		.order = "pause",
 		.code = "lost",
 		.text = "why",
 	};

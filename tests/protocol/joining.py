@@ -44,7 +44,6 @@ class Joining:
         self.probed = False
         self.left = None  # (rank, when) of the first
         self.ping_at = self.heard_at = self.answered_at = self.ticked_at = None
-        self.paused = self.drains = False
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
         self.seen = {}  # of the path, once it runs
@@ -82,8 +81,7 @@ class Joining:
         getattr(self, "on_" + said["type"])(said, now)
 
     def on_ping(self, said, now):
-        """5.11"""
-        self.paused, self.drains = said.get("paused", False), said.get("drains", False)
+        """5.1: it lives, as line() has noted; this worker needs nothing else of it."""
 
     def on_move(self, said, now):
         self.proofs = {}

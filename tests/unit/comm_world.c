@@ -117,12 +117,6 @@ bool session_quiet(const struct session *session)
 	return told(w.quiet);
 }
 
-bool session_paused(const struct session *session)
-{
-	(void)session;
-	return told(w.paused);
-}
-
 bool session_goes_on(const struct session *session)
 {
 	(void)session;

@@ -352,50 +352,6 @@ static void test_proof_replay(void **state)
 	assert_false(proof_equal(proof, got));
 }
 
-/* All that an order says is under its proof, the word for people as well, which goes to all workers. */
-static void test_order_proof(void **state)
-{
-	static const uint8_t want[PROOF_BYTES] = {0x43, 0xae, 0x85, 0xff, 0x49, 0xaa, 0xdd,
-	                                          0xce, 0x91, 0xec, 0xb1, 0xda, 0x48, 0xb6,
-	                                          0x41, 0x8e, 0xa9, 0x7c, 0x99, 0xf5, 0x6b,
-	                                          0x61, 0x07, 0x88, 0x27, 0xb1, 0xcb, 0xc5,
-	                                          0x95, 0xdd, 0x96, 0xd3}; /* by Python's hashlib */
-	const struct control_message usual = {.job = "job",
-	                                      .order = "expel",
-	                                      .rank = 3,
-	                                      .text = "its host is slow",
-	                                      .nonce = {2}};
-	const uint8_t server[PROOF_BYTES] = {1}, other[PROOF_BYTES] = {3};
-	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
-	struct proof_key key, wrong;
-	struct control_message changed;
-
-	(void)state;
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
-	proof_of_order(&key, server, &usual, proof);
-	assert_memory_equal(proof, want, PROOF_BYTES);
-	proof_of_order(&wrong, server, &usual, got);
-	assert_false(proof_equal(proof, got));
-	proof_of_order(&key, other, &usual, got);
-	assert_false(proof_equal(proof, got));
-	for (int i = 0; i < 5; i++) {
-		changed = usual;
-		if (i == 0)
-			changed.rank = 2;
-		else if (i == 1)
-			changed.job[2] = 'x';
-		else if (i == 2)
-			changed.order[4] = 'x';
-		else if (i == 3)
-			changed.text[15] = 'x';
-		else
-			changed.nonce[31] = 1;
-		proof_of_order(&key, server, &changed, got);
-		assert_false(proof_equal(proof, got));
-	}
-}
-
 static int folder_make(void **state)
 {
 	(void)state;
@@ -416,7 +372,6 @@ int main(void)
 		cmocka_unit_test(test_key_shares),       cmocka_unit_test(test_key_file_refused),
 		cmocka_unit_test(test_key_file_exposed), cmocka_unit_test(test_proof_known),
 		cmocka_unit_test(test_proof_replay),     cmocka_unit_test(test_key_surroundings),
-		cmocka_unit_test(test_order_proof),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;
