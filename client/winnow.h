@@ -199,7 +199,7 @@ struct winnow_config {
 	   windows need: see winnow_stats.pinned_bytes [WINNOW_STAGING_MB; 64] */
 	uint32_t staging_mb;
 	/* Class of our datagrams, 0 .. 63, as switches know it (DSCP; RFC 2474). winnowd has an option
-	   for its own. 0: what its key file says of the job. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
+	   for its own. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
 	uint32_t dscp;
 	enum winnow_network network; /* [WINNOW_NETWORK; shared] */
 	/* MB of memory that what the aggregators grant may take here (their op-slots, segments-ahead,

@@ -87,8 +87,6 @@ static const struct field fields[] = {
 	{"group", FIELD_GROUP, AT(group), 0, 0, BIT(WELCOME)},
 	{"data_address", FIELD_ADDRESS, AT(data_address), 0, 0, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
-	{"weight", FIELD_U32, AT(weight), 1, CONTROL_WEIGHT_MAX, BIT(START) | MAY_MISS},
-	{"dscp", FIELD_U32, AT(dscp), 1, CONTROL_DSCP_MAX, BIT(START) | MAY_MISS},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
 	{"channel", FIELD_U32, AT(channel), 0, UINT16_MAX, BIT(PATH)},
@@ -209,19 +207,19 @@ uint64_t message_name_hash(const char *name)
  * Peers' texts end up on terminals and in logs, often between quotes: only printable ASCII gets
  * there, and nothing that ends the quotes.
  */
-static char printable(char c)
+static char char_printable(char c)
 {
 	if (c == '"')
 		return '\'';
 	return (char)(c >= ' ' && c <= '~' && c != '\\' ? c : '?');
 }
 
-void message_printable(const char *text, char *out, size_t room)
+static void text_printable(const char *text, char *out, size_t room)
 {
 	size_t length = 0;
 
 	for (; text[length] != '\0' && length + 1 < room; length++)
-		out[length] = printable(text[length]);
+		out[length] = char_printable(text[length]);
 	out[length] = '\0';
 }
 
@@ -259,7 +257,7 @@ static bool read_text(const json_t *value, char *out, size_t room)
 
 	if (text == NULL)
 		return false;
-	message_printable(text, out, room);
+	text_printable(text, out, room);
 	return true;
 }
 
@@ -413,7 +411,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
 		/* The JSON parser quotes its input in its message. */
-		message_printable(error.text, quoted, sizeof(quoted));
+		text_printable(error.text, quoted, sizeof(quoted));
 		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
@@ -449,7 +447,7 @@ static json_t *text_string(const char *text)
 {
 	char clean[CONTROL_TEXT_BYTES];
 
-	message_printable(text, clean, sizeof(clean));
+	text_printable(text, clean, sizeof(clean));
 	return json_string(clean);
 }
 
@@ -512,8 +510,7 @@ static bool left_out(const struct control_message *message, const struct field *
 		return false;
 	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
 		return message->seen.frames == 0;
-	if (field->offset == AT(waiting) || field->offset == AT(weight) ||
-	    field->offset == AT(dscp))
+	if (field->offset == AT(waiting))
 		return *(const uint32_t *)at == 0;
 	if (field->kind == FIELD_BOOL)
 		return !*(const bool *)at;

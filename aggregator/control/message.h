@@ -22,8 +22,6 @@
 #define CONTROL_NONCE_BYTES 32
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
 #define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
-#define CONTROL_WEIGHT_MAX 16
-#define CONTROL_DSCP_MAX 63
 
 /*
  * What not every worker and aggregator need know: a job has what all of them say that they have.
@@ -91,8 +89,6 @@ struct control_message {
 	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
 	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
 	uint32_t window_start;                    /* frames a worker may have under way at first */
-	uint32_t weight; /* START: what the job is to have of a port that it shares; 0: 1; */
-	uint32_t dscp;   /* in which class its datagrams are to travel; 0: as each sender likes */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
 	uint32_t channel; /* PATH: its are not answered, of `payload` bytes, `sent` of them; */
@@ -131,9 +127,6 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
-
-/* What the receiver of this text will read. */
-void message_printable(const char *text, char *out, size_t room);
 
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);

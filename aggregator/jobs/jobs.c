@@ -446,8 +446,6 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .features = job->features,
-	                          .weight = job->share.weight,
-	                          .dscp = job_dscp(jobs, job),
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,

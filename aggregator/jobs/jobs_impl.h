@@ -97,7 +97,6 @@ struct job {
 	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* 0 so far: a changed membership is a job of its own */
-	struct proof_share share; /* what it is to have of a network that it shares */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	struct net_ip group, group_from;
@@ -200,8 +199,7 @@ void door_tell(struct jobs *jobs, struct job *job);
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
-struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobody's */
-uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
+struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);

@@ -139,11 +139,6 @@ bool names_kin(const char *name, const char *other)
 	return message_name_base(other) == length && strncmp(name, other, length) == 0;
 }
 
-uint8_t job_dscp(const struct jobs *jobs, const struct job *job)
-{
-	return (uint8_t)(job->share.dscp != 0 ? job->share.dscp : jobs->config.dscp);
-}
-
 void job_finished(struct jobs *jobs, const struct job *job, const char *text)
 {
 	jobs->totals.jobs_finished++;

@@ -93,15 +93,6 @@ static void receive(struct winnow_comm *comm)
 		comm->net_ready = receive_from(comm, comm->net, 0);
 }
 
-/* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
-static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
-{
-	const struct link *link = session_link(comm->session, aggregator);
-	uint32_t own = comm->config.dscp;
-
-	return (uint8_t)(own != 0 ? own : link_look(link)->start.dscp);
-}
-
 /* Send one batch to each aggregator; true if there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
@@ -125,9 +116,8 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 		}
 		if (count > 0)
 			comm->backend->send(comm->net,
-			                    &(struct net_path){.to = comm->peers[i].data,
-			                                       .dscp = class_to(comm, i)},
-			                    1, comm->out, count);
+			                    &(struct net_path){.to = comm->peers[i].data}, 1,
+			                    comm->out, count);
 		more = more || count == batch_max;
 	}
 	return more;

@@ -191,7 +191,6 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 		.payload = start->payload,
 		.window = start->window,
 		.window_start = start->window_start,
-		.weight = start->weight > 0 ? start->weight : 1,
 		.op_slots = welcome->op_slots,
 		.segments_ahead = welcome->segments_ahead,
 		.first_frame = welcome->first_frame,

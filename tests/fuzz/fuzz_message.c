@@ -37,7 +37,6 @@ static void check_message(const struct control_message *m)
 	assert(m->kind != CONTROL_WELCOME || m->channel_count > 0);
 	assert(m->kind != CONTROL_JOIN || message_name_valid(m->job));
 	assert(m->next[0] == '\0' || (m->kind == CONTROL_NEXT && message_name_valid(m->next)));
-	assert(m->weight <= CONTROL_WEIGHT_MAX && m->dscp <= CONTROL_DSCP_MAX);
 	assert(m->seen.frames != 0 || (m->seen.rtt_us | m->seen.out | m->seen.in_lost) == 0);
 	check_printable(m->software, sizeof(m->software));
 	check_printable(m->job, sizeof(m->job));
@@ -153,8 +152,6 @@ static void our_join(struct script *s, struct control_message *m)
 	m->window_start = within(script_u16(s), 1, 8192);
 	m->op_slots = within(script_u16(s), 1, 1024);
 	m->segments_ahead = within(script_u16(s), 1, 64);
-	m->weight = script_u8(s) % (CONTROL_WEIGHT_MAX + 1);
-	m->dscp = script_u8(s) % (CONTROL_DSCP_MAX + 1);
 	m->features = script_u8(s) & CONTROL_FEATURES;
 	m->after = script_u64(s);
 	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");

@@ -171,8 +171,6 @@ static struct control_message whole_message(enum control_kind kind)
 		.op_slots = 1,
 		.segments_ahead = 1,
 		.window_start = 1,
-		.weight = 2,
-		.dscp = 8,
 		.silence_ms = 1000,
 		.stall_ms = 1000,
 		.features = CONTROL_FEATURES,

@@ -185,8 +185,7 @@ struct link {
 	struct link_view view;
 };
 
-static struct link links[PEERS] = {
-	{.view = {.waiting = 3, .start.dscp = 1}}, {.view.start.dscp = 2}, {.view.start.dscp = 3}};
+static struct link links[PEERS] = {{.view = {.waiting = 3}}};
 
 struct link *session_link(const struct session *session, uint32_t index)
 {

@@ -51,8 +51,6 @@ static void test_way(void **state)
 		assert_int_equal(start->payload, 1252);
 		assert_int_equal(start->window, 16);
 		assert_in_range(start->window_start, 1, 16);
-		assert_int_equal(start->weight, 1);
-		assert_int_equal(start->dscp, 0);
 		assert_false(start->multicast);
 	}
 	assert_int_equal(b->started, 2);

@@ -483,7 +483,6 @@ static void replay_open(struct replay *r, const struct paragraph *p)
 		.payload = channel.payload,
 		.window = channel.window,
 		.window_start = (uint32_t)number_of(p, "window_start"),
-		.weight = 1,
 		.op_slots = channel.op_slots,
 		.segments_ahead = channel.segments_ahead,
 		.first_frame = channel.first_frame,
