@@ -52,7 +52,7 @@ class Talk:
         """The JOIN. Lines have proofs from then on."""
         nonce = os.urandom(32)
         shown = proof(key, "winnow join 1", self.nonce, nonce, rank, world, job).hex()
-        said = {"type": "join", "version": 2, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
+        said = {"type": "join", "version": 3, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
         said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
         said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
         line = json.dumps(said | more).encode() + b"\n"

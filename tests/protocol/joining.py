@@ -96,12 +96,12 @@ class Joining:
 
     def on_hello(self, said, now):
         self.hello, self.hello_nonce = said, bytes.fromhex(said["nonce"])
-        if said["version"] != 2:
+        if said["version"] != 3:
             raise Ended("version", self.world, "the aggregator speaks another version")
         if self.key and not said["key"]:
             raise Ended("key", self.world, "the aggregator wants no proof")
         shown = self.proof("winnow join 1")
-        self.say("join", version=2, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
+        self.say("join", version=3, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
                  host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms,
                  **({"after": f"{self.after:016x}"} if self.after else {}))  # fmt: skip

@@ -279,6 +279,7 @@ static void test_refused(void **state)
 #define REFUSED(field, value, code)                                                                \
 	(m = join_of("job", 1, 2), m.field = (value), check_refused(&m, code))
 	REFUSED(version, 0, "version");
+	REFUSED(version, WIRE_VERSION - 1, "version");
 	REFUSED(version, WIRE_VERSION + 1, "version");
 	REFUSED(world, 5, "world");
 	REFUSED(world, UINT32_MAX, "world");

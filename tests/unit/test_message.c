@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "aggregator/control/message.h"
+#include "ebpf/wire.h"
 
 /* As they are on the wire, spelled out: every field of every message, at an edge of its range. */
 static const struct {
@@ -20,10 +21,10 @@ static const struct {
 } wire[] = {
 #define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
 #define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
-	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":2,\"key\":true,\"software\":\"winnowd 1\","
+	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"key\":true,\"software\":\"winnowd 1\","
                         "\"nonce\":\"" NONCE "\",\"features\":[]}\n"},
 	{CONTROL_JOIN,
-         "{\"type\":\"join\",\"version\":2,\"software\":\"\",\"nonce\":\"" NONCE
+         "{\"type\":\"join\",\"version\":3,\"software\":\"\",\"nonce\":\"" NONCE
          "\",\"proof\":\"" PROOF
          "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
          "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
@@ -98,7 +99,7 @@ static void test_message_fields(void **state)
 	struct control_message join = parsed(wire[1].line), welcome = parsed(wire[2].line);
 
 	(void)state;
-	assert_int_equal(join.version, 2);
+	assert_int_equal(join.version, WIRE_VERSION);
 	assert_int_equal(join.nonce[1], 0xff);
 	assert_int_equal(join.nonce[31], 0xee);
 	assert_int_equal(join.proof[31], 1);
@@ -190,11 +191,11 @@ static void test_message_ranges(void **state)
 	char channels[512] = "[0";
 
 	(void)state;
-	assert_refused(changed(1, "\"version\":2", "\"version\":4294967296"), "'version'");
+	assert_refused(changed(1, "\"version\":3", "\"version\":4294967296"), "'version'");
 	/* Of another version, nothing else is read. */
 	assert_int_equal(parsed("{\"type\":\"join\",\"version\":4294967295}").version, UINT32_MAX);
 	assert_int_equal(parsed("{\"type\":\"hello\",\"version\":1,\"key\":7}").version, 1);
-	assert_refused("{\"type\":\"hello\",\"version\":2}", "'key'");
+	assert_refused("{\"type\":\"hello\",\"version\":3}", "'key'");
 	assert_refused(changed(1, ":100,", ":99,"), "'silence_ms'");
 	assert_refused(changed(1, ":100,", ":86400001,"), "'silence_ms'");
 	assert_refused(changed(1, "864000000", "864000001"), "'stall_ms'");
