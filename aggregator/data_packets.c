@@ -109,7 +109,6 @@ static struct net_path group_of(const struct outlet *outlet)
 	return (struct net_path){
 		.to = {.ip = outlet->info.group, .port = outlet->info.group_port},
 		.local = outlet->info.group_from,
-		.dscp = outlet->info.dscp,
 		.mark = mark_of(outlet->info.id, WIRE_EVERYONE),
 	};
 }

@@ -14,8 +14,8 @@ void keyring_warn(const struct keyring *keyring)
 {
 	if (keyring->keys == NULL)
 		log_event("warn", "no_keys", NULL,
-		          "anyone who reaches the port may join, pause or shrink any job, and may "
-		          "forge sums if he sees datagrams: give --key-file");
+		          "anyone who reaches the port may join any job, and may forge sums if he "
+		          "sees datagrams: give --key-file");
 	else if (keyring->keys->exposed)
 		log_event("warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", keyring->path)),
 		          "every user of this machine may read it: chmod o-r %s", keyring->path);

@@ -19,10 +19,12 @@ struct offload {
 	struct why
 		mode; /* "native", or "generic" and why not native; or "no" and why not any more */
 	bool lost;
+	uint8_t tos; /* of what the program sends */
 	char device[IF_NAMESIZE];
 };
 
-int offload_open(const struct xdp_config *config, struct offload **out, struct why *why)
+int offload_open(const struct xdp_config *config, uint32_t dscp, struct offload **out,
+                 struct why *why)
 {
 	struct offload *offload = malloc(sizeof(*offload));
 	const struct xdp_view *view;
@@ -37,6 +39,7 @@ int offload_open(const struct xdp_config *config, struct offload **out, struct w
 	}
 	view = xdp_look(offload->xdp);
 	offload->lost = false;
+	offload->tos = NET_TOS(dscp);
 	snprintf(offload->device, sizeof(offload->device), "%s",
 	         config->device != NULL ? config->device : "");
 	why_set(&offload->mode, 0, "%s%s%s", view->mode == XDP_MODE_NATIVE ? "native" : "generic",
@@ -72,8 +75,8 @@ bool offload_works(const struct offload *offload)
 	return offload != NULL && !offload->lost;
 }
 
-static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
-                 const struct channel_config *config)
+static void fast_fill(const struct offload *offload, struct fast_channel *fast,
+                      const struct jobs_channel *channel, const struct channel_config *config)
 {
 	fast->worker_count = channel->worker_count;
 	fast->group_token = channel->group_token;
@@ -82,7 +85,7 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 		memcpy(fast->group_six, channel->group.bytes, sizeof(fast->group_six));
 	fast->group_port = htons(channel->group_port);
 	fast->ttl = GROUP_TTL;
-	fast->tos = NET_TOS(channel->dscp);
+	fast->tos = offload->tos;
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 	fast->sealed = channel->seals != NULL;
 	if (!fast->sealed)
@@ -114,7 +117,7 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 	}
 	config->fast = &xdp_look(offload->xdp)->channels[index];
 	config->fast_slots = &xdp_look(offload->xdp)->slots[config->fast->first_slot];
-	fill(config->fast, channel, config);
+	fast_fill(offload, config->fast, channel, config);
 	return NULL;
 }
 

@@ -14,8 +14,9 @@
 
 struct offload;
 
-/* offload_open - 0, or -errno with one line in `why`. */
-int offload_open(const struct xdp_config *config, struct offload **out, struct why *why);
+/* offload_open - the program sends in class `dscp`. 0, or -errno with one line in `why`. */
+int offload_open(const struct xdp_config *config, uint32_t dscp, struct offload **out,
+                 struct why *why);
 void offload_close(struct offload *offload);
 
 /*

@@ -67,7 +67,7 @@ static const struct option list[] = {
          "serve /metrics, /status, /healthz, /readyz there; auto: " METRICS_DEFAULT
          " if it is free; no: nowhere"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
-         "job keys: lines of \"JOB KEY [weight=N] [dscp=CLASS]\", \"* KEY\" for all others"},
+         "job keys: lines of \"JOB KEY\", \"* KEY\" for all others"},
 	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
          "one key for all jobs; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,
@@ -96,7 +96,7 @@ static const struct option list[] = {
 	{"buffer-bytes", "SIZE", OPTION_SIZE32, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,
          "socket buffers to ask the kernel for"},
 	{"dscp", "NAME|0..63", OPTION_DSCP, &settings.dscp, "0", NULL, 0, 63,
-         "class of our datagrams in the network (DSCP), to jobs without their own: cs1, af21 .."},
+         "class of our datagrams in the network (DSCP): cs1, af21, ef, le .."},
 	{"op-slots", "N", OPTION_COUNT32, &config.jobs.op_slots, "32", NULL, 1, 1024,
          "operations that a worker may have under way"},
 	{"segments-ahead", "N", OPTION_COUNT32, &config.jobs.segments_ahead, "8", NULL, 1, 64,
@@ -262,7 +262,6 @@ static int addresses(void)
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return give_up(2, "--datapath xdp needs --device IFACE: where packets arrive");
 	config.jobs.group_port = config.listen.port;
-	config.jobs.dscp = settings.dscp;
 	return multicast_nets(config.jobs.group_nets);
 }
 
@@ -299,7 +298,7 @@ static int offload(void)
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return 0;
 	config.device = settings.device;
-	if (offload_open(&xdp, &config.offload, &why) == 0)
+	if (offload_open(&xdp, settings.dscp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0)
 		return give_up(1, "no xdp on %s: %s", settings.device, why.text);
@@ -517,6 +516,7 @@ static int serve(void)
 		.net = {.local = config.listen,
 	                .payload_max = config.jobs.payload_max,
 	                .buffer_bytes = settings.buffer_bytes,
+	                .dscp = settings.dscp,
 	                .queue_count = config.jobs.threads},
 		.report = reports_put,
 		.context = &reports,

@@ -199,7 +199,7 @@ struct winnow_config {
 	   windows need: see winnow_stats.pinned_bytes [WINNOW_STAGING_MB; 64] */
 	uint32_t staging_mb;
 	/* Class of our datagrams, 0 .. 63, as switches know it (DSCP; RFC 2474). winnowd has an option
-	   for its own. 0: what its key file says of the job. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
+	   for its own. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
 	uint32_t dscp;
 	enum winnow_network network; /* [WINNOW_NETWORK; shared] */
 	/* MB of memory that what the aggregators grant may take here (their op-slots, segments-ahead,
@@ -358,10 +358,10 @@ struct winnow_membership {
  * meanwhile the rest continues. Where an aggregator is lost, only a majority of the workers continues, without
  * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
  * says how to continue, since they are no majority, or count this worker among the lost; or an operation's TIMEOUT
- * has ended the job, since a worker lives and does not call it (who shall go then an operator says: winnow job
- * shrink). However many are lost meanwhile, all of it ends within timeout_ms + 2 * silence_ms + 2 s, until it is known
- * who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has begun by then. The list of
- * aggregators must be in the same order on all workers.
+ * has ended the job, since a worker lives and does not call it. (Where that worker's process is ended earlier, the
+ * others continue.) However many are lost meanwhile, all of it ends within timeout_ms + 2 * silence_ms + 2 s, until
+ * it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has begun by then. The list
+ * of aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);

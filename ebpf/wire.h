@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wire.h - the aggregation protocol, version 2, as bytes
+ * wire.h - the aggregation protocol, version 3, as bytes
  *
  * docs/PROTOCOL.md says what the messages mean and when they are sent; this file
  * says only where the bytes are. Everything is little-endian. gcc, clang -target
@@ -13,7 +13,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC 0x4e57 /* "WN" as the first two payload bytes */
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 
 /* Limits that the format itself sets (PROTOCOL.md section 4). */
 #define WIRE_WORKERS_MAX 4096 /* workers of one job */

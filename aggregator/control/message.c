@@ -60,16 +60,15 @@ struct field {
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
-	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
+	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
 	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
-	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME) | BIT(ORDER)},
+	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
+	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
 	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
-	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(ORDER)},
+	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
-	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
-         BIT(JOIN) | BIT(LEFT) | BIT(FAILED) | BIT(ORDER)},
+	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
 	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
          BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
@@ -88,8 +87,6 @@ static const struct field fields[] = {
 	{"group", FIELD_GROUP, AT(group), 0, 0, BIT(WELCOME)},
 	{"data_address", FIELD_ADDRESS, AT(data_address), 0, 0, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
-	{"weight", FIELD_U32, AT(weight), 1, CONTROL_WEIGHT_MAX, BIT(START) | MAY_MISS},
-	{"dscp", FIELD_U32, AT(dscp), 1, CONTROL_DSCP_MAX, BIT(START) | MAY_MISS},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
 	{"channel", FIELD_U32, AT(channel), 0, UINT16_MAX, BIT(PATH)},
@@ -121,8 +118,6 @@ static const struct field fields[] = {
 	{"first", FIELD_BOOL, AT(first), 0, 0, BIT(STAY)},
 	{"named", FIELD_U32, AT(named), 0, UINT32_MAX, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
-	{"paused", FIELD_BOOL, AT(paused), 0, 0, BIT(PING) | MAY_MISS},
-	{"order", FIELD_NAME, AT(order), 0, 0, BIT(ORDER)},
 	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | BIT(NEXT) | MAY_MISS},
 	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
 	{"majority", FIELD_BOOL, AT(majority), 0, 0, BIT(NEXT)},
@@ -130,8 +125,7 @@ static const struct field fields[] = {
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
-	{"text", FIELD_TEXT, AT(text), 0, 0,
-         BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT) | BIT(ORDER) | BIT(DONE)},
+	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT)},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -141,8 +135,7 @@ static const char *const kind_names[] = {
 	[CONTROL_READY] = "ready", [CONTROL_START] = "start",   [CONTROL_PING] = "ping",
 	[CONTROL_LEAVE] = "leave", [CONTROL_LEFT] = "left",     [CONTROL_ABORT] = "abort",
 	[CONTROL_MOVE] = "move",   [CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
-	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",     [CONTROL_ORDER] = "order",
-	[CONTROL_DONE] = "done",
+	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
@@ -214,19 +207,19 @@ uint64_t message_name_hash(const char *name)
  * Peers' texts end up on terminals and in logs, often between quotes: only printable ASCII gets
  * there, and nothing that ends the quotes.
  */
-static char printable(char c)
+static char char_printable(char c)
 {
 	if (c == '"')
 		return '\'';
 	return (char)(c >= ' ' && c <= '~' && c != '\\' ? c : '?');
 }
 
-void message_printable(const char *text, char *out, size_t room)
+static void text_printable(const char *text, char *out, size_t room)
 {
 	size_t length = 0;
 
 	for (; text[length] != '\0' && length + 1 < room; length++)
-		out[length] = printable(text[length]);
+		out[length] = char_printable(text[length]);
 	out[length] = '\0';
 }
 
@@ -264,7 +257,7 @@ static bool read_text(const json_t *value, char *out, size_t room)
 
 	if (text == NULL)
 		return false;
-	message_printable(text, out, room);
+	text_printable(text, out, room);
 	return true;
 }
 
@@ -418,7 +411,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
 		/* The JSON parser quotes its input in its message. */
-		message_printable(error.text, quoted, sizeof(quoted));
+		text_printable(error.text, quoted, sizeof(quoted));
 		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
@@ -454,7 +447,7 @@ static json_t *text_string(const char *text)
 {
 	char clean[CONTROL_TEXT_BYTES];
 
-	message_printable(text, clean, sizeof(clean));
+	text_printable(text, clean, sizeof(clean));
 	return json_string(clean);
 }
 
@@ -517,8 +510,7 @@ static bool left_out(const struct control_message *message, const struct field *
 		return false;
 	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
 		return message->seen.frames == 0;
-	if (field->offset == AT(waiting) || field->offset == AT(weight) ||
-	    field->offset == AT(dscp))
+	if (field->offset == AT(waiting))
 		return *(const uint32_t *)at == 0;
 	if (field->kind == FIELD_BOOL)
 		return !*(const bool *)at;

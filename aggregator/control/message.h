@@ -22,8 +22,6 @@
 #define CONTROL_NONCE_BYTES 32
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
 #define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
-#define CONTROL_WEIGHT_MAX 16
-#define CONTROL_DSCP_MAX 63
 
 /*
  * What not every worker and aggregator need know: a job has what all of them say that they have.
@@ -48,13 +46,11 @@ enum control_kind {
 	CONTROL_ABORT,     /* worker: end the job, because */
 	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,      /* worker: my datagrams get no answers any more */
-	CONTROL_MOVE,  /* worker: may my address be another? Aggregator: it may, with this number */
-	CONTROL_STAY,  /* worker: I want to continue, and do so as you say */
-	CONTROL_NEXT,  /* aggregator: continue so */
-	CONTROL_ORDER, /* operator, in place of JOIN: do so with the job */
-	CONTROL_DONE,  /* aggregator: it is done */
+	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
+	CONTROL_STAY, /* worker: I want to continue, and do so as you say */
+	CONTROL_NEXT, /* aggregator: continue so */
 };
-#define CONTROL_KINDS CONTROL_DONE /* from 1 on */
+#define CONTROL_KINDS CONTROL_NEXT /* from 1 on */
 
 /* PING of a worker, running: what it has seen of its path to this aggregator since START. */
 struct control_seen {
@@ -93,8 +89,6 @@ struct control_message {
 	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
 	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
 	uint32_t window_start;                    /* frames a worker may have under way at first */
-	uint32_t weight; /* START: what the job is to have of a port that it shares; 0: 1; */
-	uint32_t dscp;   /* in which class its datagrams are to travel; 0: as each sender likes */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
 	uint32_t channel; /* PATH: its are not answered, of `payload` bytes, `sent` of them; */
@@ -110,8 +104,7 @@ struct control_message {
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
 	uint64_t agreed;  /* STAY: those to leave out instead if all workers say so */
 	bool drains; /* HELLO, PING of an aggregator: it takes no new jobs; NEXT: come when it is back */
-	uint32_t waiting; /* PING of an aggregator: workers that want to become members; */
-	bool paused;      /* begin no operation */
+	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
 	uint32_t came;    /* NEXT: so many of its members are newcomers; */
 	bool majority;    /* it counts only once all have come: others may follow another one */
@@ -122,9 +115,8 @@ struct control_message {
 	char next[CONTROL_JOB_BYTES]; /* NEXT: job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
-	char order[CONTROL_NAME_BYTES]; /* ORDER: "pause", "resume", "expel" */
-	char code[CONTROL_NAME_BYTES];  /* FAILED, ABORT: one word for programs */
-	char text[CONTROL_TEXT_BYTES];  /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
+	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
+	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
 };
 
 /*
@@ -135,9 +127,6 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
-
-/* What the receiver of this text will read. */
-void message_printable(const char *text, char *out, size_t room);
 
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);

@@ -108,7 +108,7 @@ const char *option_item(const char *list, char *item, size_t room)
 }
 
 /* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
-int option_dscp(const char *text, uint64_t *out)
+static int option_dscp(const char *text, uint64_t *out)
 {
 	static const struct {
 		const char *name;

@@ -143,8 +143,7 @@ void option_choices(const char *choices, const char *between, const char *last, 
 /* `other`, if it is nearer to `name` than `best` (NULL: none) and near at all, or else `best`: for "did you mean". */
 const char *option_nearer(const char *name, const char *best, const char *other);
 
-/* The single values, for other parsers: 0 or -EINVAL. */
+/* A single size, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);
-int option_dscp(const char *text, uint64_t *out); /* beyond 63 it is none */
 
 #endif /* AGGREGATOR_CONTROL_OPTIONS_H */

@@ -29,10 +29,7 @@ struct proof_named {
 	char *text;                   /* NULL once `key` is made of it */
 	bool asked;                   /* somebody waits for it */
 	struct proof_key key;
-	struct proof_share share;
 };
-
-static const struct proof_share share_usual = {.weight = 1};
 
 int proof_init(void)
 {
@@ -56,7 +53,6 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	static const char *const labels[] = {
 		[PROOF_JOIN] = "winnow join 1",
 		[PROOF_WELCOME] = "winnow welcome 1",
-		[PROOF_ORDER] = "winnow order 1",
 	};
 	const uint32_t numbers[] = {htole32(statement->rank), htole32(statement->world)};
 	const struct hash_part parts[] = {
@@ -66,22 +62,6 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	};
 
 	keyed_hash(key->bytes, parts, sizeof(parts) / sizeof(parts[0]), out, PROOF_BYTES);
-}
-
-/* In place of the job's name stand job, order and text. */
-void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
-                    const struct control_message *order, uint8_t out[PROOF_BYTES])
-{
-	char said[CONTROL_JOB_BYTES + CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES];
-	const struct proof_statement statement = {
-		.server_nonce = server_nonce,
-		.client_nonce = order->nonce,
-		.job = said,
-		.rank = order->rank,
-	};
-
-	snprintf(said, sizeof(said), "%s %s %s", order->job, order->order, order->text);
-	proof_make(key, PROOF_ORDER, &statement, out);
 }
 
 uint64_t proof_key_owner(const struct proof_key *key)
@@ -144,13 +124,12 @@ static bool text_known(const struct proof_keys *keys, const char *text)
 }
 
 /* -EEXIST: the job has one. */
-static int key_add(struct proof_keys *keys, const char *job, const char *text,
-                   const struct proof_share *share)
+static int key_add(struct proof_keys *keys, const char *job, const char *text)
 {
 	struct proof_named *grown, *key;
 
 	if (keys->count == KEYS_MAX)
-		return -E2BIG;
+		return -ENOSPC;
 	if (strcmp(job, "*") != 0 && (!message_name_valid(job) || strchr(job, '/') != NULL))
 		return -EINVAL;
 	for (uint32_t i = 0; i < keys->count; i++)
@@ -164,7 +143,6 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text,
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
-	key->share = *share;
 	key->asked = false;
 	key->text = strdup(text);
 	if (key->text == NULL)
@@ -174,44 +152,33 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text,
 	return 0;
 }
 
-static bool digits_only(const char *text)
-{
-	return *text != '\0' && strlen(text) <= 2 && strspn(text, "0123456789") == strlen(text);
-}
-
-/* "weight=3" or "dscp=af21", each at most once. */
-static int share_read(const char *word, struct proof_share *share)
-{
-	const char *value = strchr(word, '=');
-	size_t name = value != NULL ? (size_t)(value++ - word) : 0;
-	uint64_t number;
-
-	if (name == 6 && strncmp(word, "weight", name) == 0 && share->weight == 0) {
-		share->weight = digits_only(value) ? (uint32_t)strtoul(value, NULL, 10) : 0;
-		return share->weight >= 1 && share->weight <= CONTROL_WEIGHT_MAX ? 0 : -EINVAL;
-	}
-	if (name != 4 || strncmp(word, "dscp", name) != 0 || share->dscp != 0 ||
-	    option_dscp(value, &number) != 0 || number < 1 || number > CONTROL_DSCP_MAX)
-		return -EINVAL;
-	share->dscp = (uint32_t)number;
-	return 0;
-}
-
-/* "JOB KEY", "* KEY" or "KEY", the first two perhaps with a share; empty lines and comments are fine. */
+/* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
 static int line_add(struct proof_keys *keys, char *line)
 {
-	char *words[4];
-	struct proof_share share = {0};
-	int count = key_text_words(line, words, 4);
+	char *words[2];
+	int count = key_text_words(line, words, 2);
 
 	if (count <= 0)
-		return count < 0 ? -EINVAL : 0;
-	for (int i = 2; i < count; i++)
-		if (share_read(words[i], &share) != 0)
-			return -EINVAL;
-	share.weight = share.weight != 0 ? share.weight : share_usual.weight;
-	return count == 1 ? key_add(keys, "*", words[0], &share)
-	                  : key_add(keys, words[0], words[1], &share);
+		return count;
+	return count == 1 ? key_add(keys, "*", words[0]) : key_add(keys, words[0], words[1]);
+}
+
+static void line_refuse(int err, const char *path, uint32_t number, struct why *why)
+{
+	const char *what = err == -EEXIST   ? "that job has a key above"
+	                   : err == -E2BIG  ? "there is a third word: a line has a job and its "
+	                                      "key, no more"
+	                   : err == -ENOSPC ? "there are too many keys"
+	                   : err == -ENOMEM ? "out of memory"
+	                                    : NULL;
+
+	if (what != NULL)
+		why_set(why, err, "key file %s, line %u: %s", path, number, what);
+	else
+		why_set(why, err,
+		        "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at least %d "
+		        "characters",
+		        path, number, PROOF_KEY_TEXT_MIN);
 }
 
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
@@ -227,16 +194,8 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 	while (err == 0 && (line = plain_file_line(&file)) != NULL) {
 		number++;
 		err = strlen(line) > LINE_MAX_BYTES ? -EINVAL : line_add(keys, line);
-		if (err == -EEXIST)
-			why_set(why, err, "key file %s, line %u: that job has a key above", path,
-			        number);
-		else if (err != 0)
-			why_set(why, err,
-			        "key file %s, line %u: want \"JOB KEY\", \"JOB KEY weight=N "
-			        "dscp=CLASS\", or \"KEY\": the key at least %d characters, N from "
-			        "1 to %d, CLASS from 1 to %d or a name such as cs1 or af21",
-			        path, number, PROOF_KEY_TEXT_MIN, CONTROL_WEIGHT_MAX,
-			        CONTROL_DSCP_MAX);
+		if (err != 0)
+			line_refuse(err, path, number, why);
 	}
 	if (err == 0 && keys->count == 0)
 		err = why_set(why, -EINVAL, "key file %s holds no key", path);
@@ -252,7 +211,7 @@ static int text_add_alone(struct proof_keys *keys, const char *text, struct why 
 
 	if (err != 0)
 		return err;
-	err = key_add(keys, "*", key, &share_usual);
+	err = key_add(keys, "*", key);
 	key_text_free(key);
 	return err == 0 ? 0
 	                : why_set(why, err, "%s: want at least %d characters", named,
@@ -379,11 +338,4 @@ void proof_keys_made(struct proof_keys *keys, uint32_t index, const struct proof
 	}
 	keys->keys[index].key = *made;
 	text_free(&keys->keys[index]);
-}
-
-struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job)
-{
-	const struct proof_named *key = key_named(keys, job);
-
-	return key != NULL ? key->share : share_usual;
 }

@@ -33,7 +33,7 @@ struct proof_statement {
 	uint32_t rank, world;
 };
 
-enum proof_side { PROOF_JOIN, PROOF_WELCOME, PROOF_ORDER };
+enum proof_side { PROOF_JOIN, PROOF_WELCOME };
 
 int proof_init(void); /* once, before all others; -EIO when libsodium cannot start */
 
@@ -42,10 +42,6 @@ void proof_random_for(void *unused, void *out, size_t bytes); /* for struct jobs
 
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES]);
-
-/* Of an ORDER, whose nonce is the operator's. */
-void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
-                    const struct control_message *order, uint8_t out[PROOF_BYTES]);
 
 /* A number that stands for a key, of which it tells nothing. */
 uint64_t proof_key_owner(const struct proof_key *key);
@@ -66,8 +62,7 @@ void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES]);
 
 /*
  * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
- * only a key, is for all jobs not named. After a job and its key may stand what it is to have of
- * a network that it shares. How they are written: key_text.h.
+ * only a key, is for all jobs not named. How they are written: key_text.h.
  */
 struct proof_keys {
 	uint32_t count;
@@ -75,13 +70,6 @@ struct proof_keys {
 	bool exposed;             /* by the file's mode every user of the machine may read it */
 	bool aside;               /* what has to be stretched is so by proof_keys_next() alone */
 	struct proof_named *keys; /* [count], proof.c's own */
-};
-
-struct proof_share {
-	/* "weight=N", 1 (the default) to CONTROL_WEIGHT_MAX: of a port, beside others' weights. */
-	uint32_t weight;
-	/* "dscp=CLASS", 1 to CONTROL_DSCP_MAX: of its datagrams; 0: as with other jobs. */
-	uint32_t dscp;
 };
 
 /*
@@ -110,8 +98,5 @@ bool proof_keys_ready(struct proof_keys *keys, const char *job);
 bool proof_keys_next(const struct proof_keys *keys, uint32_t *index);
 int proof_keys_stretch(const struct proof_keys *keys, uint32_t index, struct proof_key *out);
 void proof_keys_made(struct proof_keys *keys, uint32_t index, const struct proof_key *made);
-
-/* What stands beside that key. */
-struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job);
 
 #endif /* AGGREGATOR_CONTROL_PROOF_H */

@@ -44,8 +44,6 @@ static void job_take(struct job_snapshot *job, const struct data_look looks[])
 		if (stats->operations - stats->eager > most)
 			most = stats->operations - stats->eager;
 	}
-	if (strcmp(job->view.state, "paused") == 0) /* nobody is waited for */
-		job->busy.wait = (struct channel_wait){0};
 	counters_add(job->times, job->stats.eager_times, sizeof(job->times));
 	job->times_us += job->stats.eager_times_us;
 	job->operations = job->stats.eager + most;
@@ -133,7 +131,7 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 /* Is `a` the one whose series go on, rather than `b`? */
 static bool goes_before(const struct job_snapshot *a, const struct job_snapshot *b)
 {
-	static const char *const order[] = {"running", "paused", "probing", "forming"};
+	static const char *const order[] = {"running", "probing", "forming"};
 	const size_t count = sizeof(order) / sizeof(order[0]);
 	size_t a_at = 0, b_at = 0;
 

@@ -28,10 +28,7 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	jobs->places = config->peers_max + 1;
 	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
-	jobs->pause_places = 2 * config->jobs_max;
-	jobs->pauses = calloc(jobs->pause_places, sizeof(*jobs->pauses));
-	if (jobs->peers == NULL || jobs->jobs == NULL || jobs->pauses == NULL ||
-	    crowd_open(&jobs->away, jobs->pause_places) != 0 ||
+	if (jobs->peers == NULL || jobs->jobs == NULL ||
 	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
 	    crowd_open(&jobs->newcomers, jobs->places) != 0 ||
 	    crowd_open(&jobs->unstarted, config->jobs_max) != 0 ||
@@ -54,8 +51,6 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->newcomers);
 	crowd_close(&jobs->unstarted);
 	crowd_close(&jobs->remembered);
-	crowd_close(&jobs->away);
-	free(jobs->pauses);
 	if (jobs->peers != NULL)
 		explicit_bzero(jobs->peers, jobs->places * sizeof(*jobs->peers)); /* keys */
 	free(jobs->peers);
@@ -233,15 +228,13 @@ static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
 		return true;
 	}
-	peer->awaits_key = (message->kind == CONTROL_JOIN || message->kind == CONTROL_ORDER) &&
-	                   !proof_keys_ready(jobs->config.keys, message->job);
+	peer->awaits_key =
+		message->kind == CONTROL_JOIN && !proof_keys_ready(jobs->config.keys, message->job);
 	if (peer->awaits_key)
 		return false;
 	transcript_add(&peer->transcript, line);
 	if (message->kind == CONTROL_JOIN)
 		join_take(jobs, peer, message, jobs->now_us);
-	else if (message->kind == CONTROL_ORDER)
-		order_take(jobs, peer, message);
 	else
 		jobs_garbage(jobs, peer, "the first message is 'join'");
 	return true;
@@ -401,7 +394,6 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
 	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
-	pauses_tick(jobs);
 	for (struct jobs_peer *peer = peer_first(jobs); peer != NULL; peer = peer_next(jobs))
 		peer_tick(jobs, peer, now_us);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
@@ -454,12 +446,9 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .features = job->features,
-	                          .weight = job->share.weight,
-	                          .dscp = job_dscp(jobs, job),
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,
-	                          .paused = job->pause != NULL,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
 	                          .group_token = job->shape.group_token,
@@ -471,8 +460,6 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	memcpy(out->channel_ids, job->channel_ids, sizeof(out->channel_ids));
 	if (job_troubled(jobs, job))
 		memcpy(out->trouble, job->trouble, sizeof(out->trouble));
-	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->totals.draining)
-		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])
 			out->multicast = true;

@@ -43,7 +43,6 @@ struct jobs_config {
 	uint64_t hello_us;           /* how long a connection may stay without joining */
 	struct net_ip group_nets[2]; /* IPv4, IPv6; 16 random bits are added; none: no multicast */
 	uint16_t group_port;
-	uint32_t dscp;        /* class of what jobs get that have none of their own */
 	struct net_addr data; /* where workers send datagrams; none: where they have connected to */
 	const struct bitmap_engine *engine;
 };
@@ -61,7 +60,6 @@ struct jobs_channel {
 	struct net_ip group;       /* none: no multicast */
 	struct net_ip group_from;  /* ours: most workers are connected to this one */
 	uint16_t group_port;
-	uint8_t dscp; /* class of what is sent to it */
 };
 
 /* What is wrong with a worker's path. */
@@ -125,15 +123,12 @@ struct jobs_ports {
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
-	const char *state; /* "forming", "probing", "running", "paused", "ending": who is left? */
+	const char *state; /* "forming", "probing", "running", "ending": who is left? */
 	uint32_t world, joined;
 	uint32_t features; /* bits, as in message.h; all until somebody joins who lacks one */
-	uint32_t weight;   /* beside the key in the key file, else 1 */
-	uint32_t dscp;     /* the class of what we send to it */
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */
-	bool paused;    /* an operator wants that, whatever its state */
 	size_t bytes;
 	uint32_t channel_count;
 	uint16_t channel_ids[JOBS_THREADS_MAX];

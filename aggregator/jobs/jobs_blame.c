@@ -122,8 +122,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
 	double waited_s = (double)stall->waited_us / 1e6;
 
-	if (job == NULL || stall->rank >= job->world || job->pause != NULL ||
-	    (job->resumed_us != 0 && jobs->now_us - job->resumed_us < job->shape.stall_us))
+	if (job == NULL || stall->rank >= job->world)
 		return;
 	peer = job->members[stall->rank];
 	snprintf(who, sizeof(who), "rank %u", stall->rank);
@@ -210,7 +209,7 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 
 	text[0] = '\0';
 	start_text(job, text);
-	if (job->state != JOB_RUNNING || job->pause != NULL || !waits(jobs, peer))
+	if (job->state != JOB_RUNNING || !waits(jobs, peer))
 		return;
 	while (!waits(jobs, job->members[rank]) || idles(jobs, job->members[rank]))
 		if (++rank == job->world)

@@ -47,8 +47,7 @@ struct control_message door_ping(const struct jobs *jobs, const struct job *job)
 {
 	return (struct control_message){.kind = CONTROL_PING,
 	                                .waiting = door_count(jobs, job),
-	                                .drains = jobs->totals.draining,
-	                                .paused = job->pause != NULL};
+	                                .drains = jobs->totals.draining};
 }
 
 void door_tell(struct jobs *jobs, struct job *job)

@@ -4,7 +4,6 @@
  *
  * jobs.c        memory, connections, what comes from them, time, what is shown
  * jobs_join.c   admission, and a job's way from the first JOIN to START
- * jobs_order.c  what an operator wants of a job that runs
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
  * jobs_end.c    how jobs fail, and how those who are left continue
  * jobs_room.c   how many jobs, and how much memory, an owner may have beside the others
@@ -39,22 +38,12 @@ struct jobs_succession {
 	bool ours; /* we have named it */
 };
 
-#define JOBS_PAUSE_FORGET_US 60000000 /* when its job has been away for so long */
-
-/* All memberships of this job, those to come included, begin no operation. */
-struct jobs_pause {
-	char name[CONTROL_NAME_BYTES]; /* "": none */
-	uint64_t owner;                /* of the job that was paused */
-	uint32_t here;                 /* memberships; */
-	uint64_t seen_us;              /* when there last was one */
-};
-
 struct jobs_peer {
 	bool used;
 	LIST_ENTRY(jobs_peer) place;     /* among those that are used, or those that are free */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* if it waits at a door */
 	bool ready;
-	bool awaits_key; /* its JOIN or ORDER has come, and the key for it is being made */
+	bool awaits_key; /* its JOIN has come, and the key for it is being made */
 	bool door;       /* it is no member yet, and waits for this job's members: */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;          /* the others continue without it: see job_fail() */
@@ -102,15 +91,12 @@ struct job {
 	uint32_t features;          /* that we and all who have joined have */
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
-	struct jobs_pause *pause; /* NULL: it is not paused */
-	uint64_t resumed_us;      /* no waiting counts that began before; 0: it was never paused */
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
 	bool begun;          /* JOB_ENDING: all had joined, */
 	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* 0 so far: a changed membership is a job of its own */
-	struct proof_share share; /* what it is to have of a network that it shares */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	struct net_ip group, group_from;
@@ -151,21 +137,13 @@ struct jobs {
 	uint64_t now_us;        /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
-	struct crowd remembered;   /* of these, by owner */
-	struct jobs_pause *pauses; /* [pause_places] */
-	uint32_t pause_places;     /* twice jobs_max: half of them may be of jobs that are away */
-	struct crowd away; /* of jobs_order.c alone: those whose job is not here, by owner */
+	struct crowd remembered;                    /* of these, by owner */
 	struct jobs_failure failure;                /* code "": none */
 	uint64_t failed_us;                         /* when it was */
 	struct jobs_succession failed[JOBS_FAILED]; /* the last: what stands for each, its name */
 	uint32_t failed_count;
 	struct jobs_totals totals; /* but for `jobs`, which is counted when it is asked for */
 };
-
-/* jobs_order.c */
-void order_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *order);
-struct jobs_pause *pause_named(const struct jobs *jobs, const char *name); /* NULL: there is none */
-void pauses_tick(struct jobs *jobs);
 
 /* jobs_blame.c */
 bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it been told of lately? */
@@ -219,11 +197,9 @@ void door_tell(struct jobs *jobs, struct job *job);
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
-void job_pause_set(struct job *job, struct jobs_pause *pause); /* NULL: it is paused no more */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
-struct job *job_with(struct jobs *jobs, uint16_t channel_id);     /* NULL: nobody's */
-uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of what it gets */
+struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);

@@ -254,7 +254,6 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.group = job->group,
 			.group_from = job->group_from,
 			.group_port = jobs->config.group_port,
-			.dscp = job_dscp(jobs, job),
 		};
 
 		const char *why;
@@ -445,8 +444,6 @@ static void job_tell_start(struct jobs *jobs, struct job *job)
 		.payload = job->shape.payload,
 		.window = job->shape.window,
 		.window_start = window_start(job),
-		.weight = job->share.weight,
-		.dscp = job->share.dscp,
 		.fast = job->fast,
 	};
 
@@ -474,7 +471,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (jobs->totals.draining || job->pause != NULL || door_first(jobs, job) != NULL)
+	if (jobs->totals.draining || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
@@ -483,8 +480,6 @@ static void job_start(struct jobs *jobs, struct job *job)
 	snprintf(share, sizeof(share), "%u/%u", with_multicast, job->world);
 	jobs_log(jobs, "info", "job_started",
 	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world),
-	                    LOG_NUMBER("weight", job->share.weight),
-	                    LOG_NUMBER("dscp", job_dscp(jobs, job)),
 	                    LOG_NUMBER("payload", job->shape.payload),
 	                    LOG_NUMBER("window", job->shape.window), LOG_WORD("multicast", share),
 	                    LOG_WORD("fast", job->fast ? "yes" : "no"),
@@ -543,8 +538,6 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 		.engine = jobs->config.engine,
 	};
 	job->key = opener->key;
-	job->share = proof_keys_share(jobs->config.keys, job->name);
-	job_pause_set(job, pause_named(jobs, job->name));
 	return true;
 }
 

@@ -139,20 +139,6 @@ bool names_kin(const char *name, const char *other)
 	return message_name_base(other) == length && strncmp(name, other, length) == 0;
 }
 
-void job_pause_set(struct job *job, struct jobs_pause *pause)
-{
-	if (job->pause != NULL)
-		job->pause->here--;
-	if (pause != NULL)
-		pause->here++;
-	job->pause = pause;
-}
-
-uint8_t job_dscp(const struct jobs *jobs, const struct job *job)
-{
-	return (uint8_t)(job->share.dscp != 0 ? job->share.dscp : jobs->config.dscp);
-}
-
 void job_finished(struct jobs *jobs, const struct job *job, const char *text)
 {
 	jobs->totals.jobs_finished++;
@@ -168,7 +154,6 @@ void job_forget(struct job *job)
 	if (job->seals != NULL)
 		explicit_bzero(job->seals, seals_bytes(job->world));
 	free(job->seals);
-	job_pause_set(job, NULL);
 	explicit_bzero(job, sizeof(*job)); /* its keys with it */
 }
 

@@ -54,7 +54,6 @@ struct net_addr {
 struct net_path {
 	struct net_addr to;
 	struct net_ip local;
-	uint8_t dscp;  /* 0 .. 63: their class in the network, as RFC 2474 */
 	uint32_t mark; /* the caller's: what troubles() tells of this path has it, too */
 };
 
@@ -100,6 +99,7 @@ struct net_config {
 	struct net_ip device;  /* with a group: our address on the network that it comes by */
 	uint32_t payload_max;  /* largest datagram sent or received */
 	uint32_t buffer_bytes; /* of the kernel, each way; what the system grants is used */
+	uint32_t dscp;         /* 0 .. 63: the class of what is sent, as RFC 2474 */
 	uint32_t queue;        /* 0-based place among queue_count nets on one port */
 	uint32_t queue_count;  /* > 1: datagram[NET_STEERING_BYTE], modulo it, chooses the net */
 	const struct net_port *port; /* NULL where the kernel's sockets are the road */

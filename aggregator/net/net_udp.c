@@ -245,23 +245,18 @@ static void control_add(struct net *net, struct msghdr *header, int level, int t
 	header->msg_controllen += CMSG_SPACE(bytes);
 }
 
-/* A socket of IPv6 takes our mapped addresses as well, but with IPv4's class. */
+/* A socket of IPv6 takes our mapped addresses as well. */
 static void control_fill(struct net *net, struct msghdr *header, const struct message *m)
 {
 	const struct net_ip *local = &net->path.local;
 	uint16_t size = (uint16_t)m->segment_bytes;
 	struct in_pktinfo four = {.ipi_spec_dst.s_addr = htonl(net_ip_number(local))};
 	struct in6_pktinfo six = {.ipi6_ifindex = local->scope};
-	bool to_four = net_ip_is_v4(&net->path.to.ip);
-	int class = NET_TOS(net->path.dscp);
 
 	header->msg_controllen = 0;
 	header->msg_control = net->tx_control;
 	if (m->segments > 1)
 		control_add(net, header, SOL_UDP, UDP_SEGMENT, &size, sizeof(size));
-	if (net->path.dscp != 0)
-		control_add(net, header, to_four ? IPPROTO_IP : IPPROTO_IPV6,
-		            to_four ? IP_TOS : IPV6_TCLASS, &class, sizeof(class));
 	if (net_ip_none(local))
 		return;
 	memcpy(&six.ipi6_addr, local->bytes, sizeof(local->bytes));

@@ -70,7 +70,7 @@ static void set_family(int fd, int family, const struct net_config *config)
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
 	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
-	int class = NET_TOS(0); /* another one comes with what is sent */
+	int class = NET_TOS(config->dscp);
 	/* By which interface datagrams leave; they come in by any, since this host may be the other end. */
 	uint32_t by = htonl(config->interface != NULL ? if_nametoindex(config->interface) : 0);
 

@@ -108,10 +108,13 @@ static bool variable_set(const char *name, const char *value)
 int children_key(struct winnow_config *config)
 {
 	static char drawn[PROOF_KEY_TEXT_BYTES];
-	int status = cli_key_check(config);
 
-	if (status != 0)
-		return status;
+	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
+		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
+		                    "give one of them");
+	if (config->key_file != NULL && config->key != NULL)
+		return cli_error(2, "there is a key, and a key file (%.100s): give one of them",
+		                 config->key_file);
 	if (!config->insecure_no_key && config->key_file == NULL && config->key == NULL) {
 		if (proof_init() != 0)
 			return cli_error(1, "libsodium cannot start: no source of randomness?");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, medians */
+/* cli.c - what subcommands have in common: lines on stderr, memory, medians */
 
 #include "client/cli/cli.h"
 
@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "aggregator/net/clock.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/why.h"
 #include "client/winnow.h"
 
 #define LINE_BYTES 8192 /* of an error, with two paths in it */
@@ -62,17 +62,6 @@ int cli_flush(int status)
 	return cli_error(status, "cannot write: %s", strerror(errno));
 }
 
-int cli_key_check(const struct winnow_config *config)
-{
-	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
-		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
-		                    "give one of them");
-	if (config->key_file != NULL && config->key != NULL)
-		return cli_error(2, "there is a key, and a key file (%.100s): give one of them",
-		                 config->key_file);
-	return 0;
-}
-
 static void *memory_or_end(void *memory, const char *what)
 {
 	if (memory == NULL)
@@ -111,28 +100,6 @@ void cli_progress(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fflush(stderr);
-}
-
-int cli_connect(const struct net_addr *to, uint64_t end_us)
-{
-	uint64_t now_us = clock_us(), left_us = end_us > now_us ? end_us - now_us : 1;
-	const struct timeval limit = {.tv_sec = (time_t)(left_us / 1000000),
-	                              .tv_usec = (suseconds_t)(left_us % 1000000)};
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(to, &address);
-	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
-
-	if (fd < 0)
-		return -1;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
-	do
-		err = connect(fd, &address.any, size) == 0 ? 0 : errno;
-	while (err == EINTR);
-	if (err == 0)
-		return fd;
-	close(fd);
-	errno = err == EINPROGRESS ? ETIMEDOUT : err;
-	return -1;
 }
 
 ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us)

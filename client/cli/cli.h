@@ -30,14 +30,6 @@ void *cli_tensor(uint64_t bytes);
 /* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Of a key and none at most one is given. 0; or an exit status, said on stderr. */
-int cli_key_check(const struct winnow_config *config);
-
-struct net_addr;
-
-/* A TCP connection, within the time; -1: errno, ETIMEDOUT if there was none. */
-int cli_connect(const struct net_addr *to, uint64_t end_us);
-
 /* recv(), which waits until then; -1: errno, ETIMEDOUT if nothing has come. */
 ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us);
 
@@ -67,7 +59,6 @@ extern const struct command cli_commands[]; /* in main.c; ends with a NULL name 
 int cli_bench(int argc, char **argv);
 int cli_config(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
-int cli_job(int argc, char **argv);
 int cli_key(int argc, char **argv);
 int cli_colocate(int argc, char **argv);
 int cli_run(int argc, char **argv);

@@ -17,7 +17,6 @@ const struct command cli_commands[] = {
 	{"trace", cli_trace, "record what a running job's workers send, for winnow tune", true},
 	{"status", cli_status, "how aggregators and their jobs are, once", true},
 	{"top", cli_top, "the same, live, with rates", true},
-	{"job", cli_job, "an operator's word to a job that runs: pause, resume, shrink", true},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it", true},
 	{"config", cli_config, "options, their values and where those are from", false},
 	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 python3 train.py", true},

@@ -133,7 +133,6 @@ struct winnow_comm {
 	bool moves; /* to another membership: written while there is no thread, or before `stop` */
 	bool net_ready; /* the net may have something to read */
 	bool full;      /* the net had no room when it was last asked to send */
-	bool paused;    /* requests wait in `submitted` */
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];

@@ -93,15 +93,6 @@ static void receive(struct winnow_comm *comm)
 		comm->net_ready = receive_from(comm, comm->net, 0);
 }
 
-/* The class of our datagrams: our own option, or else what the aggregator's operator wants. */
-static uint8_t class_to(const struct winnow_comm *comm, uint32_t aggregator)
-{
-	const struct link *link = session_link(comm->session, aggregator);
-	uint32_t own = comm->config.dscp;
-
-	return (uint8_t)(own != 0 ? own : link_look(link)->start.dscp);
-}
-
 /* Send one batch to each aggregator; true if there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
@@ -125,9 +116,8 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 		}
 		if (count > 0)
 			comm->backend->send(comm->net,
-			                    &(struct net_path){.to = comm->peers[i].data,
-			                                       .dscp = class_to(comm, i)},
-			                    1, comm->out, count);
+			                    &(struct net_path){.to = comm->peers[i].data}, 1,
+			                    comm->out, count);
 		more = more || count == batch_max;
 	}
 	return more;
@@ -177,9 +167,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		return;
 	pthread_mutex_lock(&comm->lock);
 	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
-	comm->paused = session_paused(comm->session) && !comm->stop;
-	if (!comm->paused)
-		STAILQ_CONCAT(&list, &comm->submitted);
+	STAILQ_CONCAT(&list, &comm->submitted);
 	abort_wanted = comm->abort_wanted;
 	comm->abort_wanted = false;
 	end = comm->abort_result;
@@ -247,8 +235,6 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm)
 {
-	if (comm->paused && !session_paused(comm->session))
-		comm_wake(comm); /* those that waited */
 	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
@@ -447,7 +433,7 @@ static bool turn(struct winnow_comm *comm)
 	now_us = clock_us();
 	if (comm_peers_turn(comm, now_us))
 		groups_open(comm);
-	take_orders(comm, now_us); /* after the lines: one may say that the job is paused */
+	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);
 	comm_net_turn(comm, now_us);
 	more = transmit(comm, now_us);

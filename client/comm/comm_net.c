@@ -95,7 +95,7 @@ static int scratch_new(struct winnow_comm *comm, struct why *why)
 
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
-	struct net_config net = {.buffer_bytes = BUFFER_BYTES};
+	struct net_config net = {.buffer_bytes = BUFFER_BYTES, .dscp = config->dscp};
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
 	int result = choose(comm, config, &net, why);
 

@@ -383,7 +383,6 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		snprintf(link->view.late, sizeof(link->view.late), "%s", message.text);
 		link->view.waiting = message.waiting;
 		link->view.drains = message.drains;
-		link->view.paused = message.paused;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&

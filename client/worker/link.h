@@ -58,7 +58,6 @@ struct link_view {
 	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
 	bool accepted;                      /* our JOIN */
 	bool drains;                        /* it will end soon; */
-	bool paused;                        /* no operation is to begin; */
 	uint32_t waiting;                   /* newcomers; all as the aggregator has last said */
 	uint32_t left_rank;                 /* a worker that has left the job, else world; */
 	char left_text[CONTROL_TEXT_BYTES]; /* and the line to say so */

@@ -32,12 +32,7 @@ static void window_set(struct pace *pace, uint64_t parts)
 
 	parts = parts < least ? least : parts;
 	pace->parts = (uint32_t)(parts < most ? parts : most);
-	/* Each of its `weight` windows loses what is less than a frame. */
-	pace->window = pace->parts / (PARTS * pace->weight) * pace->weight;
-	if (pace->parts == most)
-		pace->window = pace->window_max;
-	else if (pace->window < pace->window_min)
-		pace->window = pace->window_min;
+	pace->window = pace->parts / PARTS;
 }
 
 void pace_init(struct pace *pace, const struct pace_config *config)
@@ -46,7 +41,6 @@ void pace_init(struct pace *pace, const struct pace_config *config)
 
 	*pace = (struct pace){
 		.window_max = most,
-		.weight = config->weight,
 		.private_network = config->private_network,
 		.epoch_us = config->epoch_us,
 		.window_min = PACE_WINDOW_MIN < most ? PACE_WINDOW_MIN : most,
@@ -150,25 +144,24 @@ static uint64_t allowed_us(const struct pace *pace)
 
 /*
  * What queues on the way may take. More for a small window: where many share a queue each has a small
- * one, and one that has less than the others is to grow. A window of weight 3 is three windows here.
+ * one, and one that has less than the others is to grow.
  */
 static uint64_t target_us(const struct pace *pace)
 {
 	uint64_t root = 1;
 
-	while ((root + 1) * (root + 1) <= pace->parts / pace->weight)
+	while ((root + 1) * (root + 1) <= pace->parts)
 		root++;
 	return allowed_us(pace) + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
 }
 
 /*
  * Far from the target the window grows by a sixteenth, so that a fast link fills soon; near it by
- * the same for everybody, times its weight, so that those who share a queue come to have parts of it
- * as their weights are.
+ * the same for everybody, so that those who share a queue come to have equal parts of it.
  */
 static void window_grow(struct pace *pace, uint64_t excess_us)
 {
-	uint32_t step = PARTS * pace->weight;
+	uint32_t step = PARTS;
 	bool far = excess_us < allowed_us(pace) / 2;
 
 	pace->doubling = pace->doubling && far;
@@ -298,7 +291,6 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 static void contend(struct pace *pace, uint64_t round_us)
 {
 	uint64_t queued = pace->round_least_us - pace->best_us;
-	uint64_t step = PARTS * pace->weight;
 	bool missed = pace->round_missed > 0 && 4 * pace->round_missed <= pace->round_results;
 	bool lost = (pace->round_lost > 0 || missed) && queued > TARGET_US;
 
@@ -307,7 +299,7 @@ static void contend(struct pace *pace, uint64_t round_us)
 	if (lost && !pace->recovering)
 		window_shrink(pace, LOSS_PART, 10);
 	else if (!lost && pace->round_full)
-		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
+		window_set(pace, pace->parts + PARTS * round_us / pace->srtt_us);
 	pace->recovering = lost && !pace->recovering;
 }
 

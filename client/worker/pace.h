@@ -41,7 +41,6 @@ struct pace {
 	uint32_t window; /* packets that may be under way; */
 	uint32_t parts;  /* the same in parts of a packet, of which it changes by a few at a time */
 	uint32_t window_min, window_max;
-	uint32_t weight;
 	bool private_network;
 	bool doubling; /* there has been no sign of congestion yet */
 
@@ -79,7 +78,6 @@ struct pace {
 
 struct pace_config {
 	uint32_t window_start, window_max;
-	uint32_t weight; /* where a queue is shared: times the window of one with weight 1 */
 	bool private_network;
 	uint64_t
 		epoch_us; /* to be added to now_us for a time that all who share a queue have, roughly */

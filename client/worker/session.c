@@ -78,16 +78,6 @@ const char *session_error(const struct session *session)
 
 /* ---- failing ---- */
 
-bool session_paused(const struct session *session)
-{
-	bool paused = false;
-
-	for (uint32_t i = 0; i < session->link_count; i++)
-		paused = paused || look(session, i)->paused;
-	/* Handing over takes operations: those until then, and one that asks. */
-	return paused && session->state == SESSION_RUNNING && session_drains(session) == 0;
-}
-
 /* What the aggregators are told: the code of ABORT. Whom one waited for in vain before START is lost to all. */
 static const char *code_of(const struct session *s, enum winnow_result result)
 {
@@ -201,7 +191,6 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 		.payload = start->payload,
 		.window = start->window,
 		.window_start = start->window_start,
-		.weight = start->weight > 0 ? start->weight : 1,
 		.op_slots = welcome->op_slots,
 		.segments_ahead = welcome->segments_ahead,
 		.first_frame = welcome->first_frame,
@@ -335,13 +324,10 @@ uint64_t session_tokens(const struct session *session)
 
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
 {
-	bool paused = session_paused(session);
 	struct link *link = session->links[index];
 
 	link_line(link, line, now_us);
 	link_check(session, index);
-	if (paused || session_paused(session))
-		session->resumed_us = now_us;
 	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
@@ -498,7 +484,6 @@ static uint64_t operation_due_us(const struct session *s)
 		return NEVER;
 	if (s->left_due_us != NEVER)
 		return s->left_due_us;
-	progress_us = s->resumed_us > progress_us ? s->resumed_us : progress_us;
 	return progress_us + s->stall_us + s->silence_us;
 }
 
@@ -529,8 +514,6 @@ const char *session_who_left(const struct session *session)
 
 const char *session_late(const struct session *session)
 {
-	if (session_paused(session))
-		return "an operator has paused the job";
 	for (uint32_t i = 0; i < session->link_count; i++)
 		if (*look(session, i)->late != '\0')
 			return look(session, i)->late;

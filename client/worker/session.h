@@ -130,9 +130,6 @@ uint64_t session_restarts(const struct session *session);
 /* Place of the aggregator that has said how they continue; UINT32_MAX: none has. */
 uint32_t session_namer(const struct session *session);
 
-/* An operator has paused the job: nothing is to be submitted, and no waiting counts. When it runs. */
-bool session_paused(const struct session *session);
-
 void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);

@@ -27,8 +27,6 @@ struct session {
 	uint32_t stays_at; /* the link that was told that we want to continue, */
 	uint64_t without;  /* and without which; UINT32_MAX: none was */
 	uint64_t agreed;   /* what it was told first */
-	uint64_t
-		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
 	char job[CONTROL_JOB_BYTES];
 	struct control_message again; /* how it continues when no aggregator can say so */
 };

@@ -10,7 +10,7 @@
 
 static bool config_valid(const struct stream_config *c)
 {
-	return c->world >= 1 && c->weight >= 1 && c->rank < c->world && c->shard < c->shard_count &&
+	return c->world >= 1 && c->rank < c->world && c->shard < c->shard_count &&
 	       c->payload >= WIRE_PAYLOAD_MIN && c->payload <= WIRE_PAYLOAD_MAX && c->window >= 4 &&
 	       c->window <= WIRE_WINDOW_MAX && (c->window & (c->window - 1)) == 0 &&
 	       c->op_slots >= 1 && c->op_slots <= 1024 && c->segments_ahead >= 1 &&
@@ -58,7 +58,6 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->jitter = (uint32_t)config->token;
 	pace_init(&s->pace, &(struct pace_config){.window_start = config->window_start,
 	                                          .window_max = config->window,
-	                                          .weight = config->weight,
 	                                          .private_network = config->private_network,
 	                                          .epoch_us = config->epoch_us});
 	*out = s;

@@ -29,7 +29,6 @@ struct stream_config {
 	uint32_t payload;
 	uint32_t window;       /* frames */
 	uint32_t window_start; /* frames to have under way before anything is known of the path */
-	uint32_t weight;       /* 1 or more: on a shared path as if it were so many */
 	uint32_t op_slots;
 	uint32_t segments_ahead;
 	uint32_t first_frame;

@@ -2,7 +2,7 @@
 """share.py - what share.sh has counted, in rows: is, and should be
 
     share.py watch NET                     every 100 ms, the bytes that wait in host w0's queues; until it is killed
-    share.py dense|weights|small|tcp|join|incast PREFIX   of the files PREFIX*
+    share.py dense|small|tcp|join|incast PREFIX   of the files PREFIX*
 """
 import json
 import pathlib
@@ -95,15 +95,6 @@ def results_again(prefix, flow):
     return 100 * r[2 * flow + 1] / r[2 * flow] if r[2 * flow] else 0
 
 
-def weights(prefix):
-    for way in ("up", "down"):
-        flows = Flows(prefix, way)
-        a, b = sorted((0, 1), key=lambda flow: flows.span(flow)[0])  # a begins first, whatever its channel is
-        share = flows.share(b, a, *flows.together(a, b))
-        row(prefix, f"weights 3 to 1: times the bytes, {way}", share / (1 - share) if share < 1 else 0, 2.7, 3.3)
-    sent_again(prefix)
-
-
 def dense(prefix):
     for way in ("up", "down"):
         flows = Flows(prefix, way)
@@ -172,4 +163,4 @@ def incast(prefix):
 if sys.argv[1] == "watch":
     watch(sys.argv[2])
 else:
-    {"dense": dense, "weights": weights, "small": small, "tcp": tcp, "join": join, "incast": incast}[sys.argv[1]](sys.argv[2])
+    {"dense": dense, "small": small, "tcp": tcp, "join": join, "incast": incast}[sys.argv[1]](sys.argv[2])

@@ -8,7 +8,6 @@
 share_rate=300mbit share_queue=1mb
 share_marks=0   # bytes waiting, from which on a queue marks; 0: it never does
 share_block=360 # a block a datagram
-share_keys=(--insecure-no-key)
 share_after=0
 share_bucket=32kb # what passes at once where nothing has for a while: less costs a timer's interrupt for each datagram
 
@@ -56,7 +55,7 @@ share_down() {
 
 share_daemon() {
 	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 "${share_keys[@]}" --threads 1 --log error --metrics no \
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log error --metrics no \
 		${DAEMON_OPTIONS:-} &
 	daemon=$!
 	pids+=("$daemon")
@@ -68,7 +67,7 @@ share_job() { # name job size iterations: starts its workers, on w0 and w1, in s
 	for i in 0 1; do
 		# shellcheck disable=SC2016 # it is the inner shell's
 		ip netns exec "$net-w$i" sh -c 'sleep "$0" && exec "$@"' "$share_after" \
-			"$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --network shared --job "$job" --rank $i --world 2 \
+			"$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --network shared --job "$job" --rank $i --world 2 \
 			--size "$3" --block "$share_block" --density 1 --warmup 0 --iters "$4" --json \
 			>"$raw/share-$name-$job-$i.json" &
 		job_pids+=($!)
@@ -129,26 +128,6 @@ share_dense() { # name
 	share_over "$1"
 	share_row "$1" dense
 	share_down
-}
-
-# Job b has three times job a's weight.
-share_weights() {
-	local first key
-	key=$("$build/winnow" key)
-	printf 'a %s\nb %s weight=3\n' "$key" "$key" >"$raw/share-keys"
-	share_keys=(--key-file "$raw/share-keys")
-	share_up 2
-	share_daemon
-	share_watch weights
-	share_job weights a 100M 1
-	first=("${job_pids[@]}")
-	share_flows weights
-	share_job weights b 100M 3
-	all_end "${first[@]}" "${job_pids[@]}"
-	share_over weights
-	share_row weights weights
-	share_down
-	share_keys=(--insecure-no-key)
 }
 
 # A link that is in use has no bucket left, and one of its own has none at all: so what is alone has the least that passes a datagram.
@@ -247,7 +226,6 @@ part_share() {
 	printf '%-14s %-44s %10s   %s\n' '' '' is 'should be'
 	share_dense dense
 	share_marks=30000 share_dense dense-marks
-	share_weights
 	share_small
 	share_tcp tcp-up 0
 	share_tcp tcp-down 0 -R

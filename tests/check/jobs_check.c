@@ -119,7 +119,7 @@ static void check_channels(const struct jobs *jobs, const struct job *job)
 
 void jobs_check(const struct jobs *jobs)
 {
-	uint32_t peers = 0, waiting = 0, newcomers = 0, running = 0, unstarted = 0, paused = 0;
+	uint32_t peers = 0, waiting = 0, newcomers = 0, running = 0, unstarted = 0;
 	bool pairs = check_walks(jobs->config.jobs_max);
 	uint64_t refused = 0;
 	size_t bytes = 0;
@@ -144,18 +144,11 @@ void jobs_check(const struct jobs *jobs)
 		check_members(job);
 		check_channels(jobs, job);
 		running += job->state == JOB_RUNNING;
-		paused += job->pause != NULL;
-		assert(job->pause == NULL || names_kin(job->pause->name, job->name));
 		unstarted += job->state == JOB_FORMING || job->state == JOB_PROBING;
 		for (uint32_t j = 0; pairs && j < i && job->state != JOB_ENDING; j++)
 			assert(jobs->jobs[j].state == JOB_ENDING ||
 			       strcmp(jobs->jobs[j].name, job->name) != 0);
 	}
-	for (uint32_t i = 0; i < jobs->pause_places; i++) {
-		paused -= jobs->pauses[i].here;
-		assert(jobs->pauses[i].here == 0 || jobs->pauses[i].name[0] != '\0');
-	}
-	assert(paused == 0);
 	assert(bytes == jobs->totals.bytes && bytes <= jobs->config.bytes_max);
 	check_crowds(jobs, waiting - newcomers, newcomers, unstarted);
 	assert(jobs->totals.jobs_started >= jobs->totals.jobs_finished + running);

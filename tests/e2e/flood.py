@@ -48,17 +48,13 @@ class Talk:
             raise ConnectionError(said.get("text", "refused"))
         self.nonce = bytes.fromhex(said["nonce"])
 
-    def join(self, job, rank, world, key=None, kind="join", **more):
-        """The JOIN, or ORDER. Lines have proofs from then on."""
+    def join(self, job, rank, world, key=None, **more):
+        """The JOIN. Lines have proofs from then on."""
         nonce = os.urandom(32)
-        label, what = "winnow join 1", job
-        if kind == "order":
-            label, what = "winnow order 1", f"{job} {more['order']} {more['text']}"
-        shown = proof(key, label, self.nonce, nonce, rank, world, what).hex()
-        said = {"type": kind, "version": 2, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
-        if kind == "join":
-            said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
-            said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
+        shown = proof(key, "winnow join 1", self.nonce, nonce, rank, world, job).hex()
+        said = {"type": "join", "version": 3, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
+        said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
+        said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
         line = json.dumps(said | more).encode() + b"\n"
         self.transcript.add(line)
         self.lines = Lines(Keys(key, bytes(32), 0, job, world, self.transcript.hash).to_aggregator if key else None)
@@ -267,12 +263,6 @@ def passphrases(flood, talk):
     return talk.join(f"team{flood.count % flood.connections}", 0, 2, "f" * 64)
 
 
-def orders(flood, talk):
-    """A job of its own is paused and resumed, and all its members are told."""
-    flood.count += 1
-    return talk.join(flood.job + "/0", 0, 0, flood.key, "order", order="pause" if flood.count % 2 else "resume", text="")
-
-
 def newcomers(flood, talk):
     """A newcomer at the door of a job of its own, and all its members are told; it goes when it is pinged."""
     return talk.join(flood.job, 0, 0, flood.key, silence_ms=200)
@@ -347,7 +337,6 @@ FLOODS = {
     "joins": (Visits, joins, 200),
     "strangers": (Visits, strangers, 64),
     "passphrases": (Visits, passphrases, 400),
-    "orders": (Visits, orders, 32),
     "newcomers": (Visits, newcomers, 64),
     "http": (Client, None, 128),
     "probes": (Probes, None, 64),
@@ -363,7 +352,7 @@ class Flood:
         self.selector = selectors.DefaultSelector()
         self.sent = self.heard = self.opened = self.ended = self.count = 0
         members = int(values.get("members", 0))
-        if name in ("orders", "newcomers"):
+        if name == "newcomers":
             self.held = started(self, self.job + "/0", members)
         elif name == "http":
             clients, self.connections = self.connections, members

@@ -28,7 +28,7 @@ def say(**fields):
 
 
 GROUP, KNOCK, KNOCKED = 7, 4, 0x84
-say(type="hello", version=2, key=False, software="generous", nonce="00" * 32, features=["scatter", "members"])
+say(type="hello", version=3, key=False, software="generous", nonce="00" * 32, features=["scatter", "members"])
 join = json.loads(lines.readline())
 welcome = dict(
     type="welcome", proof="00" * 32, features=["scatter", "members"], channels=list(range(channels)), epoch=0, salt="00" * 32,
@@ -42,7 +42,7 @@ while True:
     if data in ready:
         datagram, at = data.recvfrom(65536)
         if datagram[3] == KNOCK:
-            answer = struct.pack("<HBBHHQIIQ", 0x4E57, 2, KNOCKED, struct.unpack_from("<H", datagram, 4)[0], 0, GROUP, 0, 0, 0)
+            answer = struct.pack("<HBBHHQIIQ", 0x4E57, 3, KNOCKED, struct.unpack_from("<H", datagram, 4)[0], 0, GROUP, 0, 0, 0)
             data.sendto(answer.ljust(len(datagram), b"\0"), at)
     if worker in ready:
         line = lines.readline()

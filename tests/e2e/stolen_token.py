@@ -39,12 +39,12 @@ def udp():
 
 
 def knock(s, number=0, size=32):
-    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, KNOCK, channel, 0, token, next(counts), first, number).ljust(size, b"\0"))
+    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 3, KNOCK, channel, 0, token, next(counts), first, number).ljust(size, b"\0"))
 
 
 def ask(s):
     """2.5"""
-    s.send(struct.pack("<HBBHHQIIHHIIB11x", 0x4E57, 2, STATUS, channel, 0, token, 0, first, 300, 0, first, 1, 1))
+    s.send(struct.pack("<HBBHHQIIHHIIB11x", 0x4E57, 3, STATUS, channel, 0, token, 0, first, 300, 0, first, 1, 1))
 
 
 def answer(s):
@@ -77,7 +77,7 @@ def expect(what, got, want):
 
 hear("hello")
 zeros = "0" * 64
-say(type="join", version=2, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
+say(type="join", version=3, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
     rank=0, world=1, payload=1472, rcvbuf=1 << 20, features=[],
     silence_ms=60000, stall_ms=60000)
 welcome = hear("welcome")

@@ -88,13 +88,6 @@ start late bench --job alice --rank 1 --world 2 --size 64K --iters 2 --check --k
 expect early 20 0
 expect late 20 0
 steady alice "WINNOW_KEY_FILE=$tmp/keys"
-for _ in $(seq 100); do
-	"$w" job pause alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null 2>&1 && break
-	sleep 0.05
-done
-treat --job alice || fail "doctor --job of a paused job ends with $?: $(cat "$tmp/doctor.out")"
-grep -q 'joined, but an operator has paused the job' "$tmp/doctor.out" || fail "doctor --job of a paused job: $(cat "$tmp/doctor.out")"
-"$w" job resume alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null || fail "resume"
 treat --job alice || fail "doctor --job beside a job that runs: $(cat "$tmp/doctor.out")"
 steady_ends alice
 refuses 2 "'alice/7' is no job's name" "$w" doctor --job alice/7

@@ -14,8 +14,7 @@ job() { # aggregator option..: what has passed worker 0's interface meanwhile is
 	capture=$!
 	pids+=("$capture")
 	until grep -qs ready "$tmp/capture.err"; do sleep 0.05; done
-	# shellcheck disable=SC2086 # an option, or none
-	bench_inside 2 "$1" 60 ${keyed---insecure-no-key} --size 4M --density 1 --iters 2 --warmup 1 "${@:2}"
+	bench_inside 2 "$1" 60 --insecure-no-key --size 4M --density 1 --iters 2 --warmup 1 "${@:2}"
 	pkill -TERM -P "$capture" 2>/dev/null || kill "$capture"
 	wait "$capture" 2>/dev/null || true
 }
@@ -44,33 +43,15 @@ passed 4 up 0x02
 passed 4 down 0x02
 winnowd_stop
 
-# A job's own, beside its key: winnowd sends in it, and so do workers from the start on, before that in none. Other jobs have winnowd's.
-key=$("$BUILD/winnow" key)
-printf 'small %s dscp=af21 weight=2\n* %s\n' "$key" "$key" >"$tmp/keys"
-mostly() { # as passed, but for KNOCKs
-	awk -v f="$1" -v d="$2" -v t="$3" '$1 == f && $2 == d { n += $4; if ($3 == t) m = $4 } END { exit !(m > 100 && m > 0.8 * n) }' "$tmp/classes" ||
-		fail "IPv$1 $2: not nearly all datagrams have $3: $(tr '\n' ';' <"$tmp/classes")"
-}
-own() { # family option..
-	winnowd_inside 0 --listen "$at" --key-file "$tmp/keys" --threads 1 --dscp cs1 --metrics 127.0.0.1:9555 "${@:2}"
-	export WINNOW_KEY=$key
-	keyed="" job "$at" --job small --dtype i32
-	mostly "$1" up 0x4a
-	passed "$1" down 0x4a
-	keyed="" job "$at" --job small --dscp ef --dtype i32
-	passed "$1" up 0xba
-	passed "$1" down 0x4a
-	keyed="" job "$at" --job other
-	passed "$1" up 0x02
-	passed "$1" down 0x22
-	unset WINNOW_KEY
-	winnowd_stop
-}
-for family in 4 6; do # of one socket for both
-	at=10.77.0.101:5555
-	[ $family = 4 ] || at="[fd77::101]:5555"
-	own $family --listen "[::]:5555"
-done
+# One socket for both families.
+winnowd_inside 0 --listen "[::]:5555" --insecure-no-key --threads 1 --dscp cs1
+job 10.77.0.101:5555
+passed 4 up 0x02
+passed 4 down 0x22
+job "[fd77::101]:5555"
+passed 6 up 0x02
+passed 6 down 0x22
+winnowd_stop
 
 # The kernel's own answers.
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
@@ -84,7 +65,6 @@ for family in 4 6; do
 	added=$(inside a0 bash -c "$(declare -f metric); metric \"\$@\"" metric 127.0.0.1:9555 'winnow_xdp_packets_total{verdict="added"}')
 	[ "${added%.*}" -gt 1000 ] || fail "IPv$family: the kernel has added only $added"
 	winnowd_stop
-	own $family --datapath xdp --device eth0
 done
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp off
 

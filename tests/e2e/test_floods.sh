@@ -31,7 +31,7 @@ for kind in $floods; do
 	*) keys=(--key-file "$tmp/keys") its=("key=$evil") their=("key=$honest") ;;
 	esac
 	case $kind in
-	orders | newcomers) its+=(members=16) ;;
+	newcomers) its+=(members=16) ;;
 	http | probes) its+=(members=800 "http=$http") ;;
 	passphrases) its+=(connections=200) ;;
 	esac

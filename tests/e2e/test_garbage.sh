@@ -14,7 +14,7 @@ to = (sys.argv[1], int(sys.argv[2]))
 for i in range(20000):
     u.sendto(os.urandom(random.choice((0, 1, 5, 31, 32, 33, 100, 1400))), to)
     kind, channel = random.choice((1, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 255)), random.choice((0, 0, 1, 256, 65535))
-    head = struct.pack("<HBBHHQIIQ", 0x4e57, random.choice((2, 2, 2, 0, 1)), kind, channel, random.choice((0, 1, 2, 65535)),
+    head = struct.pack("<HBBHHQIIQ", 0x4e57, random.choice((3, 3, 3, 0, 2)), kind, channel, random.choice((0, 1, 2, 65535)),
                        random.getrandbits(64), random.getrandbits(32), random.getrandbits(32), random.getrandbits(64))
     u.sendto(head + os.urandom(random.choice((0, 1, 40, 100, 1000))), to)
 held = []

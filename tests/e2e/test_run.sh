@@ -55,7 +55,7 @@ refuses 2 'INSECURE_NO_KEY. contradicts a key: give one of them' env WINNOW_KEY=
 refuses 2 'there is a key, and a key file' env WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE=/no/such "$BUILD/winnow" run -n 1 -- true
 refuses 2 "INSECURE_NO_KEY is 'maybe'" env WINNOW_INSECURE_NO_KEY=maybe "$BUILD/winnow" run -n 1 -- true
 
-# Another user of this machine, who knows the port and the job's name, neither joins the job nor takes workers out of it.
+# Another user of this machine, who knows the port and the job's name, joins neither the job nor another one.
 stranger() { # seconds command..: as nobody, where the program can be reached
 	timeout "$1" setpriv --reuid=65534 --regid=65534 --clear-groups "${@:2}"
 }
@@ -63,8 +63,7 @@ stranger() { # seconds command..: as nobody, where the program can be reached
 loop='echo "$WINNOW_AGGREGATORS $WINNOW_JOB" >"$1.$RANK"; exec "$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1000000'
 strangers_fail() { # name: of a job that runs, at "$address" as "$job"
 	local what
-	for what in "job shrink $job --rank 1 --aggregator $address" "job pause $job --aggregator $address" \
-		"bench --aggregator $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregator $address --job other --size 4K"; do
+	for what in "bench --aggregator $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregator $address --job other --size 4K"; do
 		# shellcheck disable=SC2086 # words
 		stranger 20 "$tmp/bin/winnow" $what --insecure-no-key >"$tmp/stranger.log" 2>&1 && fail "$1: nobody may $what"
 		grep -q "it wants the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"

@@ -113,17 +113,6 @@ start lonely "$w" bench --aggregator "$one" --insecure-no-key --job lonely --ran
 until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms
 status 0 'lonely +forming +1/3' "$m1" --late 20
 
-# Weights and classes, which a key file gives: columns where some job has one.
-! grep -qE 'WEIGHT|DSCP' "$tmp/status.out" || fail "no job has a weight or a class: $(cat "$tmp/status.out")"
-key=$("$w" key) m3=127.0.0.1:$(free_port)
-printf 'heavy %s weight=3 dscp=af21\n* %s\n' "$key" "$key" >"$tmp/keys"
-winnowd --key-file "$tmp/keys" --metrics "$m3"
-start heavy "$w" bench --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" --job heavy --rank 0 --world 2 --join-timeout 30
-until_status 0 10 'heavy +forming +1/2 +3 +18 ' "$m3"
-status 0 'WORKERS +WEIGHT +DSCP +OPS' "$m3"
-status 0 "" "$m3" --json
-is 'v["aggregators"][0]["report"]["jobs"][0]["weight"] == 3'
-
 # Drain.
 kill -TERM "$first"
 until_status 1 5 'draining: it takes no new jobs' "$m1" --late 20
@@ -150,7 +139,6 @@ for section in bench status top doctor; do grep -q "^\[$section\]$" "$tmp/dump" 
 grep -qE '^late = 9 +; WINNOW_LATE$' "$tmp/dump" || fail "config dump does not show where late is from"
 # What the environment says to other commands, and to workers.
 WINNOW_WORKERS=4 WINNOW_SIZE=1M,2M WINNOW_DENSITY=1,0.1 WINNOW_RANK=3 "$w" config dump >"$tmp/dump" || fail "config dump in the environment of others"
-grep -qE '^; rank = +; not set$' "$tmp/dump" || fail "winnow job takes a worker's rank for its own"
 printf '[winnowd]\njobs-max = 3\n' >"$tmp/w.ini"
 WINNOW_KEY=do-not-show-me "$w" config dump winnowd --config "$tmp/w.ini" --threads 2 >"$tmp/dump" || fail "config dump winnowd"
 grep -qE "^jobs-max = 3 +; $tmp/w.ini$" "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"

@@ -28,23 +28,20 @@ static void check_printable(const char *text, size_t room)
 
 static void check_message(const struct control_message *m)
 {
-	bool first =
-		m->kind == CONTROL_HELLO || m->kind == CONTROL_JOIN || m->kind == CONTROL_ORDER;
+	bool first = m->kind == CONTROL_HELLO || m->kind == CONTROL_JOIN;
 
 	assert(m->kind >= CONTROL_HELLO && m->kind <= CONTROL_KINDS);
 	if (first && m->version != WIRE_VERSION)
 		return; /* nothing else has been read */
 	assert(m->channel_count <= CONTROL_CHANNELS_MAX);
 	assert(m->kind != CONTROL_WELCOME || m->channel_count > 0);
-	assert((m->kind != CONTROL_JOIN && m->kind != CONTROL_ORDER) || message_name_valid(m->job));
+	assert(m->kind != CONTROL_JOIN || message_name_valid(m->job));
 	assert(m->next[0] == '\0' || (m->kind == CONTROL_NEXT && message_name_valid(m->next)));
-	assert(m->weight <= CONTROL_WEIGHT_MAX && m->dscp <= CONTROL_DSCP_MAX);
 	assert(m->seen.frames != 0 || (m->seen.rtt_us | m->seen.out | m->seen.in_lost) == 0);
 	check_printable(m->software, sizeof(m->software));
 	check_printable(m->job, sizeof(m->job));
 	check_printable(m->host, sizeof(m->host));
 	check_printable(m->says, sizeof(m->says));
-	check_printable(m->order, sizeof(m->order));
 	check_printable(m->group, sizeof(m->group));
 	check_printable(m->data_address, sizeof(m->data_address));
 	check_printable(m->code, sizeof(m->code));
@@ -155,8 +152,6 @@ static void our_join(struct script *s, struct control_message *m)
 	m->window_start = within(script_u16(s), 1, 8192);
 	m->op_slots = within(script_u16(s), 1, 1024);
 	m->segments_ahead = within(script_u16(s), 1, 64);
-	m->weight = script_u8(s) % (CONTROL_WEIGHT_MAX + 1);
-	m->dscp = script_u8(s) % (CONTROL_DSCP_MAX + 1);
 	m->features = script_u8(s) & CONTROL_FEATURES;
 	m->after = script_u64(s);
 	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
@@ -188,7 +183,6 @@ static void our_run(struct script *s, struct control_message *m)
 	m->next_rank = m->next_world = script_u32(s);
 	strcpy(m->next, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
 	our_text(s, m->says, sizeof(m->says));
-	our_text(s, m->order, sizeof(m->order));
 	our_text(s, m->code, sizeof(m->code));
 	our_text(s, m->text, sizeof(m->text));
 }
@@ -203,7 +197,7 @@ static void our_message(struct script *s)
 	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_KINDS);
 	message.version = script_u8(s) == 0 ? script_u32(s) : WIRE_VERSION;
 	flags = script_u8(s);
-	message.key = message.multicast = message.paused = flags & 1;
+	message.key = message.multicast = flags & 1;
 	message.fast = message.fewer = message.majority = flags & 2;
 	message.first = message.drains = flags & 4;
 	our_join(s, &message);

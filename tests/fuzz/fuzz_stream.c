@@ -80,7 +80,6 @@ static void machine_open(void)
 			.payload = payload,
 			.window = 4u << size % 4,
 			.window_start = 1u + script_u8(s),
-			.weight = 1,
 			.op_slots = 1 + size / 4 % 4,
 			.segments_ahead = 1 + size / 16 % 4,
 			.first_frame = UINT32_MAX - script_u8(s),

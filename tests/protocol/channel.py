@@ -40,7 +40,7 @@ class Channel:
         self.came_at = 0  # 11.3: the last PLAN or RESULT
         self.news_at = 0  # 11.5: that, or base has moved; or nothing was under way
         self.clock = Clock(advice)
-        self.pace = Pace(start["window_start"], self.window, advice, start.get("weight", 1))
+        self.pace = Pace(start["window_start"], self.window, advice)
         # 10.4: when what is due, and how often it was without news
         self.ack_sent, self.room_sent, self.ack_due = first, first, NEVER
         self.quiet_due, self.quiet_tries = NEVER, 0

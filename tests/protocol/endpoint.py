@@ -242,9 +242,7 @@ class Endpoint:
 
     def look(self, now):
         """11.3, 11.4"""
-        each = [link.joining for link in self.links]  # 5.11
-        paused = any(j.paused for j in each) and not any(j.drains for j in each)
-        if not self.links or not self.worker or not self.worker.busy or paused:
+        if not self.links or not self.worker or not self.worker.busy:
             self.busy_at = now
             return
         joining = self.links[0].joining

@@ -44,7 +44,6 @@ class Joining:
         self.probed = False
         self.left = None  # (rank, when) of the first
         self.ping_at = self.heard_at = self.answered_at = self.ticked_at = None
-        self.paused = self.drains = False
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
         self.seen = {}  # of the path, once it runs
@@ -82,8 +81,7 @@ class Joining:
         getattr(self, "on_" + said["type"])(said, now)
 
     def on_ping(self, said, now):
-        """5.11"""
-        self.paused, self.drains = said.get("paused", False), said.get("drains", False)
+        """5.1: it lives, as line() has noted; this worker needs nothing else of it."""
 
     def on_move(self, said, now):
         self.proofs = {}
@@ -98,12 +96,12 @@ class Joining:
 
     def on_hello(self, said, now):
         self.hello, self.hello_nonce = said, bytes.fromhex(said["nonce"])
-        if said["version"] != 2:
+        if said["version"] != 3:
             raise Ended("version", self.world, "the aggregator speaks another version")
         if self.key and not said["key"]:
             raise Ended("key", self.world, "the aggregator wants no proof")
         shown = self.proof("winnow join 1")
-        self.say("join", version=2, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
+        self.say("join", version=3, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
                  host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms,
                  **({"after": f"{self.after:016x}"} if self.after else {}))  # fmt: skip

@@ -52,8 +52,8 @@ class Least:
 class Pace:
     """8.5"""
 
-    def __init__(self, start, window, advice, weight=1):
-        self.limit, self.window, self.advice, self.weight = start, window, advice, weight
+    def __init__(self, start, window, advice):
+        self.limit, self.window, self.advice = start, window, advice
         self.doubling, self.share = True, 1.0
         self.way, self.loss, self.losses = Least(500000, float("inf")), Least(16, 0.05), 0
         self.pushed = self.wanted = 0  # in this round of losses
@@ -94,7 +94,7 @@ class Pace:
         if not self.advice or now - rtt < self.begun:
             return
         self.ways.append(way)
-        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / (self.limit / self.weight) ** 0.5
+        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / self.limit**0.5
         if len(self.ways) < 3 and (not self.doubling or 100 <= queued <= allowed):
             return
         share = min(self.marked_here / self.sent_here, 1) if self.sent_here else 0
@@ -107,7 +107,7 @@ class Pace:
             self.limit = min(2 * self.limit, self.window) if self.used else self.limit
         elif self.full:
             self.doubling = False
-            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 0, self.weight), self.window)
+            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 0, 1), self.window)
         self.begin(now)
 
     def shrink(self, part):

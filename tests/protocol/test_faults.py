@@ -459,38 +459,6 @@ class Ends(unittest.TestCase):
                 pass
             self.assertIsNone(team.workers[0].failure)
 
-    def order(self, job, order, rank=0, text=""):
-        """5.11: the answer."""
-        with socket.create_connection(OPEN[0], 5) as tcp, tcp.makefile("rwb") as lines:
-            self.assertEqual(json.loads(lines.readline())["type"], "hello")
-            said = {"type": "order", "version": 2, "nonce": "11" * 32, "proof": "00" * 32, "job": job}
-            lines.write(json.dumps({**said, "rank": rank, "order": order, "text": text}).encode() + b"\n")
-            lines.flush()
-            answer = json.loads(lines.readline())
-            self.assertEqual(lines.readline(), b"")
-            return answer
-
-    def test_orders(self):
-        """5.11: a paused job waits longer than any time; the worker that an operator takes out hears why."""
-        with self.elastic(3, 5000) as team:  # nobody speaks while orders are given
-            job = team.workers[0].links[0].joining.job
-            self.assertEqual(self.order(job + "x", "pause")["code"], "order")
-            self.assertEqual(self.order(job, "wait")["code"], "order")
-            self.assertEqual(self.order(job, "pause")["type"], "done")
-            team.workers[0].submit(np.ones(5000, dtype="<f4"), dtype="f32", tag=1)
-            rest(team.workers, 2.5)
-            self.assertEqual([worker.failure for worker in team.workers], [None] * 3)
-            self.assertEqual(self.order(job, "resume")["type"], "done")
-            for worker in team.workers[1:]:
-                worker.submit(np.ones(5000, dtype="<f4"), dtype="f32", tag=1)
-            team.until(lambda: all(worker.worker.idle for worker in team.workers), 20)
-            self.assertEqual(self.order(job, "expel", 1, "so there")["type"], "done")
-            expelled = team.workers[1]
-            self.assertTrue(drive(team.workers, lambda: expelled.failure, 20))
-            self.assertEqual(expelled.failure[:2], ("lost", 1))
-            self.assertIn("taken out by an operator: so there", expelled.failure[2])
-            self.continued(team, [team.workers[0], team.workers[2]], 1, [0])
-
     def test_leaves_one_out(self):
         """5.10: nothing is lost, and all want to go on without the first aggregator; or only some of them do."""
         for some in False, True:

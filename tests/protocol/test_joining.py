@@ -12,7 +12,7 @@ from endpoint import Endpoint
 from joining import proof
 from team import KEY, KEYED, OPEN, Team, outcome
 
-JOIN = {"type": "join", "version": 2, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
+JOIN = {"type": "join", "version": 3, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
         "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "features": ["of-another", "scatter"], "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
 
 

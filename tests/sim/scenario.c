@@ -389,8 +389,6 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 {
 	job->world = one_in(dice, 12) ? between(dice, 1, 64) : PICK(dice, 1, 2, 3, 4, 5, 8, 9);
 	job->op_count = between(dice, 1, WORLD_OPS_MAX);
-	/* Any will do: without a roll, seeds stay the worlds that they were. */
-	job->weight = (job->world + job->op_count) % (CONTROL_WEIGHT_MAX + 1);
 	job->in_place_ppm = PICK(dice, 0, 500000, 1000000);
 	job->list_ppm = PICK(dice, 0, 0, 500000, 1000000);
 	job->eager_ppm = 500000;

@@ -50,39 +50,16 @@ static void nodes_connect(struct world *world)
 	}
 }
 
-/* A key file, for it says weights: they are the aggregators' business alone. */
-static int keys_weighted(struct world *world, const char *text)
-{
-	const struct world_spec *spec = world->spec;
-	char path[] = "/tmp/winnow-sim-XXXXXX";
-	int fd = mkstemp(path), err;
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-
-	if (file == NULL)
-		return -1;
-	for (uint32_t j = 0; j < spec->job_count; j++)
-		fprintf(file, spec->jobs[j].weight > 0 ? "job%u %s weight=%u\n" : "job%u %s\n", j,
-		        text, spec->jobs[j].weight);
-	fclose(file);
-	err = proof_keys_load(path, NULL, &world->keys, &(struct why){0});
-	unlink(path);
-	return err;
-}
-
 /* Three worlds of four have a key. */
 static void key_make(struct world *world)
 {
 	static const char text[] =
 		"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-	bool weights = false;
 
 	if (world->spec->seed % 4 == 0)
 		return;
-	for (uint32_t j = 0; j < world->spec->job_count; j++)
-		weights = weights || world->spec->jobs[j].weight > 0;
 	if (proof_init() != 0 || proof_key_from_text(text, &world->key) != 0 ||
-	    (weights ? keys_weighted(world, text)
-	             : proof_keys_load(NULL, text, &world->keys, &(struct why){0})) != 0)
+	    proof_keys_load(NULL, text, &world->keys, &(struct why){0}) != 0)
 		abort();
 }
 

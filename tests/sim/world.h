@@ -62,7 +62,6 @@ struct fault_spec {
 
 struct job_spec {
 	uint32_t world;
-	uint32_t weight;       /* 0: none is said */
 	uint32_t first_worker; /* its workers are neighbours in the list */
 	uint32_t op_count;
 	bool own_order;        /* each worker submits in an order of its own */

@@ -117,12 +117,6 @@ bool session_quiet(const struct session *session)
 	return told(w.quiet);
 }
 
-bool session_paused(const struct session *session)
-{
-	(void)session;
-	return told(w.paused);
-}
-
 bool session_goes_on(const struct session *session)
 {
 	(void)session;
@@ -191,8 +185,7 @@ struct link {
 	struct link_view view;
 };
 
-static struct link links[PEERS] = {
-	{.view = {.waiting = 3, .start.dscp = 1}}, {.view.start.dscp = 2}, {.view.start.dscp = 3}};
+static struct link links[PEERS] = {{.view = {.waiting = 3}}};
 
 struct link *session_link(const struct session *session, uint32_t index)
 {

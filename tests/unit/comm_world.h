@@ -43,7 +43,7 @@ extern struct world {
 	uint64_t deadline_us;
 	uint32_t own_queue;
 	uint32_t to_send[PEERS];
-	bool has_group, has_next, paused;
+	bool has_group, has_next;
 	int line;      /* for the second aggregator: 1: does not fit its socket, -1: has gone out */
 	int submit[4]; /* results, in turn */
 	/* what it was told */

@@ -109,7 +109,7 @@ static bool readable(int fd)
 }
 
 static const char hello[] =
-	"{\"type\":\"hello\",\"version\":2,\"key\":false,\"software\":\"\",\"features\":[],"
+	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\",\"features\":[],"
 	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
 static const char lost[] =
 	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
@@ -227,11 +227,11 @@ static void test_closed(void **state)
 static void test_other_protocol(void **state)
 {
 	struct aggregator http = {.says = "HTTP/1.1 400 Bad Request\r\n\r\n"};
-	struct aggregator old = {.says = "{\"type\":\"hello\",\"version\":0}\n"};
+	struct aggregator old = {.says = "{\"type\":\"hello\",\"version\":2}\n"};
 
 	(void)state;
 	fails(&http, WINNOW_ERR_PROTOCOL, "it does not speak Winnow's protocol");
-	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 0 of the protocol, we speak 2");
+	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 2 of the protocol, we speak 3");
 }
 
 /* No membership that could be: it is not tried. */

@@ -41,28 +41,6 @@ static void test_orders(void **state)
 	pthread_mutex_unlock(&comm->lock);
 }
 
-/* What comes while the job is paused waits until it is resumed, or is over. */
-static void test_paused(void **state)
-{
-	static struct winnow_request requests[2];
-	struct winnow_comm *comm = *state;
-
-	for (uint32_t i = 0; i < 2; i++)
-		requests[i] = (struct winnow_request){.comm = comm, .task.tag = i + 1};
-	w.paused = true;
-	world_start(comm);
-	for (uint32_t i = 0; i < 2; i++) {
-		queue(comm, &requests[i]);
-		world_wake(comm);
-		assert_in_range(world_turns_at_rest(), 0, 20);
-		assert_int_equal(told(w.submitted), i);
-		say(w.paused = false);
-		world_ring(comm->wake_fd); /* a line has come */
-		await(w.submitted == i + 1);
-		say(w.paused = true);
-	}
-}
-
 static void order_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	pthread_mutex_lock(&comm->lock);
@@ -165,8 +143,10 @@ static void test_published(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(test_orders), test(test_paused),    test(test_abort),
-		test(test_fail),   test(test_published),
+		test(test_orders),
+		test(test_abort),
+		test(test_fail),
+		test(test_published),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

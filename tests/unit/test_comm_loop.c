@@ -71,10 +71,8 @@ static void batches(struct winnow_comm *comm, uint32_t payload, uint32_t most)
 	assert_true(net_addr_same(&w.batches[0].to.to, &address[0]));
 	assert_int_equal(w.batches[0].count, most);
 	assert_int_equal(w.batches[0].bytes, most);
-	assert_int_equal(w.batches[0].to.dscp, 1); /* as it wants */
 	assert_int_equal(w.batches[1].count, 1);
 	assert_int_equal(w.batches[1].bytes, 3); /* the third's */
-	assert_int_equal(w.batches[1].to.dscp, 3);
 	assert_int_equal(w.batches[2].count, most);
 	assert_int_equal(w.batches[3].count, 1);
 	assert_int_equal(w.batches[3].bytes, 1);
@@ -97,14 +95,12 @@ static void test_not_ready(void **state)
 
 	w.shared.ready = false;
 	w.to_send[1] = 5;
-	comm->config.dscp = 46;
 	world_start(comm);
 	await(w.turns >= 3); /* an eventfd has always room: it looks again and again */
 	assert_int_equal(told(w.to_send[1]), 5);
 	say(w.shared.ready = true);
 	await(w.batch_count == 1);
 	assert_int_equal(w.batches[0].count, 5);
-	assert_int_equal(w.batches[0].to.dscp, 46); /* our own, whatever an aggregator wants */
 	assert_in_range(world_turns_at_rest(), 0, 20);
 }
 

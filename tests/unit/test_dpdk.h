@@ -210,6 +210,7 @@ static inline struct net *net_new(const char *vdevs, struct net_config config)
 	port.eal = eal;
 	config.port = &port;
 	config.payload_max = 1472;
+	config.dscp = OUR_CLASS;
 	if (net_ip_none(&config.local.ip) && net_ip_none(&config.group))
 		config.local = (struct net_addr){.ip = address(OUR_IP), .port = OUR_PORT};
 	if (dpdk->open(&config, &net, &why) != 0)
@@ -239,7 +240,7 @@ static inline uint32_t send_fill(struct net *net, const struct net_addr to[], ui
 		out[i] = (struct net_out){.pieces = pieces, .piece_count = 2, .bytes = 100};
 	assert_true(to_count <= 4);
 	for (uint32_t i = 0; i < to_count; i++)
-		paths[i] = (struct net_path){.to = to[i], .dscp = OUR_CLASS};
+		paths[i] = (struct net_path){.to = to[i]};
 	return dpdk->send(net, paths, to_count, out, count);
 }
 

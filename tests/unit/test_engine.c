@@ -53,7 +53,6 @@ static int bench_open(void **state)
 		                                    .payload = WIRE_PAYLOAD_MIN,
 		                                    .window = 64,
 		                                    .window_start = 64,
-		                                    .weight = 1,
 		                                    .op_slots = 4,
 		                                    .segments_ahead = 2,
 		                                    .first_frame = FIRST_FRAME,

@@ -54,7 +54,6 @@ static int bench_open(void **state)
 	                               .payload = WIRE_PAYLOAD_MIN,
 	                               .window = WINDOW,
 	                               .window_start = WINDOW,
-	                               .weight = 1,
 	                               .op_slots = 4,
 	                               .segments_ahead = AHEAD,
 	                               .token = TOKEN,

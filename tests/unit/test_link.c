@@ -146,9 +146,9 @@ static void test_hello(void **state)
 	struct proof_key key;
 
 	(void)state;
-	other.version = 3;
+	other.version = WIRE_VERSION - 1;
 	say(link, &other);
-	assert_failed(link, "version", "version 3");
+	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
 	link_close(link);
 	link = opened(&config);
 	other = hello;

@@ -334,11 +334,10 @@ static void test_marks(void **state)
 	     family += AF_INET6 - AF_INET) {
 		bool six = family == AF_INET6;
 		const struct net_ip six_loopback = {.bytes[15] = 1};
-		const struct net_config config = {.local.ip =
-		                                          six ? six_loopback : net_ipv4(LOOPBACK),
-		                                  .payload_max = 1472,
-		                                  .buffer_bytes = 65536,
-		                                  .queue_count = 1};
+		struct net_config config = {.local.ip = six ? six_loopback : net_ipv4(LOOPBACK),
+		                            .payload_max = 1472,
+		                            .buffer_bytes = 65536,
+		                            .queue_count = 1};
 		int level = six ? IPPROTO_IPV6 : IPPROTO_IP, on = 1, other;
 		uint8_t control[64] = {0};
 		struct iovec iovec = {.iov_base = control, .iov_len = 1};
@@ -374,15 +373,20 @@ static void test_marks(void **state)
 		}
 		setsockopt(other, level, six ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof(on));
 		for (uint8_t dscp = 0; dscp < 64; dscp += 21) {
+			struct net *sender;
+
+			config.dscp = dscp;
+			assert_int_equal(net_udp.open(&config, &sender, &why), 0);
 			header.msg_controllen = sizeof(control);
 			net_udp.send(
-				net, &(struct net_path){.to = in.from, .dscp = dscp}, 1,
+				sender, &(struct net_path){.to = in.from}, 1,
 				&(struct net_out){
 					&(struct iovec){.iov_base = control, .iov_len = 1}, 1, 1},
 				1);
 			assert_int_equal(recvmsg(other, &header, 0), 1);
 			assert_non_null(CMSG_FIRSTHDR(&header));
 			assert_int_equal(*CMSG_DATA(CMSG_FIRSTHDR(&header)), dscp << 2 | 2);
+			net_udp.close(sender);
 		}
 		close(other);
 		net_udp.close(net);

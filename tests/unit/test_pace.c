@@ -9,7 +9,7 @@ static void test_round_trip(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_begin(&pace, 16, 64, 1);
+	pace_begin(&pace, 16, 64);
 	assert_int_equal(pace_base_us(&pace), 20000);
 	pace_rtt(&pace, 1000, 1000, 1);
 	assert_int_equal(pace.srtt_us, 1000);
@@ -42,7 +42,7 @@ static void test_in_us(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_begin(&pace, 16, 64, 1);
+	pace_begin(&pace, 16, 64);
 	assert_int_equal(pace_in_us(&pace, 1000), 16);
 	pace_rtt(&pace, 900, 900, 1);
 	assert_int_equal(pace_in_us(&pace, 1000), pace.window);
@@ -58,7 +58,7 @@ static void test_round_trip_zero(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_begin(&pace, 16, 64, 1);
+	pace_begin(&pace, 16, 64);
 	pace_rtt(&pace, 0, 0, 1);
 	assert_int_equal(pace.srtt_us, 1);
 	assert_int_equal(pace_base_us(&pace), 2000);
@@ -69,7 +69,7 @@ static void test_timeouts(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_begin(&pace, 16, 64, 1);
+	pace_begin(&pace, 16, 64);
 	pace_rtt(&pace, 1000, 1000, 1);
 	for (uint64_t want_us = 3000; want_us < 12000; want_us *= 2) {
 		assert_int_equal(pace_rto_us(&pace), want_us);
@@ -96,7 +96,7 @@ static void test_window_start(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pace pace;
 
-		pace_begin(&pace, cases[i][0], cases[i][1], 1);
+		pace_begin(&pace, cases[i][0], cases[i][1]);
 		assert_int_equal(pace.window, cases[i][2]);
 		assert_int_equal(pace.window_min, cases[i][3]);
 		assert_int_equal(pace.window_max, cases[i][1]);
@@ -168,43 +168,6 @@ static void test_doubling_unsure(void **state)
 	assert_int_equal(pace.window, 129);
 }
 
-/* As three windows of a third: what may queue, and what they grow by. */
-static void test_weight(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_begin(&pace, 27, 1000, 3);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 100);
-	assert_int_equal(pace.window, 216); /* it doubles as any */
-	round_of(&pace, 100 + 200 + 94);
-	assert_int_equal(pace.window, 219); /* 800 / sqrt(72) may queue as well, */
-	round_of(&pace, 100);
-	assert_int_equal(pace.window, 231); /* 77.6 each, as a sixteenth is more than 1 */
-	round_of(&pace, 100 + 200 + 94);
-	assert_int_equal(pace.window, 114); /* of half, three times what is whole */
-	pace_begin(&pace, 9, 1000, 3);
-	round_of(&pace, 100);
-	pace.doubling = false;
-	round_of(&pace, 100);
-	assert_int_equal(pace.window, 21);
-	round_of(&pace, 20000);
-	round_of(&pace, 20000);
-	round_of(&pace, 20000);
-	assert_true(pace.contending);
-	round_of(&pace, 20000);
-	assert_int_equal(pace.window, 33);
-	/* Where 16 windows have no room, one has. */
-	pace_begin(&pace, 1, 8, 16);
-	assert_int_equal(pace.window, 2);
-	round_of(&pace, 100);
-	pace.doubling = false;
-	round_of(&pace, 100);
-	assert_int_equal(pace.window, 8);
-}
-
 /* A window that was not full has not shown that more would pass. */
 static void test_unused(void **state)
 {
@@ -226,7 +189,7 @@ static void test_delay(void **state)
 
 	(void)state;
 	now_us = 1000;
-	pace_begin(&pace, 8, 64, 1);
+	pace_begin(&pace, 8, 64);
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 10000);
 	round_of(&pace, 10000 + 300);
@@ -237,7 +200,7 @@ static void test_delay(void **state)
 		round_of(&pace, 20000);
 	assert_in_range(pace.window, 15, 16);
 	/* Of the round that has seen the queue, if the mean of them all is shorter yet. */
-	pace_begin(&pace, 8, 64, 1);
+	pace_begin(&pace, 8, 64);
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 1000);
 	round_of(&pace, 1600);
@@ -385,7 +348,7 @@ static void test_measure(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_begin(&pace, 8, 64, 1);
+	pace_begin(&pace, 8, 64);
 	assert_int_equal(pace_measure_us(&pace), 10000);
 	pace_rtt(&pace, 100, 100, 1000);
 	assert_int_equal(pace_measure_us(&pace),
@@ -407,16 +370,15 @@ static void test_measure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_round_trip_zero),
-		cmocka_unit_test(test_in_us),           cmocka_unit_test(test_timeouts),
-		cmocka_unit_test(test_window_start),    cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_unused),          cmocka_unit_test(test_delay),
-		cmocka_unit_test(test_rounds),          cmocka_unit_test(test_longer_way),
-		cmocka_unit_test(test_marks),           cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_loss_at_first),   cmocka_unit_test(test_silence),
-		cmocka_unit_test(test_measure),         cmocka_unit_test(test_doubling_ends),
-		cmocka_unit_test(test_weight),          cmocka_unit_test(test_least_of_round),
-		cmocka_unit_test(test_doubling_unsure),
+		cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_round_trip_zero),
+		cmocka_unit_test(test_in_us),          cmocka_unit_test(test_timeouts),
+		cmocka_unit_test(test_window_start),   cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_unused),         cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_rounds),         cmocka_unit_test(test_longer_way),
+		cmocka_unit_test(test_marks),          cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_loss_at_first),  cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_measure),        cmocka_unit_test(test_doubling_ends),
+		cmocka_unit_test(test_least_of_round), cmocka_unit_test(test_doubling_unsure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

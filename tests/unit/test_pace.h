@@ -11,10 +11,9 @@
 
 #include "client/worker/pace.h"
 
-static inline void pace_begin(struct pace *pace, uint32_t start, uint32_t most, uint32_t weight)
+static inline void pace_begin(struct pace *pace, uint32_t start, uint32_t most)
 {
-	pace_init(pace, &(struct pace_config){
-				.window_start = start, .window_max = most, .weight = weight});
+	pace_init(pace, &(struct pace_config){.window_start = start, .window_max = most});
 }
 
 static uint64_t now_us;
@@ -35,7 +34,7 @@ static inline void round_of(struct pace *pace, uint64_t path_us)
 static inline void grown_to_64(struct pace *pace, uint32_t most)
 {
 	now_us = 1000;
-	pace_begin(pace, 8, most, 1);
+	pace_begin(pace, 8, most);
 	for (int i = 0; i < 3; i++)
 		round_of(pace, 100);
 	assert_int_equal(pace->window, 64);

@@ -100,7 +100,6 @@ static void test_look_far(void **state)
 	now_us = 1000;
 	pace_init(&pace, &(struct pace_config){.window_start = 64,
 	                                       .window_max = 64,
-	                                       .weight = 1,
 	                                       .epoch_us = LOOK_US - 1000000});
 	while (now_us < 950000)
 		round_of(&pace, 6000);
@@ -118,7 +117,7 @@ static void test_look_far(void **state)
 static void far_begin(struct pace *pace)
 {
 	now_us = 1000;
-	pace_begin(pace, 8, 64, 1);
+	pace_begin(pace, 8, 64);
 	for (int i = 0; i < 3; i++)
 		round_of(pace, 6000);
 }
@@ -159,7 +158,7 @@ static void test_contended_soon(void **state)
 
 	(void)state;
 	now_us = 1000;
-	pace_begin(&pace, 2, 64, 1);
+	pace_begin(&pace, 2, 64);
 	pace.doubling = false;
 	round_of(&pace, 100);
 	for (int i = 0; i < 3; i++) {
@@ -243,10 +242,8 @@ static void test_private(void **state)
 
 	(void)state;
 	now_us = 1000;
-	pace_init(&pace, &(struct pace_config){.window_start = 8,
-	                                       .window_max = 64,
-	                                       .weight = 1,
-	                                       .private_network = true});
+	pace_init(&pace, &(struct pace_config){
+				 .window_start = 8, .window_max = 64, .private_network = true});
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 10000);
 	round_of(&pace, 10000 + 4100);

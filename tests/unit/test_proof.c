@@ -169,42 +169,6 @@ static void test_keys_aside(void **state)
 	proof_keys_free(keys);
 }
 
-/* Of all memberships of a job, and of those for which the line of all others stands. */
-static void test_key_shares(void **state)
-{
-	struct proof_keys *keys =
-		keys_of("a key-of-a- weight=3\nb key-of-b- dscp=CS1\n"
-	                "c key-of-c- weight=16 dscp=63 # c\n* key-of-others weight=01\n"
-	                "d key-of-d- dscp=1 weight=2\n",
-	                0, NULL);
-
-	(void)state;
-	assert_key(keys, "a", "key-of-a-");
-	assert_int_equal(proof_keys_share(keys, "a").weight, 3);
-	assert_int_equal(proof_keys_share(keys, "a/next.1").weight, 3);
-	assert_int_equal(proof_keys_share(keys, "b").weight, 1);
-	assert_int_equal(proof_keys_share(keys, "c").weight, 16);
-	assert_int_equal(proof_keys_share(keys, "other").weight, 1);
-	assert_int_equal(proof_keys_share(NULL, "a").weight, 1);
-	assert_int_equal(proof_keys_share(keys, "a").dscp, 0);
-	assert_int_equal(proof_keys_share(keys, "b").dscp, 8);
-	assert_int_equal(proof_keys_share(keys, "b/again.1").dscp, 8);
-	assert_int_equal(proof_keys_share(keys, "c").dscp, 63);
-	assert_int_equal(proof_keys_share(keys, "d").dscp, 1);
-	assert_int_equal(proof_keys_share(keys, "d").weight, 2);
-	assert_int_equal(proof_keys_share(keys, "other").dscp, 0);
-	assert_int_equal(proof_keys_share(NULL, "a").dscp, 0);
-	proof_keys_free(keys);
-	keys = keys_of("* key-of-others weight=2\na key-of-a-\n", 0, NULL);
-	assert_int_equal(proof_keys_share(keys, "other").weight, 2);
-	assert_int_equal(proof_keys_share(keys, "a").weight, 1);
-	proof_keys_free(keys);
-	keys = keys_of("weight=3\n", 0, NULL); /* a key, if a bad one */
-	assert_key(keys, "a", "weight=3");
-	assert_int_equal(proof_keys_share(keys, "a").weight, 1);
-	proof_keys_free(keys);
-}
-
 /* Who may read a key file may join. */
 static void test_key_file_exposed(void **state)
 {
@@ -237,29 +201,18 @@ static void test_key_file_exposed(void **state)
 
 static void test_key_file_refused(void **state)
 {
-	char shares[] = "weight=0,weight=17,weight=,weight=-1,weight=+3,weight=3x,weight,weigh=3,"
-			"weight=003,Weight=3,3,=3,weight=1 weight=1,dscp=0,dscp=64,dscp=,dscp,"
-			"dscp=cs0,dscp=cs8,dscp=-1,DSCP=cs1,class=1,dscp=1 dscp=1,"
-			"weight=1 dscp=1 dscp=1";
-	char *save = NULL;
 	struct proof_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
 
 	(void)state;
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
-	keys_of("job key-of-job third\n", -EINVAL, "line 1");
-	keys_of("job key-of-job third fourth\n", -EINVAL, "line 1");
-	keys_of("job key-of-job weight=3 fourth\n", -EINVAL, "line 1");
-	for (char *one = strtok_r(shares, ",", &save); one != NULL;
-	     one = strtok_r(NULL, ",", &save)) {
-		snprintf(line, sizeof(line), "job key-of-job %s\n", one);
-		keys_of(line, -EINVAL, "from 1 to 16");
-	}
+	keys_of("a key-of-a-\njob key-of-job third\n", -E2BIG, "line 2: there is a third word");
+	keys_of("* key-of-all third fourth\n", -E2BIG, "line 1: there is a third word");
 	keys_of("bad/name key-of-job\n", -EINVAL, "line 1");
 	keys_of("job key\x01of-job\n", -EINVAL, "line 1");
 	keys_of("a key-of-a-\rb key-of-b-\r", -EINVAL, "line 1"); /* of an old Macintosh */
-	keys_of("job key-of-job# weight\n", -EINVAL, "line 1");   /* no comment begins there */
+	keys_of("job key-of-job# third\n", -E2BIG, "line 1");     /* no comment begins there */
 	keys_of("\xff\xfej\n", -EINVAL, "it is in UTF-16, save it as UTF-8");
 	keys_of("job key-of-job\n* others-key\njob another-key\n", -EEXIST, "line 3: that job has");
 	keys_of("* key-of-all\nonly-one-key\n", -EEXIST, "line 2");
@@ -352,50 +305,6 @@ static void test_proof_replay(void **state)
 	assert_false(proof_equal(proof, got));
 }
 
-/* All that an order says is under its proof, the word for people as well, which goes to all workers. */
-static void test_order_proof(void **state)
-{
-	static const uint8_t want[PROOF_BYTES] = {0x43, 0xae, 0x85, 0xff, 0x49, 0xaa, 0xdd,
-	                                          0xce, 0x91, 0xec, 0xb1, 0xda, 0x48, 0xb6,
-	                                          0x41, 0x8e, 0xa9, 0x7c, 0x99, 0xf5, 0x6b,
-	                                          0x61, 0x07, 0x88, 0x27, 0xb1, 0xcb, 0xc5,
-	                                          0x95, 0xdd, 0x96, 0xd3}; /* by Python's hashlib */
-	const struct control_message usual = {.job = "job",
-	                                      .order = "expel",
-	                                      .rank = 3,
-	                                      .text = "its host is slow",
-	                                      .nonce = {2}};
-	const uint8_t server[PROOF_BYTES] = {1}, other[PROOF_BYTES] = {3};
-	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
-	struct proof_key key, wrong;
-	struct control_message changed;
-
-	(void)state;
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
-	proof_of_order(&key, server, &usual, proof);
-	assert_memory_equal(proof, want, PROOF_BYTES);
-	proof_of_order(&wrong, server, &usual, got);
-	assert_false(proof_equal(proof, got));
-	proof_of_order(&key, other, &usual, got);
-	assert_false(proof_equal(proof, got));
-	for (int i = 0; i < 5; i++) {
-		changed = usual;
-		if (i == 0)
-			changed.rank = 2;
-		else if (i == 1)
-			changed.job[2] = 'x';
-		else if (i == 2)
-			changed.order[4] = 'x';
-		else if (i == 3)
-			changed.text[15] = 'x';
-		else
-			changed.nonce[31] = 1;
-		proof_of_order(&key, server, &changed, got);
-		assert_false(proof_equal(proof, got));
-	}
-}
-
 static int folder_make(void **state)
 {
 	(void)state;
@@ -413,10 +322,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_keys_aside),       cmocka_unit_test(test_key_file),
-		cmocka_unit_test(test_key_shares),       cmocka_unit_test(test_key_file_refused),
-		cmocka_unit_test(test_key_file_exposed), cmocka_unit_test(test_proof_known),
-		cmocka_unit_test(test_proof_replay),     cmocka_unit_test(test_key_surroundings),
-		cmocka_unit_test(test_order_proof),
+		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
+		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
+		cmocka_unit_test(test_key_surroundings),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;

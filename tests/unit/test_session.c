@@ -78,47 +78,6 @@ static void test_members(void **state)
 	}
 }
 
-/* While an operator has paused the job no waiting counts, and then it counts anew; it is said who has. */
-static void test_paused(void **state)
-{
-	struct control_message ping = {.kind = CONTROL_PING, .paused = true};
-	struct session *session = all_joined();
-	struct allreduce task;
-	uint64_t limit_us = STALL_US + SILENCE_US;
-
-	(void)state;
-	tell(session, 0, &ping);
-	assert_false(session_paused(session)); /* it does not run */
-	session_close(session);
-	session = running();
-	submit(session, &task);
-	tell(session, 1, &ping);
-	assert_true(session_paused(session));
-	assert_string_equal(session_late(session), "an operator has paused the job");
-	for (uint32_t i = 0; i < 40; i++) {
-		now_us += limit_us / 10;
-		tell(session, 0, &(struct control_message){.kind = CONTROL_PING});
-		tell(session, 1, &ping);
-		session_tick(session, now_us);
-	}
-	assert_int_equal(session_state(session), SESSION_RUNNING);
-	ping.drains = true; /* the job has to go elsewhere */
-	tell(session, 1, &ping);
-	assert_false(session_paused(session));
-	ping.paused = ping.drains = false;
-	tell(session, 1, &ping);
-	assert_false(session_paused(session));
-	for (uint32_t i = 0; i < 12 && session_state(session) == SESSION_RUNNING; i++) {
-		assert_true(i <= 10);
-		now_us += limit_us / 10;
-		tell(session, 0, &ping);
-		tell(session, 1, &ping);
-		session_tick(session, now_us);
-	}
-	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
-	session_close(session);
-}
-
 /* The worker itself goes on, and says so to all. */
 static void test_moves(void **state)
 {
@@ -219,10 +178,13 @@ static void test_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
-		cmocka_unit_test(test_paused),        cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_stall_with_garbage),
+		cmocka_unit_test(test_smallest_size),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_one_ends),
+		cmocka_unit_test(test_members),
+		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_stall_with_garbage),
 		cmocka_unit_test(test_left),
 	};
 

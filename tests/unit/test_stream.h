@@ -75,7 +75,6 @@ static inline struct bench *bench_open(uint32_t window, uint32_t first_frame)
 		.payload = WIRE_PAYLOAD_MIN,
 		.window = window,
 		.window_start = window,
-		.weight = 1,
 		.op_slots = 2,
 		.segments_ahead = 2,
 		.first_frame = first_frame,

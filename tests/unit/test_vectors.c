@@ -291,9 +291,7 @@ static void test_cuts(void **state)
 static void check_proof(const struct paragraph *p)
 {
 	const char *label = text_of(p, "label");
-	enum proof_side side = strcmp(label, "winnow join 1") == 0    ? PROOF_JOIN
-	                       : strcmp(label, "winnow order 1") == 0 ? PROOF_ORDER
-	                                                              : PROOF_WELCOME;
+	enum proof_side side = strcmp(label, "winnow join 1") == 0 ? PROOF_JOIN : PROOF_WELCOME;
 	uint8_t hello[VALUE_BYTES], joins[VALUE_BYTES], want[VALUE_BYTES], made[PROOF_BYTES];
 	struct proof_statement statement = {
 		.server_nonce = hello,
@@ -485,7 +483,6 @@ static void replay_open(struct replay *r, const struct paragraph *p)
 		.payload = channel.payload,
 		.window = channel.window,
 		.window_start = (uint32_t)number_of(p, "window_start"),
-		.weight = 1,
 		.op_slots = channel.op_slots,
 		.segments_ahead = channel.segments_ahead,
 		.first_frame = channel.first_frame,

@@ -145,6 +145,7 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 		return -ENOMEM;
 	}
 	net->group = config->group;
+	net->dscp = config->dscp;
 	net->port = grouped ? config->local.port : device->udp_port;
 	net->facts = (struct net_facts){
 		.fd = -1,

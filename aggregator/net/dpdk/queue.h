@@ -20,6 +20,7 @@ struct net {
 	struct net_facts facts;
 	struct net_ip group; /* none: our own address */
 	uint16_t port;       /* that its datagrams are sent to */
+	uint32_t dscp;       /* the class of those that it sends */
 	int group_fd;     /* the kernel's membership, where the address is the kernel's; else -1 */
 	struct net *next; /* of the queue's */
 	struct net_stats stats;

@@ -301,7 +301,7 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 	                            .to_ip = to->ip,
 	                            .to_port = to->port,
 	                            .hops = HOPS,
-	                            .tos = NET_TOS(path->dscp)};
+	                            .tos = NET_TOS(net->dscp)};
 	const struct net_ip *ip = hop_to(device, &to->ip);
 	struct neighbour hop;
 	uint32_t made;

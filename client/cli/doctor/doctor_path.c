@@ -17,35 +17,21 @@
 #include "client/winnow.h"
 
 #define JOIN_MS 5000
-#define WAIT_MS (2 * JOIN_MS)    /* the library's own line comes first */
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
-
-/* An operator who has paused the job would have us wait for as long as he likes. */
-static int sum(struct winnow_comm *comm, const int32_t *send, int32_t *got, uint64_t count)
-{
-	struct winnow_request *request = NULL;
-	int result = winnow_allreduce_async(send, got, count, WINNOW_I32, WINNOW_SUM, NULL, comm,
-	                                    &request);
-
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, WAIT_MS, NULL);
-	winnow_request_free(&request);
-	return result;
-}
 
 /* The median time of the smallest allreduce there is: a round trip and what both ends do. */
 static int ping(struct winnow_comm *comm, double *median_us)
 {
-	static const int32_t one = 1;
-	static int32_t got; /* the library's, where we do not wait for it */
+	const int32_t one = 1;
+	int32_t got;
 	double times[PINGS];
 	int result = WINNOW_OK;
 
 	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
 		uint64_t start_ns = clock_ns();
 
-		result = sum(comm, &one, &got, 1);
+		result = winnow_allreduce(&one, &got, 1, WINNOW_I32, WINNOW_SUM, comm);
 		times[i] = (double)(clock_ns() - start_ns) / 1e3;
 	}
 	if (result == WINNOW_OK)
@@ -61,7 +47,7 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 
 	for (uint32_t i = 0; i < TEST_COUNT; i++)
 		send[i] = (int32_t)(i + 1);
-	result = sum(comm, send, got, TEST_COUNT);
+	result = winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm);
 	*wrong = 0;
 	for (uint32_t i = 0; i < TEST_COUNT; i++)
 		*wrong += got[i] != send[i];
@@ -117,17 +103,6 @@ static const char *reason(const char *address)
 	return strncmp(line, head, length) == 0 ? line + length : line;
 }
 
-static void report_failure(const char *address, struct winnow_comm *comm)
-{
-	const char *late = winnow_comm_late(comm);
-
-	if (*late != '\0')
-		doctor_say(DOCTOR_WARN, "aggregator", "winnow job resume, or try again later",
-		           "%s: joined, but %s: nothing was summed", address, late);
-	else
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
-}
-
 static void try_job(const char *address, const char *as, struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
@@ -140,7 +115,7 @@ static void try_job(const char *address, const char *as, struct winnow_comm *com
 		result = sum_up(comm, &wrong);
 	winnow_comm_stats(comm, &stats);
 	if (result != WINNOW_OK) {
-		report_failure(address, comm);
+		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
 		return;
 	}
 	if (wrong > 0) {

@@ -137,7 +137,7 @@ static void judge_state(json_t *problems, const json_t *job, double late_s)
 	size_t index;
 	json_t *worker;
 
-	if (text_is(job, "state", "running") || text_is(job, "state", "paused") || state_s < late_s)
+	if (text_is(job, "state", "running") || state_s < late_s)
 		return;
 	json_array_foreach(json_object_get(job, "workers"), index, worker)
 	{

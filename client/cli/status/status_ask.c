@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
 #include "client/cli/cli.h"
 #include "client/cli/status/status.h"
 
@@ -144,6 +146,29 @@ static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 	free(got);
 }
 
+/* A TCP connection, within the time; -1: errno, ETIMEDOUT if there was none. */
+static int address_connect(const struct net_addr *to, uint64_t end_us)
+{
+	uint64_t now_us = clock_us(), left_us = end_us > now_us ? end_us - now_us : 1;
+	const struct timeval limit = {.tv_sec = (time_t)(left_us / 1000000),
+	                              .tv_usec = (suseconds_t)(left_us % 1000000)};
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(to, &address);
+	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
+	do
+		err = connect(fd, &address.any, size) == 0 ? 0 : errno;
+	while (err == EINTR);
+	if (err == 0)
+		return fd;
+	close(fd);
+	errno = err == EINPROGRESS ? ETIMEDOUT : err;
+	return -1;
+}
+
 /* On a thread of its own. */
 static void target_ask(uv_work_t *work)
 {
@@ -161,7 +186,7 @@ static void target_ask(uv_work_t *work)
 		/* A daemon that listens everywhere shows as 0.0.0.0, or as ::, which takes IPv4 as well. */
 		if (net_ip_none(&to[i].ip))
 			to[i].ip = net_ipv4(INADDR_LOOPBACK);
-		fd = cli_connect(&to[i], end_us);
+		fd = address_connect(&to[i], end_us);
 	}
 	if (fd < 0 && errno != ETIMEDOUT)
 		why_set(&target->why, 0,

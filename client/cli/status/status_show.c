@@ -193,44 +193,20 @@ static char *traffic_text(const struct status_target *target, const json_t *job,
 	return text;
 }
 
-/* What a key may give to a job: a column for it where some job has more than all have. */
-static const struct given {
-	const char *field, *column;
-	uint32_t usual;
-} given[] = {{"weight", "WEIGHT", 1}, {"dscp", "DSCP", 0}};
-#define GIVEN (sizeof(given) / sizeof(given[0]))
-
-/* Those that some job has, as bits. */
-static unsigned given_to_some(const struct status_targets *targets)
-{
-	unsigned some = 0;
-
-	for (uint32_t i = 0; i < targets->count; i++)
-		for (uint32_t k = 0; k < job_count(targets->list[i].report); k++)
-			for (size_t g = 0; g < GIVEN; g++)
-				if (report_whole(job_at(targets->list[i].report, k),
-				                 given[g].field) > given[g].usual)
-					some |= 1u << g;
-	return some;
-}
-
 static void job_row(struct table *table, const struct status_target *target, const json_t *job,
-                    bool rates, unsigned columns, const char *before)
+                    bool rates, const char *before)
 {
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
-	char rtt[16], held[TABLE_CELL_BYTES], gifts[16 * GIVEN] = "";
+	char rtt[16], held[TABLE_CELL_BYTES];
 
-	for (size_t g = 0; g < GIVEN; g++)
-		if (columns >> g & 1)
-			text_add(gifts, sizeof(gifts), "\t%u", report_whole(job, given[g].field));
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (strcmp(path, "xdp") == 0)
 		path = flag(job, "fast") ? "xdp" : "udp";
 	path_text(job, rtt, held);
-	table_row(table, "%s%.64s\t%.11s\t%u/%u%s\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
+	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
-	          report_whole(job, "members"), report_whole(job, "world"), gifts,
+	          report_whole(job, "members"), report_whole(job, "world"),
 	          traffic_text(target, job, rates, CELL),
 	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
 	          report_whole(slots, "total"), share_text(job, "density", CELL),
@@ -241,7 +217,6 @@ static void job_row(struct table *table, const struct status_target *target, con
 void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
                        struct table *out)
 {
-	unsigned columns = given_to_some(targets);
 	char before[400];
 
 	out->column_count = 0;
@@ -250,9 +225,6 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 	if (targets->count > 1)
 		table_columns(out, "<AGGREGATOR");
 	table_columns(out, "<JOB\t<STATE\tWORKERS");
-	for (size_t g = 0; g < GIVEN; g++)
-		if (columns >> g & 1)
-			table_columns(out, given[g].column);
 	table_columns(out, rates ? "OPS/S\tIN B/S\tOUT B/S\tPKTS/S" : "OPS\tIN B\tOUT B\tPKTS");
 	table_columns(out, "<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t<HELD\t<PATH\t<OPERATION");
 	for (uint32_t i = 0; i < targets->count; i++) {
@@ -262,7 +234,7 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 		         time != NULL ? "\t" : "", targets->count > 1 ? target->address : "",
 		         targets->count > 1 ? "\t" : "");
 		for (uint32_t k = 0; k < job_count(target->report); k++)
-			job_row(out, target, job_at(target->report, k), rates, columns, before);
+			job_row(out, target, job_at(target->report, k), rates, before);
 	}
 }
 
