@@ -27,6 +27,7 @@
 #include "aggregator/limits.h"
 #include "aggregator/listener.h"
 #include "aggregator/log.h"
+#include "aggregator/net/clock.h"
 #include "aggregator/privileges.h"
 #include "aggregator/service.h"
 
@@ -273,6 +274,7 @@ static void fill(void)
 		config.jobs.threads = cpus < 2 ? 1 : cpus > 16 ? 8 : (uint32_t)(cpus / 2);
 	config.jobs.software = "winnowd " WINNOW_VERSION;
 	config.jobs.hello_us = HELLO_US;
+	config.jobs.epoch_us = clock_epoch_us();
 	config.jobs.engine = bitmap_best();
 	config.jobs.keys = the_keys;
 	config.key_file = settings.key_file;

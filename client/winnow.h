@@ -373,11 +373,19 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
  * so many and no other newcomer has it, and else after those of before. LOST: they have gone on without it; again.
  * Let in, it has join_timeout_ms once more to join.
  *
- * Workers that know no rank and no world: if this ends with TIMEOUT, winnow_comm_create() with rank 0, world 1 and the
- * job "NAME/first.X", X drawn by chance, founds the job; REFUSED: it is there, or somebody else was faster. Then again.
+ * Workers that know no rank and no world: if this ends with TIMEOUT, winnow_comm_create() with rank 0 and world 1
+ * founds the job; REFUSED: it is there, or somebody else was faster. Then again.
+ *
+ * When it has got the state of the job it says so by winnow_comm_hold(). Members of which none has it do not continue.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config,
                                               struct winnow_comm **comm);
+
+/*
+ * winnow_comm_hold - this worker has the state of the job from now on, as those have that were members from the
+ * beginning: should all others be lost, it may continue. Any thread.
+ */
+WINNOW_API void winnow_comm_hold(struct winnow_comm *comm);
 
 /*
  * winnow_comm_admit - let newcomers in, at most `most` of them (0: none). A collective: all members call it at the

@@ -66,9 +66,9 @@ static const struct field fields[] = {
 	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
 	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
 	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
-	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
+	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(STAY)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
-	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
+	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED) | BIT(STAY)},
 	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
          BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
@@ -109,19 +109,15 @@ static const struct field fields[] = {
 	{"in", FIELD_U53, AT(seen.in), 0, U53_MAX, BIT(PING) | MAY_MISS},
 	{"in_marked", FIELD_U53, AT(seen.in_marked), 0, U53_MAX, BIT(PING) | MAY_MISS},
 	{"in_lost", FIELD_U53, AT(seen.in_lost), 0, U53_MAX, BIT(PING) | MAY_MISS},
-	{"after", FIELD_HEX64, AT(after), 0, 0, BIT(JOIN) | MAY_MISS},
 	{"without", FIELD_HEX64, AT(without), 0, 0, BIT(STAY) | BIT(NEXT)},
-	{"agreed", FIELD_HEX64, AT(agreed), 0, 0, BIT(STAY)},
-	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
-	{"most", FIELD_U32, AT(most), 0, UINT32_MAX, BIT(STAY)},
+	{"begun", FIELD_JOB, AT(begun), 0, 0, BIT(STAY) | MAY_MISS},
 	{"of", FIELD_U32, AT(of), 0, UINT32_MAX, BIT(STAY)},
-	{"first", FIELD_BOOL, AT(first), 0, 0, BIT(STAY)},
-	{"named", FIELD_U32, AT(named), 0, UINT32_MAX, BIT(STAY)},
+	{"admit", FIELD_U32, AT(admit), 0, UINT32_MAX, BIT(STAY)},
+	{"holds", FIELD_BOOL, AT(holds), 0, 0, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
-	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | BIT(NEXT) | MAY_MISS},
+	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | MAY_MISS},
 	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
-	{"majority", FIELD_BOOL, AT(majority), 0, 0, BIT(NEXT)},
-	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT) | MAY_MISS},
+	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT)},
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
@@ -178,10 +174,32 @@ bool message_name_is(const char *name, const char *how)
 	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
 }
 
-bool message_name_follows(const char *name)
+static bool read_hex(const char *text, uint8_t *out, size_t bytes)
 {
-	return message_name_is(name, CONTROL_NEXT_NAME) ||
-	       message_name_is(name, CONTROL_AGAIN_NAME);
+	return text != NULL && strlen(text) == bytes * 2 &&
+	       strspn(text, "0123456789abcdef") == bytes * 2 &&
+	       sodium_hex2bin(out, bytes, text, bytes * 2, NULL, NULL, NULL) == 0;
+}
+
+/* Most significant digit first, as people write numbers. */
+static bool read_hex64(const char *text, uint64_t *out)
+{
+	uint64_t bytes;
+
+	if (!read_hex(text, (uint8_t *)&bytes, sizeof(bytes)))
+		return false;
+	*out = be64toh(bytes);
+	return true;
+}
+
+uint64_t message_name_number(const char *name)
+{
+	uint64_t number;
+
+	if (!message_name_is(name, CONTROL_NEXT_NAME) ||
+	    !read_hex64(name + message_name_base(name) + sizeof(CONTROL_NEXT_NAME), &number))
+		return 0;
+	return number;
 }
 
 bool message_code_continues(const char *code)
@@ -192,15 +210,6 @@ bool message_code_continues(const char *code)
 		if (strcmp(code, codes[i]) == 0)
 			return true;
 	return false;
-}
-
-uint64_t message_name_hash(const char *name)
-{
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-	for (; *name != '\0'; name++)
-		hash = (hash ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
-	return hash;
 }
 
 /*
@@ -224,24 +233,6 @@ static void text_printable(const char *text, char *out, size_t room)
 }
 
 /* ---- reading ---- */
-
-static bool read_hex(const char *text, uint8_t *out, size_t bytes)
-{
-	return text != NULL && strlen(text) == bytes * 2 &&
-	       strspn(text, "0123456789abcdef") == bytes * 2 &&
-	       sodium_hex2bin(out, bytes, text, bytes * 2, NULL, NULL, NULL) == 0;
-}
-
-/* Most significant digit first, as people write numbers. */
-static bool read_hex64(const char *text, uint64_t *out)
-{
-	uint64_t bytes;
-
-	if (!read_hex(text, (uint8_t *)&bytes, sizeof(bytes)))
-		return false;
-	*out = be64toh(bytes);
-	return true;
-}
 
 static bool read_number(const json_t *value, const struct field *field, uint64_t *out)
 {
@@ -514,8 +505,6 @@ static bool left_out(const struct control_message *message, const struct field *
 		return *(const uint32_t *)at == 0;
 	if (field->kind == FIELD_BOOL)
 		return !*(const bool *)at;
-	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
-		return *(const uint64_t *)at == 0;
 	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB ||
 	        field->kind == FIELD_NAME) &&
 	       *(const char *)at == '\0';

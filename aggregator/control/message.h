@@ -47,8 +47,8 @@ enum control_kind {
 	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,      /* worker: my datagrams get no answers any more */
 	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
-	CONTROL_STAY, /* worker: I want to continue, and do so as you say */
-	CONTROL_NEXT, /* aggregator: continue so */
+	CONTROL_STAY, /* worker: I want to continue, in the membership that you name */
+	CONTROL_NEXT, /* aggregator: join this membership */
 };
 #define CONTROL_KINDS CONTROL_NEXT /* from 1 on */
 
@@ -100,19 +100,16 @@ struct control_message {
 	struct control_seen seen;      /* frames 0: it does not say */
 	char says[CONTROL_NAME_BYTES]; /* its program, for people; "": nothing */
 
-	uint64_t after;   /* JOIN: the membership that this worker comes from; 0: none */
+	/* STAY: `job` is the last membership that this worker has joined, and `rank` its rank there. */
+	char begun[CONTROL_JOB_BYTES]; /* the last one whose START it got; "": none */
+	uint32_t of;                   /* workers of that one */
+	bool holds;                    /* the worker has the state of the job */
+	uint32_t admit;                /* so many newcomers may come; 0: none */
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
-	uint64_t agreed;  /* STAY: those to leave out instead if all workers say so */
-	bool drains; /* HELLO, PING of an aggregator: it takes no new jobs; NEXT: come when it is back */
+	bool drains;      /* HELLO, PING of an aggregator: it takes no new jobs */
 	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
-	uint32_t most;    /* STAY: of whom so many may; 0: none */
-	uint32_t came;    /* NEXT: so many of its members are newcomers; */
-	bool majority;    /* it counts only once all have come: others may follow another one */
-	bool fewer; /* STAY: the membership that has ended had some of them, or may not be theirs */
-	uint32_t of;    /* STAY: workers of the last one that all aggregators accepted; 0: none, */
-	bool first;     /* and whether this one had rank 0 there; */
-	uint32_t named; /* and of the largest one since then, to which not all have; 0: none */
-	char next[CONTROL_JOB_BYTES]; /* NEXT: job in which those who are left continue; "": none */
+	uint32_t came;    /* NEXT: so many of its members are newcomers */
+	char next[CONTROL_JOB_BYTES]; /* NEXT: the membership that the receiver is to join */
 	uint32_t next_rank, next_world;
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
@@ -171,17 +168,11 @@ bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */
 
 /*
- * Does its membership's name begin so? Like those that aggregators give, like those that workers compute when all
- * aggregators have gone (PROTOCOL.md section 5.8; no two memberships have the same such name), or like those that are
- * only there where no other membership of NAME is (section 5.9).
+ * The first aggregator of a job names memberships "NAME/next." and 16 hex digits, a number that is higher for each
+ * (MEMBERS.md). 0: somebody else has named it.
  */
 #define CONTROL_NEXT_NAME "next."
-#define CONTROL_AGAIN_NAME "again."
-#define CONTROL_FIRST_NAME "first."
-bool message_name_is(const char *name, const char *how);
-bool message_name_follows(const char *name); /* one of the first two */
-
-/* What stands for a membership with such a name in `after`: FNV-1a of the job's name. */
-uint64_t message_name_hash(const char *name);
+bool message_name_is(const char *name, const char *how); /* does its membership's name begin so? */
+uint64_t message_name_number(const char *name);
 
 #endif /* AGGREGATOR_CONTROL_MESSAGE_H */

@@ -31,8 +31,7 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	if (jobs->peers == NULL || jobs->jobs == NULL ||
 	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
 	    crowd_open(&jobs->newcomers, jobs->places) != 0 ||
-	    crowd_open(&jobs->unstarted, config->jobs_max) != 0 ||
-	    crowd_open(&jobs->remembered, JOBS_SUCCESSIONS) != 0) {
+	    crowd_open(&jobs->unstarted, config->jobs_max) != 0) {
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
@@ -50,7 +49,6 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->waiting);
 	crowd_close(&jobs->newcomers);
 	crowd_close(&jobs->unstarted);
-	crowd_close(&jobs->remembered);
 	if (jobs->peers != NULL)
 		explicit_bzero(jobs->peers, jobs->places * sizeof(*jobs->peers)); /* keys */
 	free(jobs->peers);
@@ -159,6 +157,7 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
 	if (peer->used)
 		peer_lost(jobs, peer, reason, false);
+	members_settle(jobs);
 }
 
 static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
@@ -224,6 +223,8 @@ static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 	if (peer->door) {
 		if (message->kind == CONTROL_ABORT || message->kind == CONTROL_LEAVE)
 			peer_end(jobs, peer);
+		else if (message->kind == CONTROL_STAY && !peer->stays)
+			stay_take(jobs, peer, message);
 		else if (message->kind != CONTROL_PING)
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
 		return true;
@@ -240,10 +241,14 @@ static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 	return true;
 }
 
-static void member_says(struct jobs *jobs, struct jobs_peer *peer,
+static void member_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
                         const struct control_message *message)
 {
 	switch (message->kind) {
+	case CONTROL_JOIN:
+		transcript_add(&peer->transcript, line);
+		join_take(jobs, peer, message, jobs->now_us);
+		break;
 	case CONTROL_READY:
 		ready_take(jobs, peer, message);
 		break;
@@ -295,6 +300,7 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	struct control_message message;
 	struct why why;
 	const char *said;
+	bool done = true;
 
 	if (!peer->used)
 		return true;
@@ -315,13 +321,14 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return true;
 	}
-	if (peer->door || peer->job == NULL)
-		return stranger_says(jobs, peer, line, &message);
-	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
-	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
-		return true; /* it was on its way when the job ended */
-	member_says(jobs, peer, &message);
-	return true;
+	if (peer->door || peer->job == NULL) {
+		done = stranger_says(jobs, peer, line, &message);
+	} else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
+	           message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT) {
+		member_says(jobs, peer, said, &message); /* else it was on its way when the job ended */
+	}
+	members_settle(jobs);
+	return done;
 }
 
 /* ---- time ---- */
@@ -361,10 +368,8 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	char missing[160] = "";
 	uint64_t limit_us = jobs->config.join_us, soon_us;
 
-	if (job->state == JOB_ENDING) {
-		job_ending_tick(jobs, job);
-		return;
-	}
+	if (job->state == JOB_ENDING)
+		return; /* see members_tick() */
 	/*
 	 * All whom we have told are alive: who does not come soon has died meanwhile. Those who come may
 	 * first have to find out that another aggregator is silent.
@@ -376,8 +381,9 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 		return;
 	missing_text(job, missing, sizeof(missing));
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank] != NULL && job->state == JOB_PROBING)
-			job->members[rank]->gone = !job->members[rank]->ready;
+		if (job->members[rank] != NULL)
+			job->members[rank]->gone = job->state == JOB_PROBING ? !job->members[rank]->ready
+			                                                     : !job->members[rank]->joined;
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "
@@ -399,6 +405,7 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_tick(jobs, &jobs->jobs[i], now_us);
+	members_tick(jobs);
 	jobs->ticked_us = now_us;
 }
 
@@ -474,7 +481,9 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
+	*out = (struct jobs_worker){.state = peer->ready    ? "ready"
+	                                     : peer->joined ? "joined"
+	                                                    : "missing",
 	                            .multicast = job->multicast[rank],
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,

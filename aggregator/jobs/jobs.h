@@ -40,6 +40,7 @@ struct jobs_config {
 	uint32_t rcvbuf_bytes;   /* of one data thread's socket */
 	uint32_t op_slots, segments_ahead;
 	uint64_t join_us;            /* how long the first worker of a job waits for the last */
+	uint64_t epoch_us;           /* from `now_us` to the time since 1970, roughly */
 	uint64_t hello_us;           /* how long a connection may stay without joining */
 	struct net_ip group_nets[2]; /* IPv4, IPv6; 16 random bits are added; none: no multicast */
 	uint16_t group_port;

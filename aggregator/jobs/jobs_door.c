@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * jobs_door.c - workers that are no members yet, and wait until the members of a job admit them
+ * jobs_door.c - workers that are no members: newcomers, until the members of a job admit them, and such as were members
  *
- * They have joined with world 0, and belong to no job. PROTOCOL.md section 5.9.
+ * They have joined with world 0, and belong to no job; those that were members say STAY. MEMBERS.md.
  */
 
 #include <stdio.h>
 
 #include "aggregator/jobs/jobs_impl.h"
 
-/* Does it wait for this job: of the same name, whatever the membership, and with the same key? */
+/* Is it a newcomer of this job: of the same name, whatever the membership, and with the same key? */
 static bool fits(const struct job *job, const struct jobs_peer *peer)
 {
-	return names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
+	return !peer->stays && names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
 }
 
 /* The one that has waited longest; NULL: nobody waits. */
@@ -36,13 +36,6 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 	return count;
 }
 
-void door_leave(struct jobs *jobs, struct jobs_peer *peer)
-{
-	if (peer->door)
-		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
-	peer->door = false;
-}
-
 struct control_message door_ping(const struct jobs *jobs, const struct job *job)
 {
 	return (struct control_message){.kind = CONTROL_PING,
@@ -62,10 +55,9 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 {
 	peer->door = true;
 	TAILQ_INSERT_TAIL(&jobs->doorsteps, peer, doorstep);
+	peer_note(peer, join);
 	peer->rank = join->rank;
 	peer->since_us = now_us;
-	peer->silence_us = (uint64_t)join->silence_ms * 1000;
-	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
 	if (peer->keyed) { /* no stranger any more */
 		crowd_remove(&jobs->waiting, peer);

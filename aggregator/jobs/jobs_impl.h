@@ -3,11 +3,12 @@
  * jobs_impl.h - what the jobs*.c files share; private to them
  *
  * jobs.c        memory, connections, what comes from them, time, what is shown
+ * jobs_members.c  which membership follows one that has ended
  * jobs_join.c   admission, and a job's way from the first JOIN to START
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
- * jobs_end.c    how jobs fail, and how those who are left continue
+ * jobs_end.c    how jobs fail
  * jobs_room.c   how many jobs, and how much memory, an owner may have beside the others
- * jobs_door.c   newcomers, who wait until the members admit them
+ * jobs_door.c   newcomers, who wait until the members admit them, and members that come back
  * jobs_state.c  peers and jobs: telling them, giving back what they hold
  *
  * Each calls only what stands below it.
@@ -28,14 +29,20 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 #define JOBS_LINE_US 10000
 #define JOBS_LINES_US 10000000 /* a thousand lines at once */
 
-#define JOBS_SUCCESSIONS 1024 /* that are remembered */
-#define JOBS_FAILED 64        /* that are remembered, for the count of those that continue */
+/* What a worker has said in its last STAY. */
+struct jobs_stay {
+	char job[CONTROL_JOB_BYTES]; /* the last membership that it has joined; */
+	uint32_t rank;               /* its rank there */
+	char begun[CONTROL_JOB_BYTES];
+	uint32_t of, admit;
+	uint64_t without;
+	bool holds;
+};
 
-/* A membership has ended, and these are who goes on: at most one such membership, of the same job. */
-struct jobs_succession {
-	uint64_t of; /* see job_mark() */
-	char to[CONTROL_JOB_BYTES];
-	bool ours; /* we have named it */
+/* Where a member of a membership that we have named comes from, until its JOIN has come. */
+struct job_seat {
+	char job[CONTROL_JOB_BYTES]; /* ""; it has joined, or was no member before */
+	uint32_t rank;
 };
 
 struct jobs_peer {
@@ -47,14 +54,9 @@ struct jobs_peer {
 	bool door;       /* it is no member yet, and waits for this job's members: */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;          /* the others continue without it: see job_fail() */
-	bool stays;         /* it wants to continue, and does so as we say, */
-	bool fewer;         /* with fewer aggregators, or it does not know, */
-	uint32_t most;      /* admits so many newcomers; 0: none, */
-	uint64_t without;   /* namely without these of the workers' list; */
-	uint64_t agreed;    /* if all agree and nobody is lost, without these instead; */
-	uint32_t of, named; /* STAY: as control_message has them */
-	bool first;         /* where it had rank 0 */
-	bool of_before;     /* it comes from the membership before its job's */
+	bool stays;         /* it has said STAY, in its job or at a door: */
+	struct jobs_stay stay;
+	bool joined;        /* its JOIN to `job` has come: a NEXT may have made it a member before */
 	struct job *job;    /* NULL before JOIN is accepted */
 	uint32_t rank;      /* in it; at a door: that it had before, 0: none */
 	uint32_t payload, rcvbuf, features;
@@ -93,9 +95,9 @@ struct job {
 	uint64_t since_us;
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
-	bool begun;          /* JOB_ENDING: all had joined, */
-	bool whole;          /* and all of them want to continue: nothing has failed */
-	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
+	bool named;          /* we have named it: nobody else comes, and who does not join is lost */
+	bool boundary;       /* JOB_ENDING: all its members want another one, and nothing has failed */
+	struct job_seat *seats; /* [world] */
 	uint32_t epoch;      /* 0 so far: a changed membership is a job of its own */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
@@ -136,12 +138,9 @@ struct jobs {
 	struct crowd unstarted; /* jobs that do not run yet, by owner */
 	uint64_t now_us;        /* when anything last came in, or the clock ticked */
 	uint64_t ticked_us;
-	struct jobs_succession successions[JOBS_SUCCESSIONS];
-	struct crowd remembered;                    /* of these, by owner */
+	bool unsettled; /* a job that ends may be continued: see members_settle() */
 	struct jobs_failure failure;                /* code "": none */
 	uint64_t failed_us;                         /* when it was */
-	struct jobs_succession failed[JOBS_FAILED]; /* the last: what stands for each, its name */
-	uint32_t failed_count;
 	struct jobs_totals totals; /* but for `jobs`, which is counted when it is asked for */
 };
 
@@ -161,20 +160,26 @@ void missing_text(const struct job *job, char *text, size_t room);
 void late_text(const struct jobs *jobs, const struct jobs_peer *peer,
                char text[CONTROL_TEXT_BYTES]);
 
+/* jobs_members.c */
+#define NOWHERE UINT32_MAX
+void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void members_settle(struct jobs *jobs); /* after each event */
+void members_tick(struct jobs *jobs);
+
 /* jobs_join.c */
+/* A free place for a job of this worker's; NULL: there is none, and the worker is refused. */
+struct job *job_opened(struct jobs *jobs, struct jobs_peer *opener);
+bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener, const char *name,
+               uint32_t world);
+void job_agree(struct job *job);
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
 /* jobs_end.c */
 
-/* May a worker join a membership with this name, coming from the one that `after` stands for? NULL; or why not. */
-const char *succession_forbids(const struct jobs *jobs, const char *name, uint64_t after);
-/* It has joined: no other membership succeeds that one here. */
-void succession_take(struct jobs *jobs, const struct job *job, uint64_t after);
-bool job_named_here(const struct jobs *jobs, const struct job *job); /* by us, as a successor */
-void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
-void job_ending_tick(struct jobs *jobs, struct job *job);
+bool job_has_next(const struct job *job); /* once it has ended, for those who are left */
+void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -190,17 +195,22 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
 uint32_t door_count(const struct jobs *jobs, const struct job *job);
-void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
 /* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
 struct control_message door_ping(const struct jobs *jobs, const struct job *job);
 void door_tell(struct jobs *jobs, struct job *job);
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
+struct job *job_kin(const struct jobs *jobs, const char *name); /* any membership; NULL: none */
+/* It is to be a member of a job: it leaves the door, and counts as no stranger any more. */
+void peer_enter(struct jobs *jobs, struct jobs_peer *peer);
+/* What its JOIN says of itself. */
+void peer_note(struct jobs_peer *peer, const struct control_message *join);
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
 struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
+void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
 /* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */

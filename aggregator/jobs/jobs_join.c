@@ -38,14 +38,18 @@ static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
 		.world = join->world,
 	};
 
-	if (jobs->config.keys == NULL)
+	if (peer->job == NULL) {
+		if (jobs->config.keys == NULL)
+			return true;
+		key = proof_keys_find(jobs->config.keys, join->job);
+		if (key == NULL)
+			return false;
+		peer->key = *key;
+		peer->keyed = true;
+	}
+	if (!peer->keyed)
 		return true;
-	key = proof_keys_find(jobs->config.keys, join->job);
-	if (key == NULL)
-		return false;
-	peer->key = *key;
-	peer->keyed = true;
-	proof_make(key, PROOF_JOIN, &statement, want);
+	proof_make(&peer->key, PROOF_JOIN, &statement, want);
 	return proof_equal(want, join->proof);
 }
 
@@ -107,7 +111,7 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 			"rank %u of job '%s' is taken by %s (%s): each worker has a rank of its "
 			"own, and each job a name",
 			join->rank, job->name, other->host, other->address);
-	else if (job->state != JOB_FORMING)
+	else if (job->state != JOB_FORMING || job->named)
 		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
 		            job->name,
 		            job->name[message_name_base(job->name)] == '/' ? "membership" : "name");
@@ -192,9 +196,6 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	jobs->ports.random(jobs->ports.context, &job->secret, sizeof(job->secret));
 	group_choose(jobs, job);
 	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
-	memcpy(&job->token, job->salt, sizeof(job->token));
-	if (job->seals == NULL)
-		job->token = job->shape.group_token;
 }
 
 /*
@@ -510,28 +511,28 @@ static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 	return job;
 }
 
-static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener,
-                      const struct control_message *join, uint64_t now_us)
+bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener, const char *name,
+               uint32_t world)
 {
-	job->members = calloc(join->world, sizeof(struct jobs_peer *));
-	job->tokens = calloc(join->world, sizeof(*job->tokens));
-	job->multicast = calloc(join->world, sizeof(*job->multicast));
+	job->members = calloc(world, sizeof(struct jobs_peer *));
+	job->seats = calloc(world, sizeof(*job->seats));
+	job->tokens = calloc(world, sizeof(*job->tokens));
+	job->multicast = calloc(world, sizeof(*job->multicast));
 	if (opener->keyed)
-		job->seals = calloc(1, seals_bytes(join->world));
-	if (job->members == NULL || job->tokens == NULL || job->multicast == NULL ||
-	    (opener->keyed && job->seals == NULL)) {
+		job->seals = calloc(1, seals_bytes(world));
+	job->world = world;
+	if (job->members == NULL || job->seats == NULL || job->tokens == NULL ||
+	    job->multicast == NULL || (opener->keyed && job->seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
 	job->owner = peer_owner(opener);
 	crowd_add(&jobs->unstarted, job->owner, job);
 	job->state = JOB_FORMING;
-	snprintf(job->name, sizeof(job->name), "%s", join->job);
-	job->world = join->world;
-	job->since_us = now_us;
-	job->opener = join->rank;
+	snprintf(job->name, sizeof(job->name), "%s", name);
+	job->since_us = jobs->now_us;
 	job->shape = (struct channel_config){
-		.worker_count = (uint16_t)join->world,
+		.worker_count = (uint16_t)world,
 		.op_slots = jobs->config.op_slots,
 		.segments_ahead = jobs->config.segments_ahead,
 		.tokens = job->tokens,
@@ -541,9 +542,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	return true;
 }
 
-/* NULL: there is no room for it, and the peer is refused. */
-static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
-                              const struct control_message *join, uint64_t now_us)
+struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 {
 	const uint64_t owner = peer_owner(peer);
 	struct job *job = NULL;
@@ -559,11 +558,9 @@ static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
 	kept = free_count > 0 && room_is_kept(jobs, owner, ROOM_JOBS, 1, free_count);
 	if (free_count == 0 || kept)
 		job = job_crowd_out(jobs, owner);
-	if (job != NULL && job_begin(jobs, job, peer, join, now_us))
-		return job;
 	if (job != NULL)
-		peer_refuse(jobs, peer, "memory", "the aggregator is out of memory");
-	else if (kept)
+		return job;
+	if (kept)
 		peer_refuse(jobs, peer, "jobs",
 		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);
@@ -574,7 +571,7 @@ static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
 }
 
 /* The shortest patience of the workers that have joined is the job's, and it has the features that all of them have. */
-static void job_agree(struct job *job)
+void job_agree(struct job *job)
 {
 	job->features = CONTROL_FEATURES;
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
@@ -590,62 +587,97 @@ static void job_agree(struct job *job)
 	}
 }
 
+/* The worker's JOIN to a membership has come. */
+static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *peer,
+                        const struct control_message *join, uint64_t now_us)
+{
+	if (peer->job == NULL)
+		peer_enter(jobs, peer);
+	peer_note(peer, join);
+	peer->job = job;
+	peer->rank = join->rank;
+	peer->joined = true;
+	job->seats[peer->rank].job[0] = '\0';
+	job->members[peer->rank] = peer;
+	job_agree(job);
+	if (++job->joined == job->world)
+		job_formed(jobs, job, now_us);
+}
+
+/* A founder's or a restarted program's; the members of the job that is there are in another membership. */
+static bool has_members(const struct jobs *jobs, const char *name)
+{
+	const struct jobs_peer *peer;
+
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (peer->stays && names_kin(peer->wanted, name))
+		return true;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name) &&
+		    message_name_is(jobs->jobs[i].name, CONTROL_NEXT_NAME))
+			return true;
+	return false;
+}
+
+/* By a connection on which NEXT has named it a member. */
+static void named_join(struct jobs *jobs, struct jobs_peer *peer,
+                       const struct control_message *join, uint64_t now_us)
+{
+	const struct job *job = peer->job;
+
+	if (!job->named || peer->joined || job->state != JOB_FORMING ||
+	    strcmp(join->job, job->name) != 0 || join->rank != peer->rank ||
+	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN ||
+	    !proof_holds(jobs, peer, join))
+		jobs_garbage(jobs, peer, "join: not now, or not to this membership");
+	else
+		member_join(jobs, peer->job, peer, join, now_us);
+}
+
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
                uint64_t now_us)
 {
 	struct job *job;
-	const char *over;
 
+	if (peer->job != NULL) {
+		named_join(jobs, peer, join, now_us);
+		return;
+	}
 	if (refused_at_sight(jobs, peer, join))
 		return;
 	if (peer->keyed)
 		line_proofs_early(&peer->key, join->job, join->world, &peer->transcript,
 		                  &peer->lines_in, &peer->lines_out);
-	if (join->world == 0) {
-		door_take(jobs, peer, join, now_us);
-		return;
-	}
-	over = succession_forbids(jobs, join->job, join->after);
-	if (over != NULL) {
-		peer_refuse(jobs, peer, "running", "membership '%s': %s", join->job, over);
-		return;
-	}
-	job = job_named(jobs, join->job);
+	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
 	if (job == NULL && jobs->totals.draining &&
-	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+	    (join->world == 0 || !message_name_is(join->job, CONTROL_NEXT_NAME))) {
 		peer_refuse(jobs, peer, "draining",
 		            "this aggregator is shutting down; use another");
 		return;
 	}
-	if (job == NULL)
-		job = job_opened(jobs, peer, join, now_us);
-	if (job == NULL)
+	if (join->world == 0) {
+		door_take(jobs, peer, join, now_us);
 		return;
-	succession_take(jobs, job, join->after);
-	peer->job = job;
-	peer->rank = join->rank;
-	peer->payload = join->payload;
-	peer->rcvbuf = join->rcvbuf;
-	peer->features = join->features;
-	peer->of_before = join->after != 0;
-	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
-	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
-	peer->silence_us = (uint64_t)join->silence_ms * 1000;
-	peer->stall_us = (uint64_t)join->stall_ms * 1000;
-	crowd_remove(&jobs->waiting, peer);
-	job->members[peer->rank] = peer;
-	job_agree(job);
-	if (++job->joined < job->world)
+	}
+	if (strchr(join->job, '/') == NULL && has_members(jobs, join->job)) {
+		peer_refuse(jobs, peer, "running",
+		            "job '%s' is here: newcomers wait until its members admit them",
+		            join->job);
 		return;
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank]->stays) { /* at another aggregator it is over */
-			job_fail(jobs, job, job->world, "join_timeout",
-			         "the membership has ended before it began");
+	}
+	if (job == NULL) {
+		job = job_opened(jobs, peer);
+		if (job == NULL)
+			return;
+		if (!job_begin(jobs, job, peer, join->job, join->world)) {
+			peer_refuse(jobs, peer, "memory", "the aggregator is out of memory");
 			return;
 		}
-	job_formed(jobs, job, now_us);
+		job->opener = join->rank;
+	}
+	member_join(jobs, job, peer, join, now_us);
 }
 
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)

@@ -68,6 +68,31 @@ struct jobs_peer *peer_next(struct jobs *jobs)
 	return peer;
 }
 
+void door_leave(struct jobs *jobs, struct jobs_peer *peer)
+{
+	if (peer->door)
+		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
+	peer->door = false;
+}
+
+void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
+{
+	door_leave(jobs, peer);
+	if (!crowd_remove(&jobs->waiting, peer))
+		crowd_remove(&jobs->newcomers, peer);
+}
+
+void peer_note(struct jobs_peer *peer, const struct control_message *join)
+{
+	peer->payload = join->payload;
+	peer->rcvbuf = join->rcvbuf;
+	peer->features = join->features;
+	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
+	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
+	peer->silence_us = (uint64_t)join->silence_ms * 1000;
+	peer->stall_us = (uint64_t)join->stall_ms * 1000;
+}
+
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 {
 	if (peer->job == NULL && !crowd_remove(&jobs->waiting, peer))
@@ -139,6 +164,14 @@ bool names_kin(const char *name, const char *other)
 	return message_name_base(other) == length && strncmp(name, other, length) == 0;
 }
 
+struct job *job_kin(const struct jobs *jobs, const char *name)
+{
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name))
+			return &jobs->jobs[i];
+	return NULL;
+}
+
 void job_finished(struct jobs *jobs, const struct job *job, const char *text)
 {
 	jobs->totals.jobs_finished++;
@@ -149,6 +182,7 @@ void job_finished(struct jobs *jobs, const struct job *job, const char *text)
 void job_forget(struct job *job)
 {
 	free(job->members);
+	free(job->seats);
 	free(job->tokens);
 	free(job->multicast);
 	if (job->seals != NULL)

@@ -19,6 +19,15 @@ static inline uint64_t clock_us(void)
 	return clock_ns() / 1000;
 }
 
+/* From clock_us() to the time since 1970, as this host has it. */
+static inline uint64_t clock_epoch_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000 - clock_us();
+}
+
 /* What the system's calls take. */
 static inline struct timespec clock_timespec(uint64_t us)
 {

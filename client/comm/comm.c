@@ -81,11 +81,12 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 	int result = comm_configure(comm, config, why);
 
 	if (newcomer) {
-		comm->world = 0;
-		comm->voice = (struct session_voice){0};
+		comm->holds = false;
+		comm->at_door = true;
+		comm_leave_out(comm, UINT64_MAX);
 	}
 	if (result == WINNOW_OK)
-		result = comm_open_session(comm, why);
+		result = comm_open_session(comm, NULL, why);
 	if (result == WINNOW_OK) {
 		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (comm->wake_fd < 0)

@@ -69,8 +69,6 @@ struct comm_peer {
 	bool gone;
 	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
 	uint32_t place;    /* in the list, from 0 */
-	uint64_t mark;     /* what stands there for the membership before this one; 0: none */
-	bool restarts;     /* it was there and is being restarted: join it as soon as it is back */
 	uint64_t look_us;  /* how often to look whether it is back */
 	uint64_t connect_due_us, connect_until_us;
 	uint64_t patience_us;          /* from the first try to connect_until_us */
@@ -110,8 +108,9 @@ struct winnow_comm {
 	struct proof_key key;
 	bool has_key;
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
-	bool again; /* all aggregators of the last one were lost: see session_config */
-	struct session_voice voice;         /* likewise */
+	bool at_door; /* its session waits at the decider until it is a member: see session_stay() */
+	bool keeps;   /* the connection to the decider goes on with the next session */
+	struct control_message stay;        /* what STAY says of memberships before, see session_config */
 	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received; the thread reads it */
@@ -178,8 +177,9 @@ struct winnow_comm {
 	_Atomic bool says_new;         /* the session does not know it yet */
 	uint32_t came;         /* newcomers, with this worker's last step into another membership */
 	_Atomic bool stays;    /* it wants to continue, and waits for how: */
-	uint32_t most;         /* newcomers that it admits then, */
-	uint64_t agreed;       /* and the aggregators to be left out if all members say so */
+	uint32_t admit;        /* newcomers that it admits then, */
+	uint64_t without;      /* and the aggregators to be left out */
+	_Atomic bool holds;    /* this worker has the state of the job */
 	uint64_t stays_by_us;  /* when it says so although some have not acknowledged all */
 	uint64_t begins_by_us; /* caller only; the next membership has begun by then; 0: any time */
 	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
@@ -283,7 +283,7 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm);
 unsigned comm_gpu_state(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 
-/* comm_members.c */
+/* comm_members.c. In: the communicator waits at the decider's door. */
 int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm.c */
@@ -309,12 +309,13 @@ int comm_ask_wanted(bool *wanted, struct why *why); /* the socket of comm_ask.c;
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
-int comm_open_session(struct winnow_comm *comm, struct why *why);
+/* `from`: the link to the decider, whose connection goes on; or NULL. */
+int comm_open_session(struct winnow_comm *comm, const struct link *from, struct why *why);
 
 void comm_net_turn(struct winnow_comm *comm, uint64_t now_us); /* in each turn of the thread */
 
-/* Only with the aggregators at those places of the list that are not in `without`, bits; the one at `first` is the first. */
-void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first);
+/* Only with the aggregators at those places of the list that are not in `without`, bits, and with the first. */
+void comm_leave_out(struct winnow_comm *comm, uint64_t without);
 
 /*
  * comm_fork.c: between add and remove, a fork's child closes the control connections and ask_fd.

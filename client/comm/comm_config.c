@@ -155,7 +155,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
 	comm->rank = config->rank;
 	comm->world = config->world;
-	comm->voice = (struct session_voice){.of = comm->world, .first = comm->rank == 0};
+	comm->holds = true;
 	return comm_open_net(comm, config, why);
 }
 
@@ -166,43 +166,33 @@ static int by_place(const void *a, const void *b)
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
-void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first)
+void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 {
 	qsort(comm->peers, comm->peers_known, sizeof(comm->peers[0]), by_place);
 	comm->peer_count = 0;
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
-		struct comm_peer peer = comm->peers[i];
+		struct comm_peer peer = comm->peers[i], *to = &comm->peers[comm->peer_count];
 
-		uint32_t to = peer.place == first ? 0 : comm->peer_count;
-
-		if (without >> peer.place & 1)
+		if (i > 0 && without >> i & 1)
 			continue;
-		memmove(&comm->peers[to + 1], &comm->peers[to], (i - to) * sizeof(peer));
-		comm->peers[to] = peer;
+		memmove(to + 1, to, (i - comm->peer_count) * sizeof(peer));
+		*to = peer;
 		comm->peer_count++;
 	}
 }
 
 /*
- * How long to knock at a port that refuses. Those of a membership that the aggregators have named were
- * alive just before; of one that follows their restart, they may still be starting.
+ * How long to knock at a port that refuses. Those of a membership that the decider has named were alive just before;
+ * the decider itself may be restarting.
  */
-static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct comm_peer *peer)
+static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
-	if (comm->again || peer->restarts)
+	if (comm->at_door)
 		return patience_at_most(&comm->config, UINT64_MAX);
 	if (message_name_is(comm->job, CONTROL_NEXT_NAME))
 		return patience_at_most(&comm->config, COMM_CONNECT_ALIVE_US);
 	return patience_at_most(&comm->config,
-	                        peer->mark != 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);
-}
-
-static uint64_t since_1970_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	                        comm->stay.of > 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);
 }
 
 static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
@@ -214,21 +204,23 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 	return comm->begins_by_us > now_us ? comm->begins_by_us - now_us : 0;
 }
 
-int comm_open_session(struct winnow_comm *comm, struct why *why)
+int comm_open_session(struct winnow_comm *comm, const struct link *from, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
 	struct session_config config = {.links = links, .names = names, .bitmap = bitmap_best()};
-	char host[CONTROL_NAME_BYTES] = "";
+	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();
 
 	gethostname(host, sizeof(host) - 1);
+	snprintf(job, sizeof(job), "%.*s",
+	         (int)(comm->at_door ? message_name_base(comm->job) : strlen(comm->job)), comm->job);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		links[i] = (struct link_config){
-			.job = comm->job,
+			.job = job,
 			.host = host,
 			.rank = comm->rank,
-			.world = comm->world,
+			.world = comm->at_door ? 0 : comm->world,
 			.key = comm->has_key ? &comm->key : NULL,
 			.payload = comm->config.payload,
 			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
@@ -237,14 +229,13 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.join_us = join_us(comm, now_us),
 			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
 			.place = comm->peers[i].place,
-			.after = comm->peers[i].mark,
-			.restarts = comm->peers[i].restarts,
+			.from = i == 0 ? from : NULL,
 		};
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
 		/* Let a refused connection, the better reason, be reported before a late job. */
-		comm->peers[i].patience_us = connect_patience_us(comm, &comm->peers[i]);
+		comm->peers[i].patience_us = connect_patience_us(comm);
 		comm->peers[i].connect_until_us = now_us + comm->peers[i].patience_us;
 		comm->peers[i].refused = 0;
 	}
@@ -254,11 +245,10 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 		               comm->config.threads);
 	config.link_count = comm->peer_count;
 	config.pool = comm->pool;
-	config.again = comm->again;
-	config.voice = comm->voice;
+	config.stay = comm->stay;
 	config.bytes_max = (uint64_t)comm->config.memory_mb << 20;
 	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
-	config.epoch_us = since_1970_us() - now_us;
+	config.epoch_us = clock_epoch_us();
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	return WINNOW_OK;

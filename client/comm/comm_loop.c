@@ -218,9 +218,9 @@ static void publish_next(struct winnow_comm *comm)
 	if (!comm->stays || comm->next_how != SESSION_WAIT)
 		return;
 	how = session_stay(comm->session,
-	                   &(struct session_wish){.without = comm_left_out(comm),
-	                                          .agreed = comm->agreed,
-	                                          .most = comm->most,
+	                   &(struct session_wish){.without = comm->without,
+	                                          .admit = comm->admit,
+	                                          .holds = comm->holds,
 	                                          .by_us = comm->stays_by_us},
 	                   clock_us(), &next);
 	if (how == SESSION_WAIT)
@@ -288,7 +288,7 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 			session_move(comm->session);
 		else if (running)
 			session_leave(comm->session);
-		else if (session_state(comm->session) == SESSION_JOINING)
+		else if (session_state(comm->session) == SESSION_JOINING && !comm->keeps)
 			session_abort(comm->session, "it gave up");
 		comm->left = true;
 		comm->leave_until_us = now_us + COMM_FLUSH_US;
@@ -409,7 +409,7 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 		const struct comm_peer *peer = &comm->peers[i];
 		bool left_out = i >= comm->peer_count;
 
-		if (!left_out && (peer->gone || peer->connected))
+		if (left_out ? comm->at_door : peer->gone || peer->connected)
 			continue;
 		sooner(&due_us,
 		       left_out || peer->fd < 0 ? peer->connect_due_us : peer->attempt_until_us);
@@ -460,12 +460,14 @@ void *comm_run(void *context)
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		comm_fork_close(&peer->fd);
 		comm_resolve_drop(peer);
-		free(peer->pending);
-		peer->pending = NULL;
 		comm->backend->close(peer->group);
 		peer->group = NULL;
+		if (i == 0 && comm->keeps)
+			continue;
+		comm_fork_close(&peer->fd);
+		free(peer->pending);
+		peer->pending = NULL;
 	}
 	return NULL;
 }

@@ -77,41 +77,28 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-/*
- * `over`: it is not the one that begins, again. Out: the aggregator that has named that; UINT32_MAX: none has.
- */
-static uint32_t end(struct winnow_comm *comm, bool over)
+/* The session of before; its caller closes it. NULL: none has begun. */
+static struct session *end(struct winnow_comm *comm)
 {
+	struct session *session;
 	struct winnow_stats stats;
-	uint64_t restarts;
-	uint32_t namer;
 
 	comm->moves = true;
 	comm_stop_thread(comm);
-	if (comm->session == NULL)
-		return UINT32_MAX;
-	learn(comm);
-	namer = session_namer(comm->session);
-	restarts = session_restarts(comm->session);
-	for (uint32_t i = 0; i < comm->peers_known; i++) {
-		struct comm_peer *peer = &comm->peers[i];
-
-		if (over)
-			peer->mark = i < comm->peer_count
-			                     ? link_mark(session_link(comm->session, i))
-			                     : 0;
-		peer->restarts = restarts >> peer->place & 1;
-	}
-	comm->voice = session_voice(comm->session);
-	session_stats(comm->session, &stats);
+	session = comm->session;
+	if (session == NULL)
+		return NULL;
+	if (!comm->at_door)
+		learn(comm);
+	comm->stay = *session_stays(session);
+	session_stats(session, &stats);
 	comm_stats_add(&comm->before, &stats);
 	comm_trace_end(comm);
 	for (struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
 		r->staged.staging = NULL; /* all are done: winnow_stream_wait() then says no */
 	comm_gpu_close(comm);
-	session_close(comm->session);
 	comm->session = NULL;
-	return namer;
+	return session;
 }
 
 /* ---- another begins ---- */
@@ -129,8 +116,8 @@ static void reset(struct winnow_comm *comm)
 	comm->next_tag = 0;
 	comm->says_new = true;
 	comm->stays = false;
-	comm->most = 0;
-	comm->agreed = comm_left_out(comm);
+	comm->admit = 0;
+	comm->without = comm_left_out(comm);
 	comm->waiting = 0;
 	comm->next_how = SESSION_WAIT;
 	comm->next = (struct control_message){0};
@@ -140,21 +127,27 @@ static void reset(struct winnow_comm *comm)
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		peer->connected = peer->gone = peer->group_tried = false;
+		peer->gone = peer->group_tried = false;
+		if (i == 0 && comm->keeps)
+			continue;
+		peer->connected = false;
 		peer->lines.used = 0;
 	}
 }
 
-static int begin(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
+/* Instead of the session `before`, which is closed; with its connection to the decider if that goes on. */
+static int begin(struct winnow_comm *comm, struct session *before, struct why *why)
 {
 	int result;
 
 	reset(comm);
-	result = comm_open_session(comm, why);
+	result = comm_open_session(comm, comm->keeps ? session_link(before, 0) : NULL, why);
+	comm->keeps = false;
+	session_close(before);
 	if (result == WINNOW_OK)
 		result = comm_start_thread(comm, why);
 	if (result == WINNOW_OK)
-		return comm_await_all(comm, give_up, why);
+		return WINNOW_OK;
 	session_close(comm->session);
 	comm->session = NULL; /* nobody serves requests: see comm_request_queue() */
 	comm->result = (enum winnow_result)result;
@@ -163,32 +156,26 @@ static int begin(struct winnow_comm *comm, const volatile int *give_up, struct w
 	return result;
 }
 
-/* Its name is `job`, with or without the membership's; `next`: an aggregator has named it, or NULL. */
+/* Its name is `job`, with or without the membership's; `without` are the aggregators that it leaves out. */
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
-              const struct control_message *next)
+              uint64_t without)
 {
-	uint64_t before = comm_left_out(comm);
-	const bool same = strcmp(job, comm->job) == 0;
-	uint32_t namer, first = comm->peers[0].place;
+	const uint64_t before = comm->at_door ? comm->without : comm_left_out(comm);
+	struct session *session = end(comm);
 	struct why why = {""};
 	int result;
 
-	namer = end(comm, !same);
-	if (!same)
-		first = message_name_is(job, CONTROL_NEXT_NAME) ? namer : UINT32_MAX;
-	comm_leave_out(comm, next != NULL ? next->without : 0, first);
+	comm_leave_out(comm, without);
 	comm_peers_left_out(comm, before);
-	comm->again = same || message_name_is(job, CONTROL_AGAIN_NAME);
 	memmove(comm->job, job, strlen(job) + 1);
+	comm->at_door = false;
 	comm->rank = comm->config.rank = m->rank;
 	comm->world = m->world;
-	if (next != NULL)
-		comm->voice.majority = next->majority;
-	else /* whoever has told it has decided who counts */
-		comm->voice = (struct session_voice){.of = m->world, .first = m->rank == 0};
 	if (m->join_timeout_ms != 0)
 		comm->config.join_timeout_ms = m->join_timeout_ms;
-	result = begin(comm, m->give_up, &why);
+	result = begin(comm, session, &why);
+	if (result == WINNOW_OK)
+		result = comm_await_all(comm, m->give_up, &why);
 	if (result == WINNOW_ERR_ABORTED)
 		comm_end(comm, WINNOW_ERR_ABORTED, why.text);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
@@ -203,7 +190,7 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
 	comm->begins_by_us = 0;
-	return result == WINNOW_OK ? go(comm, job, membership, NULL) : comm_fail(result, why.text);
+	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
 }
 
 /* ---- those who are left ---- */
@@ -218,17 +205,12 @@ static bool over(struct winnow_comm *comm)
 	return failed;
 }
 
-static uint64_t all_places(const struct winnow_comm *comm)
-{
-	return UINT64_MAX >> (64 - comm->peers_known);
-}
-
 static bool next_makes_sense(const struct winnow_comm *comm, const struct control_message *next)
 {
 	size_t base = message_name_base(comm->job);
 
 	return next->next_world > 0 && next->next_world <= WIRE_WORKERS_MAX &&
-	       next->next_rank < next->next_world && (all_places(comm) & ~next->without) != 0 &&
+	       next->next_rank < next->next_world && (next->without & 1) == 0 &&
 	       message_name_base(next->next) == base && memcmp(next->next, comm->job, base) == 0;
 }
 
@@ -242,15 +224,16 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	uint64_t join_ms = how->join_timeout_ms != 0 ? how->join_timeout_ms : c->join_timeout_ms;
 	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
 
-	return 1000 * (join_ms + (comm->world == 0 ? join_ms : learn_ms));
+	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
 }
 
-/* The membership in which this worker may continue is then in `next`. */
-static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
-                      struct control_message *next, struct why *why)
+/* SESSION_WAIT: nobody has said it in time. */
+static enum session_next await_turn(struct winnow_comm *comm, const struct winnow_membership *how,
+                                    struct control_message *next, struct why *why)
 {
+	enum session_next next_how;
+
 	struct comm_wait wait = {.began_us = clock_us()};
-	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
 	comm->stays_by_us = clock_us() + COMM_LEAVE_US;
@@ -259,30 +242,71 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up) &&
 	       clock_us() < comm->begins_by_us)
 		comm_wait_turn(comm, &wait);
+	next_how = comm->next_how;
 	*next = comm->next;
-	if (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up))
-		result = why_set(why, WINNOW_ERR_TIMEOUT, "nobody has said in time who is left");
-	else if (comm->next_how == SESSION_WAIT)
-		result = why_set(why, WINNOW_ERR_ABORTED,
-		                 "given up before it was known who is left");
-	else if (comm->next_how == SESSION_NONE && comm->world == 0)
-		result = why_set(why, (int)comm->result, "%s", comm->error.text);
-	else if (comm->next_how == SESSION_NONE)
-		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
-		                 next->text[0] != '\0' ? next->text : comm->error.text);
+	if (next_how == SESSION_NONE)
+		why_set(why, comm->at_door ? (int)comm->result : WINNOW_ERR_LOST, "%s",
+		        comm->error.text);
 	pthread_mutex_unlock(&comm->lock);
-	if (result == WINNOW_ERR_TIMEOUT)
+	return next_how;
+}
+
+/* The connection to the decider is lost: this worker waits there until it is told what follows. */
+static int door(struct winnow_comm *comm, struct why *why)
+{
+	const uint64_t without = comm->without;
+	struct session *session = end(comm);
+	int result;
+
+	comm->at_door = true;
+	comm_leave_out(comm, UINT64_MAX);
+	result = begin(comm, session, why);
+	comm->without = without; /* until NEXT says which are */
+	return result;
+}
+
+/* The membership in which this worker may continue is then in `next`. */
+static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
+                      struct control_message *next, struct why *why)
+{
+	enum session_next next_how = await_turn(comm, how, next, why);
+	int result;
+
+	while (next_how == SESSION_AWAY) {
+		result = door(comm, why);
+		if (result != WINNOW_OK)
+			return result;
+		next_how = await_turn(comm, how, next, why);
+	}
+	if (next_how == SESSION_NONE)
+		return comm->at_door ? (int)comm->result : WINNOW_ERR_LOST;
+	if (next_how == SESSION_WAIT && comm_given_up(how->give_up))
+		return why_set(why, WINNOW_ERR_ABORTED,
+		               "given up before it was known who is left");
+	if (next_how == SESSION_WAIT) {
+		result = why_set(why, WINNOW_ERR_TIMEOUT,
+		                 "the first aggregator has not said in time who is left");
 		comm_end(comm, WINNOW_ERR_TIMEOUT, why->text);
-	if (result == WINNOW_OK && !next_makes_sense(comm, next))
+		return result;
+	}
+	if (!next_makes_sense(comm, next))
 		return why_set(why, WINNOW_ERR_PROTOCOL,
 		               "an aggregator says how the job continues, which makes no sense: "
 		               "'%.64s', rank %u of %u, without aggregators %llx",
 		               next->next, next->next_rank, next->next_world,
 		               (unsigned long long)next->without);
-	if (result == WINNOW_OK && next->next_world < how->world)
-		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
-		                 next->next_world, how->world);
-	return result;
+	if (next->next_world < how->world)
+		return why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
+		               next->next_world, how->world);
+	comm->keeps = true;
+	return WINNOW_OK;
+}
+
+static bool continues(struct winnow_comm *comm, int result)
+{
+	return result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
+	       clock_us() < comm->begins_by_us &&
+	       atomic_load_explicit(&comm->goes_on, memory_order_relaxed);
 }
 
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
@@ -299,16 +323,16 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		struct control_message next;
 
 		result = await_next(comm, how, &next, &why);
-		if (result != WINNOW_OK)
-			return comm_fail(result, why.text);
+		if (result != WINNOW_OK) {
+			comm_fail(result, why.text);
+			break;
+		}
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
 		comm->came += next.came;
-		result = go(comm, next.next, &membership, &next);
+		result = go(comm, next.next, &membership, next.without);
 		/* Others may die before the next membership has begun: then there is one after that. */
-	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
-	         clock_us() < comm->begins_by_us &&
-	         atomic_load_explicit(&comm->goes_on, memory_order_relaxed));
+	} while (continues(comm, result) && over(comm));
 	if (result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
 	    clock_us() >= comm->begins_by_us) {
 		why_set(&why, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: %.400s",
@@ -342,6 +366,11 @@ int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why
 	int result = go_on(comm, &how);
 
 	return result == WINNOW_OK ? WINNOW_OK : why_set(why, result, "%s", winnow_last_error());
+}
+
+void winnow_comm_hold(struct winnow_comm *comm)
+{
+	atomic_store_explicit(&comm->holds, true, memory_order_relaxed);
 }
 
 /*
@@ -380,9 +409,8 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 		return result;
 	comm->came = 0;
 	comm->config.log = NULL; /* see winnow.h */
-	comm->most = most;
-	/* Where none is left: wait until they are back. */
-	comm->agreed = out != all_places(comm) ? out : left_out;
+	comm->admit = most;
+	comm->without = out;
 	result = go_on(comm, &how);
 	comm->config.log = log;
 	*came = comm->came;

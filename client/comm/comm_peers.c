@@ -25,7 +25,7 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->lines.used = 0;
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		if (!peer->restarts && !comm->again) /* else it has as much time as before */
+		if (!comm->at_door) /* else it has as much time as before */
 			peer->connect_until_us =
 				now_us + (message_name_is(comm->job, CONTROL_NEXT_NAME)
 			                          ? COMM_CONNECT_ALIVE_US
@@ -92,7 +92,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 	socklen_t size;
 	int on = 1, err;
 
-	if (peer->restarts)
+	if (comm->at_door)
 		comm_resolve_again(peer);
 	if (left_us > COMM_CONNECT_TRY_US) /* an address may be dead, and the next one not */
 		left_us = COMM_CONNECT_TRY_US;
@@ -281,7 +281,7 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			peer_gone(comm, peer, "it has not been restarted yet", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
-	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++)
+	for (uint32_t i = comm->peer_count; i < comm->peers_known && !comm->at_door; i++)
 		if (now_us >= comm->peers[i].connect_due_us)
 			look(comm, &comm->peers[i], now_us);
 	return read;

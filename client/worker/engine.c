@@ -51,6 +51,7 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 		goto fail;
 	e->pool = pool;
 	e->payload = streams[0].payload;
+	e->eager_count = stream_count;
 	e->rank = streams[0].rank;
 	e->world = streams[0].world;
 	for (; e->stream_count < stream_count; e->stream_count++) {
@@ -71,6 +72,11 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 fail:
 	engine_close(e);
 	return err;
+}
+
+void engine_eager(struct engine *engine, uint32_t count)
+{
+	engine->eager_count = count;
 }
 
 void engine_close(struct engine *engine)
@@ -127,7 +133,7 @@ static uint32_t streams_of(const struct engine *engine, const struct allreduce *
 
 	*end = engine->stream_count;
 	if (task->cut.eager) {
-		first = geometry_eager_channel(task->tag, engine->stream_count);
+		first = geometry_eager_channel(task->tag, engine->eager_count);
 		*end = first + 1;
 	}
 	return first;

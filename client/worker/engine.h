@@ -19,6 +19,8 @@ struct engine;
 /* streams: [stream_count], shard i at index i; `pool` scans, and outlives the engine. -EINVAL, -ENOMEM. */
 int engine_open(const struct stream_config *streams, uint32_t stream_count,
                 struct bitmap_pool *pool, struct engine **out);
+/* Small operations use the first `count` streams, those of the first aggregator (MEMBERS.md); all, if it is not called. */
+void engine_eager(struct engine *engine, uint32_t count);
 void engine_close(struct engine *engine); /* does not call `done`: see engine_fail() */
 
 /*

@@ -23,6 +23,7 @@ static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
 struct engine {
 	struct bitmap_pool *pool;
 	uint32_t stream_count;
+	uint32_t eager_count; /* of these, the first: those that small operations use */
 	uint32_t op_slots;
 	uint32_t payload;
 	uint32_t rank, world;

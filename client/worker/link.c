@@ -20,9 +20,7 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
-	uint64_t others_by_us; /* until then other workers may not have asked for NEXT; */
-	uint64_t next_due_us;  /* then it must be here */
-	bool closed;           /* the connection, or what had to come by it has not */
+	bool closed; /* the connection has ended */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -35,6 +33,7 @@ struct link {
 	struct control_message stay, abort; /* if kind is not 0 */
 	struct control_message ping;        /* the next heartbeat */
 	bool retried;
+	bool carried; /* the connection is another link's of before, see link_carry() */
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
 
@@ -50,6 +49,20 @@ struct link {
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 };
+
+/* The connection stands, and JOIN goes out as it would after HELLO. */
+static void link_carry(struct link *link, const struct link *from)
+{
+	memcpy(link->server_nonce, from->server_nonce, sizeof(link->server_nonce));
+	link->transcript = from->transcript;
+	link->lines_out = from->lines_out;
+	link->lines_in = from->lines_in;
+	link->heard_us = from->heard_us;
+	link->ticked_us = from->ticked_us;
+	link->view.drains = from->view.drains;
+	link->carried = link->send_join = true;
+	link->view.config.from = NULL;
+}
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
 {
@@ -68,8 +81,10 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->ping.kind = CONTROL_PING;
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
-	link->verdict_due_us = link->next_due_us = NEVER;
+	link->verdict_due_us = NEVER;
 	link->view.left_rank = config->world;
+	if (config->from != NULL)
+		link_carry(link, config->from);
 	*out = link;
 	return 0;
 }
@@ -114,7 +129,7 @@ static bool link_told(const struct link *link)
 	       message_code_continues(link->failed.code) && !link->closed;
 }
 
-bool link_waits_for_us(const struct link *link)
+bool link_stands(const struct link *link)
 {
 	if (link->heard_us == NEVER || link->closed)
 		return false;
@@ -123,39 +138,21 @@ bool link_waits_for_us(const struct link *link)
 
 bool link_lost(const struct link *link)
 {
+	return (link->closed || (link->view.state == LINK_FAILED && !link_told(link))) &&
+	       (link->failed.kind != CONTROL_FAILED || strcmp(link->failed.code, "shutdown") == 0);
+}
+
+bool link_ended(const struct link *link)
+{
 	const char *code = link->failed.code;
 
-	if (link_waits_for_us(link))
-		return false;
-	/* FAILED names this worker where it is the one that is lost, or that has told of another's loss. */
-	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
-	       (message_code_continues(code) &&
-	        (link->failed.rank != link->view.config.rank || link->abort.kind != 0));
+	return link->failed.kind == CONTROL_FAILED && !message_code_continues(code) &&
+	       strcmp(code, "shutdown") != 0;
 }
 
-/* It has been asked how the job continues, and nothing holds its answer back but other workers. */
-static bool link_owes_next(const struct link *link)
-{
-	return link->stay.kind != 0 && !link->send_stay && link->next.kind == 0 && !link->closed &&
-	       (link_told(link) || link->view.state == LINK_RUNNING || link->abort.kind != 0);
-}
-
-/* It waits for them the stall time from the end on; without an end they ask when this one does. */
-static void next_await(struct link *link, uint64_t now_us)
-{
-	uint64_t from_us = link->others_by_us > now_us ? link->others_by_us : now_us;
-	uint64_t stall_us = link->view.welcome.kind != 0
-	                            ? (uint64_t)link->view.welcome.stall_ms * 1000
-	                            : link->view.config.stall_us;
-
-	if (link_owes_next(link))
-		link->next_due_us = from_us + stall_us + 2 * link->silence_us;
-}
-
-void link_stay(struct link *link, const struct control_message *stay, uint64_t by_us)
+void link_stay(struct link *link, const struct control_message *stay)
 {
 	link->stay = *stay;
-	link->others_by_us = by_us;
 	link->stay.kind = CONTROL_STAY;
 	link->send_stay = true;
 }
@@ -167,14 +164,7 @@ const struct control_message *link_next(const struct link *link)
 
 bool link_early(const struct link *link)
 {
-	return link->view.config.restarts && link->view.drains && link->view.state == LINK_JOINING;
-}
-
-uint64_t link_mark(const struct link *link)
-{
-	if (message_name_follows(link->job))
-		return message_name_hash(link->job);
-	return link->view.welcome.group_token;
+	return link->view.config.world == 0 && link->view.drains && link->view.state == LINK_JOINING;
 }
 
 /* ---- lines ---- */
@@ -209,6 +199,7 @@ static void hello_take(struct link *link, const struct control_message *message)
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->view.drains = message->drains;
 		link->send_join = !link_early(link);
+		link->send_stay = link->stay.kind != 0;
 	}
 }
 
@@ -281,7 +272,6 @@ static void welcome_take(struct link *link, const struct control_message *messag
 	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
-	link->view.accepted = true;
 	if (link->view.config.key != NULL) {
 		keys_make(link);
 		link->send_stay = link->stay.kind != 0; /* without its proof it was not heard */
@@ -314,6 +304,18 @@ static void move_take(struct link *link, const struct control_message *message)
 	path_told(&link->path);
 }
 
+/* Another attempt may succeed. Whoever waits at the decider has time. */
+static bool passes(const struct link *link, const char *code)
+{
+	static const char *const codes[] = {"connections", "draining", "jobs", "shutdown", "timeout"};
+	const size_t count = link->view.config.world == 0 ? sizeof(codes) / sizeof(codes[0]) : 1;
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(code, codes[i]) == 0)
+			return true;
+	return false;
+}
+
 static void failed_take(struct link *link, const struct control_message *message)
 {
 	enum link_state was = link->view.state;
@@ -324,7 +326,7 @@ static void failed_take(struct link *link, const struct control_message *message
 	else
 		link_fail(link, message->code, "it ended the job, and said only '%s'",
 		          message->code);
-	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
+	if (was == LINK_JOINING && passes(link, message->code))
 		link->view.state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
 
@@ -379,21 +381,18 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	}
 	if (message.kind == CONTROL_PING) {
-		link->view.accepted = true; /* else it would not ping */
 		snprintf(link->view.late, sizeof(link->view.late), "%s", message.text);
 		link->view.waiting = message.waiting;
 		link->view.drains = message.drains;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&
-	    (link_told(link) || (link->view.state == LINK_RUNNING && link->stay.kind != 0) ||
-	     link->view.config.world == 0))
+	    (link->stay.kind != 0 || link->view.config.world == 0))
 		link->next = message;
 	else if (link->view.state == LINK_FAILED)
 		return;
 	else if (message.kind == CONTROL_FAILED) {
 		failed_take(link, &message);
-		next_await(link, now_us);
 	} else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
 		link->transcript = (struct transcript){0};
 		transcript_add(&link->transcript, line);
@@ -415,8 +414,6 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 void link_gone(struct link *link, const char *reason)
 {
 	link->closed = true;
-	if (link->next.next[0] != '\0')
-		return; /* it has told us how to go on */
 	if (link->view.state == LINK_JOINING && *link->view.error != '\0')
 		link->view.state = LINK_FAILED; /* it has said why */
 	else
@@ -425,10 +422,11 @@ void link_gone(struct link *link, const char *reason)
 
 bool link_again(struct link *link)
 {
-	if (link->view.state != LINK_JOINING || (link->retried && !link->view.config.restarts))
+	if (link->view.state != LINK_JOINING || link->carried ||
+	    (link->retried && link->view.config.world > 0))
 		return false;
 	link->retried = true;
-	link->send_join = link->view.accepted = link->view.drains = false;
+	link->send_join = link->send_stay = link->view.drains = false;
 	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
 	link->failed = (struct control_message){0};
@@ -450,7 +448,6 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->world = link->view.config.world;
 	out->payload = link->view.config.payload;
 	out->rcvbuf = link->view.config.rcvbuf;
-	out->after = link->view.config.after;
 	out->silence_ms = (uint32_t)(link->view.config.silence_us / 1000);
 	out->stall_ms = (uint32_t)(link->view.config.stall_us / 1000);
 }
@@ -500,7 +497,6 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_LEAVE;
 	} else if (stays_now(link) && flag_take(&link->send_stay)) {
 		message = link->stay;
-		next_await(link, now_us);
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message = link->ping;
@@ -508,9 +504,10 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		return NULL;
 	}
 	line = message_format(&message);
-	if (message.kind != CONTROL_JOIN || line == NULL)
+	if (message.kind == CONTROL_JOIN && line != NULL)
+		transcript_add(&link->transcript, line);
+	if (message.kind != CONTROL_JOIN || line == NULL || link->carried)
 		return line_prove(&link->lines_out, line);
-	transcript_add(&link->transcript, line);
 	if (link->view.config.key != NULL)
 		line_proofs_early(&link->key, link->job, link->view.config.world, &link->transcript,
 		                  &link->lines_out, &link->lines_in);
@@ -686,14 +683,12 @@ uint64_t link_deadline_lines(const struct link *link)
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return NEVER;
 	if (link->send_ready || link->send_path || link->send_move || stays_now(link) ||
-	    (link->send_abort && link_waits_for_us(link)))
+	    (link->send_abort && link_stands(link)))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);
 		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
 	}
-	if (link_owes_next(link))
-		sooner(&due_us, link->next_due_us);
 	if (link->view.state == LINK_FAILED)
 		return due_us;
 	if (link->view.state < LINK_RUNNING)
@@ -749,24 +744,15 @@ const char *link_awaits(const struct link *link)
 /* What we did not look at while we stood still may have come. */
 static void times_look(struct link *link, uint64_t now_us)
 {
-	uint64_t heard_us = link->heard_us;
-
-	if (heard_us != NEVER) {
+	if (link->heard_us != NEVER)
 		link->heard_us =
-			control_heard_us(heard_us, link->silence_us, link->ticked_us, now_us);
-		if (link->next_due_us != NEVER)
-			link->next_due_us += link->heard_us - heard_us;
-	}
+			control_heard_us(link->heard_us, link->silence_us, link->ticked_us, now_us);
 	link->ticked_us = now_us;
 }
 
 void link_tick(struct link *link, uint64_t now_us)
 {
 	times_look(link, now_us);
-	if (link_owes_next(link) && now_us >= link->next_due_us) {
-		link_fail(link, "gone", "it does not say how those who are left continue");
-		link->closed = true;
-	}
 	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
 		link->closed = true;
 	if (link->view.state == LINK_FAILED)

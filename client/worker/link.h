@@ -25,7 +25,7 @@ struct link_config {
 	const char *job;
 	const char *host; /* our name, for other people's error texts */
 	uint32_t rank,
-		world; /* world 0: it waits until the members of `job` admit it: see link_next() */
+		world; /* world 0: it waits at the decider until it is a member of `job`: see link_next() */
 	const struct proof_key *key;        /* NULL: none; copied */
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* random */
 	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
@@ -36,8 +36,8 @@ struct link_config {
 	uint64_t join_us;  /* give up joining after this */
 	bool multicast;    /* may results come by multicast? */
 	uint32_t place;    /* of this aggregator in the workers' list, from 0 */
-	uint64_t after;    /* what stands there for the membership before this one; 0: none */
-	bool restarts;     /* while it drains it is not there yet: see link_again() */
+	/* NULL; or the link whose connection this one goes on with: NEXT has come by it. It may be closed then. */
+	const struct link *from;
 };
 
 enum link_state {
@@ -56,7 +56,6 @@ struct link_view {
 	struct control_message welcome;     /* from LINK_PROBING on */
 	struct control_message start;       /* when running */
 	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
-	bool accepted;                      /* our JOIN */
 	bool drains;                        /* it will end soon; */
 	uint32_t waiting;                   /* newcomers; all as the aggregator has last said */
 	uint32_t left_rank;                 /* a worker that has left the job, else world; */
@@ -77,22 +76,19 @@ const char *link_awaits(const struct link *link);
 /* WELCOME, by which sockets are opened; NULL: it is not here yet, or has been followed. */
 const struct control_message *link_welcome(const struct link *link);
 
-/*
- * After the membership's end. Does the aggregator wait for whether we want to continue? Or is the connection
- * lost, so that it cannot say how, or has it been shut down? Neither: it has ended the membership for good.
- */
-bool link_waits_for_us(const struct link *link);
+/* Does its connection stand, also after the membership's end, so that we may say STAY? */
+bool link_stands(const struct link *link);
+/* Has it ended, or become silent, and the aggregator has not said that the job has ended? */
 bool link_lost(const struct link *link);
+/* Has the aggregator ended the job for good? */
+bool link_ended(const struct link *link);
 
 /*
- * We want to, and say STAY; as the aggregator then says: NEXT; NULL: it has not. See struct control_message. `by_us`:
- * until then the others may have something to finish. Who does not answer for too long after that is lost.
+ * We want to be in the next membership, and say STAY: with world 0 after each JOIN. As the decider then says: NEXT;
+ * NULL: it has not. See struct control_message.
  */
-void link_stay(struct link *link, const struct control_message *stay, uint64_t by_us);
+void link_stay(struct link *link, const struct control_message *stay);
 const struct control_message *link_next(const struct link *link);
-
-/* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
-uint64_t link_mark(const struct link *link);
 
 /* Use datagrams of so many bytes: the least size of all links. */
 void link_ready(struct link *link, uint32_t payload);
@@ -103,10 +99,9 @@ void link_line(struct link *link, const char *line, uint64_t now_us);
 void link_gone(struct link *link, const char *reason); /* the TCP connection ended */
 
 /*
- * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because
- * the aggregator had no room for it. True, once, or as often as it takes if it is being restarted: make
- * another; the link is as it was when it was opened. link_early(): it has not been restarted yet, so the
- * connection is of no use.
+ * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because the aggregator had
+ * no room for it, or with world 0 was restarted. True, once, or with world 0 as often as it takes: make another; the
+ * link is as it was when it was opened. link_early(): the aggregator drains, so the connection is of no use.
  */
 bool link_early(const struct link *link);
 bool link_again(struct link *link);

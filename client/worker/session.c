@@ -14,6 +14,17 @@
 #define OWN_QUEUE_MIN (4u << 16) /* a socket is filled again when half of it has left */
 #define OWN_QUEUE_MAX (1u << 30)
 
+/* A membership of its own is the last that it has joined. */
+static void stay_begin(struct session *s)
+{
+	s->stay = s->config.stay;
+	if (s->world == 0)
+		return;
+	s->stay.kind = 0;
+	s->stay.rank = s->config.links[0].rank;
+	memcpy(s->stay.job, s->job, sizeof(s->stay.job));
+}
+
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
 {
 	struct session *s;
@@ -27,7 +38,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->world = config->links[0].world;
 	snprintf(s->job, sizeof(s->job), "%s", config->links[0].job);
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
-	s->stays_at = UINT32_MAX;
+	stay_begin(s);
 	for (; s->link_count < config->link_count; s->link_count++) {
 		s->names[s->link_count] = config->names[s->link_count];
 		s->headers[s->link_count] = WIRE_ETHERNET_BYTES;
@@ -37,6 +48,8 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 			return -ENOMEM;
 		}
 	}
+	if (s->stay.kind == CONTROL_STAY)
+		link_stay(s->links[0], &s->stay);
 	*out = s;
 	return 0;
 }
@@ -111,7 +124,7 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except && !awaits_next(s, i, result))
+		if (i != except && !awaits_next(s, i, result) && !(i == 0 && s->stay.kind != 0))
 			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
@@ -132,31 +145,11 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	session_end(s, except, result, code_of(s, result), s->error);
 }
 
-/* A newcomer that has lost one aggregator, or that another one has just admitted, waits for the others. */
-static bool others_may_admit(const struct session *s, uint32_t index)
-{
-	bool others = false;
-
-	if (s->world > 0)
-		return false;
-	for (uint32_t i = 0; i < s->link_count; i++) {
-		if (link_next(s->links[i]) != NULL)
-			return true;
-		others = others || look(s, i)->state != LINK_FAILED;
-	}
-	return others && link_lost(s->links[index]);
-}
-
-/*
- * Has an aggregator refused it, since others have continued while it was away? They count it among the lost, so
- * it may come back as a newcomer.
- */
+/* The others have gone on without it, and it may come back as a newcomer. */
 static bool overtaken(const struct session *s)
 {
-	for (uint32_t i = 0; i < s->link_count; i++)
-		if (strcmp(look(s, i)->error_code, "running") == 0)
-			return message_name_follows(s->job);
-	return false;
+	return s->world == 0 && s->stay.kind != 0 &&
+	       strcmp(look(s, 0)->error_code, "running") == 0;
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -165,12 +158,11 @@ static void link_check(struct session *s, uint32_t index)
 	const char *code = link_look(link)->error_code;
 	const bool running = s->state == SESSION_RUNNING;
 
-	if (link_look(link)->state != LINK_FAILED || s->state == SESSION_FAILED ||
-	    others_may_admit(s, index))
+	if (link_look(link)->state != LINK_FAILED || s->state == SESSION_FAILED)
 		return;
 	session_end_with(s, index, explain_code(code, running || overtaken(s)),
 	                 "aggregator %s%s: %s", s->names[index],
-	                 running && strcmp(code, "gone") == 0 && link_lost(link) ? " is lost" : "",
+	                 running && strcmp(code, "gone") == 0 ? " is lost" : "",
 	                 link_look(link)->error);
 }
 
@@ -251,6 +243,7 @@ static void session_start(struct session *s)
 	switch (configs != NULL ? engine_open(configs, total, s->config.pool, &s->engine)
 	                        : -ENOMEM) {
 	case 0:
+		engine_eager(s->engine, s->first_stream[1]);
 		s->state = SESSION_RUNNING;
 		break;
 	case -EINVAL:
@@ -327,6 +320,10 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 	struct link *link = session->links[index];
 
 	link_line(link, line, now_us);
+	if (index == 0 && look(session, 0)->state == LINK_RUNNING) {
+		memcpy(session->stay.begun, session->job, sizeof(session->stay.begun));
+		session->stay.of = session->world;
+	}
 	link_check(session, index);
 	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
@@ -346,11 +343,7 @@ void session_headers(struct session *session, uint32_t index, uint32_t bytes)
 
 void session_unreachable(struct session *session, uint32_t index, const char *reason)
 {
-	if (session->world == 0) {
-		link_gone(session->links[index], reason);
-		if (others_may_admit(session, index))
-			return;
-	}
+	link_gone(session->links[index], reason);
 	session_end_with(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s",
 	                 session->names[index], reason);
 }
@@ -609,79 +602,9 @@ bool session_quiet(const struct session *session)
 
 /* ---- ending ---- */
 
-/* Any aggregator may admit it. */
-static enum session_next session_admitted(const struct session *s,
-                                          const struct control_message **out)
-{
-	for (uint32_t i = 0; i < s->link_count; i++) {
-		*out = link_next(s->links[i]);
-		if (*out != NULL && (*out)->next[0] != '\0')
-			return SESSION_NEXT;
-	}
-	return s->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
-}
-
 static uint64_t place_bit(const struct link *link)
 {
 	return UINT64_C(1) << link_look(link)->config.place;
-}
-
-/* It has been agreed, or may have been, that the others continue without this one: it must not say how. */
-static bool forsworn(const struct session *s, uint32_t index)
-{
-	return s->stays_at != UINT32_MAX && s->stays_at != index &&
-	       (s->agreed & place_bit(s->links[index])) != 0;
-}
-
-/*
- * All aggregators are gone; none can say who is left. So all members come again once these are back: in this
- * membership, if nobody else can have its name; else in one whose name each computes, if it had begun. Whether it
- * had on the others as well no worker knows.
- */
-static void come_again(struct session *s, uint64_t left_out)
-{
-	const struct link_config *worker = &look(s, 0)->config;
-
-	s->again = (struct control_message){.kind = CONTROL_NEXT,
-	                                    .next_rank = worker->rank,
-	                                    .next_world = s->world,
-	                                    .without = left_out};
-	if (s->engine == NULL || message_name_follows(s->job)) {
-		snprintf(s->again.next, sizeof(s->again.next), "%s", s->job);
-		s->again.majority = s->config.voice.majority;
-	} else {
-		snprintf(s->again.next, sizeof(s->again.next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
-		         (int)message_name_base(s->job), s->job,
-		         (unsigned long long)session_tokens(s));
-	}
-}
-
-/*
- * Has it been accepted by all aggregators? Then they accept no other successor of the membership before it. One that
- * a majority of that has begun has left aggregators out, which may: but then not all of its workers come.
- */
-static bool accepted(const struct session *s)
-{
-	bool all = s->world > 0;
-
-	for (uint32_t i = 0; i < s->link_count; i++)
-		all = all && (s->config.voice.majority ? look(s, i)->welcome.kind == CONTROL_WELCOME
-		                                       : look(s, i)->accepted);
-	return all;
-}
-
-/* Others may have been accepted to what this worker was not: it takes a majority of either. */
-struct session_voice session_voice(const struct session *session)
-{
-	struct session_voice voice = session->config.voice;
-
-	if (!accepted(session)) {
-		if (voice.named < session->world)
-			voice.named = session->world;
-		return voice;
-	}
-	return (struct session_voice){.of = session->world,
-	                              .first = look(session, 0)->config.rank == 0};
 }
 
 /* Not all workers, or the aggregators, know how to go on. */
@@ -696,67 +619,49 @@ static bool others_end(const struct session *s)
 	return false;
 }
 
+const struct control_message *session_stays(const struct session *session)
+{
+	return &session->stay;
+}
+
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
                                uint64_t now_us, const struct control_message **out)
 {
-	const struct session_voice voice = session_voice(session);
-	struct control_message stay = {.without = wish->without,
-	                               .most = wish->most,
-	                               .of = voice.of,
-	                               .first = voice.first,
-	                               .named = voice.named};
+	struct control_message *stay = &session->stay;
+	struct link *decider = session->links[0];
+	uint64_t without = wish->without;
 
+	*out = link_next(decider);
+	if (*out != NULL)
+		return SESSION_NEXT;
 	if (session->world == 0)
-		return session_admitted(session, out);
-	if (others_end(session))
+		return session->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
+	if (others_end(session) || link_ended(decider))
 		return SESSION_NONE;
-	stay.fewer =
-		(session->link_count > 1 || session->config.voice.majority) && !accepted(session);
 	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
 		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		if (link_lost(session->links[i])) {
-			stay.without |= place_bit(session->links[i]);
-			stay.fewer = true;
-		}
+	for (uint32_t i = 1; i < session->link_count; i++)
+		if (link_lost(session->links[i]))
+			without |= place_bit(session->links[i]);
+	if (stay->kind == 0 || stay->without != without) {
+		stay->kind = CONTROL_STAY;
+		stay->without = without;
+		stay->admit = wish->admit;
+		stay->holds = wish->holds;
+		link_stay(decider, stay);
 	}
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		struct link *link = session->links[i];
-
-		if (forsworn(session, i))
-			continue;
-		*out = link_next(link);
-		if (*out != NULL)
-			return (*out)->next[0] != '\0' ? SESSION_NEXT : SESSION_NONE;
-		if (link_lost(link))
-			continue;
-		if (!link_waits_for_us(link))
-			return SESSION_NONE;
-		if (session->stays_at == i && session->without == stay.without)
-			return SESSION_WAIT;
-		session->agreed = session->stays_at == UINT32_MAX ? wish->agreed : session->agreed;
-		session->stays_at = i;
-		session->without = stay.without;
-		stay.agreed = session->agreed;
-		link_stay(link, &stay, wish->by_us);
-		return SESSION_WAIT;
-	}
-	come_again(session, wish->without);
-	*out = &session->again;
-	return SESSION_NEXT;
+	return link_stands(decider) ? SESSION_WAIT : SESSION_AWAY;
 }
 
 bool session_goes_on(const struct session *session)
 {
 	switch (session->result) {
 	case WINNOW_ERR_MEMBERS:
-		return true;
-	case WINNOW_ERR_LOST:
-		/* Others may have gone on since: an aggregator that was restarted would not know. */
-		return !overtaken(session) && !session->config.again;
 	case WINNOW_ERR_TIMEOUT:
 	case WINNOW_ERR_UNREACHABLE:
-		return !session->config.again; /* all must come back, and not all do */
+		return true;
+	case WINNOW_ERR_LOST:
+		return !overtaken(session);
 	default:
 		return false;
 	}
@@ -770,31 +675,6 @@ uint64_t session_drains(const struct session *session)
 		if (look(session, i)->drains)
 			drains |= place_bit(session->links[i]);
 	return drains;
-}
-
-uint64_t session_restarts(const struct session *session)
-{
-	uint64_t restarts = 0;
-
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		const struct control_message *next = link_next(session->links[i]);
-
-		if (next != NULL && next->drains)
-			restarts |= place_bit(session->links[i]);
-	}
-	return restarts;
-}
-
-uint32_t session_namer(const struct session *session)
-{
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		const struct control_message *next = link_next(session->links[i]);
-
-		if (next != NULL && next->next[0] != '\0' &&
-		    (session->world == 0 || session->stays_at == i))
-			return look(session, i)->config.place;
-	}
-	return UINT32_MAX;
 }
 
 void session_says(struct session *session, const char *text)
@@ -822,7 +702,9 @@ void session_move(struct session *session)
 	if (session->state == SESSION_FAILED)
 		return;
 	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
-	session_end(session, session->link_count, WINNOW_ERR_MEMBERS, "moved", session->error);
+	/* The decider that has said where it goes to has ended this one. */
+	session_end(session, link_next(session->links[0]) != NULL ? 0 : session->link_count,
+	            WINNOW_ERR_MEMBERS, "moved", session->error);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)

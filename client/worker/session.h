@@ -18,14 +18,6 @@
 
 struct session;
 
-/* Who counts when a majority is asked for: members of the last membership to which this worker was accepted. */
-struct session_voice {
-	uint32_t of;    /* so many; 0: this worker was in none */
-	bool first;     /* it had rank 0 */
-	uint32_t named; /* of the largest one since then; 0: there is none */
-	bool majority; /* a majority has begun the present one: it is accepted to it when all have come */
-};
-
 struct session_config {
 	const struct link_config *links; /* [link_count]: the same but for key and nonce */
 	const char *const *names;        /* [link_count] "host:port", for error texts */
@@ -35,9 +27,11 @@ struct session_config {
 	uint64_t bytes_max;   /* of memory that what the aggregators grant may take; 0: no limit */
 	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
 	uint64_t epoch_us;    /* from now_us to a time that all hosts have, roughly: see pace.h */
-	bool again; /* the aggregators were all lost: they may still be starting, or not come back */
-	struct session_voice
-		voice; /* of the last session, or, where somebody else decides, of this one */
+	/*
+	 * What STAY says of memberships before: `begun`, `of`. With world 0 all of it, of a worker that was a member;
+	 * kind 0: it is a newcomer.
+	 */
+	struct control_message stay;
 };
 
 enum session_state { SESSION_JOINING, SESSION_RUNNING, SESSION_FAILED };
@@ -98,37 +92,33 @@ bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 /*
- * session_stay - this worker wants to continue with those who are left, after a failure, or with all and at most
- * `most` newcomers, if all say so. Call it again and again: it says so to the first aggregator that is not lost,
- * in the order of the list. When all are lost, the membership is one that all workers compute. In a session that
- * waits until it is admitted (world 0), what an aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
+ * session_stay - this worker wants to continue: after a failure with those who are left, or, at a boundary, with all
+ * and at most `admit` newcomers. Call it again and again. In a session that waits at the decider's door (world 0),
+ * what the decider says. MEMBERS.md.
  */
 struct session_wish {
-	uint64_t without; /* places of the list that were left out before, */
-	uint64_t agreed;  /* and that are to be left out instead if all members say so, as bits */
-	uint32_t most;
-	uint64_t
-		by_us; /* so long it waits in a session that runs until what is done here is done on all */
+	uint64_t without; /* places of the list that are to be left out, as bits */
+	uint32_t admit;
+	bool holds;     /* this worker has the state of the job */
+	uint64_t by_us; /* so long it waits in a session that runs until what is done here is done on all */
 };
 enum session_next {
-	SESSION_WAIT, /* for what the aggregator says */
-	SESSION_NEXT, /* in this membership: *out */
-	SESSION_NONE, /* the aggregator has said that they do not, or that the job is over: (*out)->text, if out */
+	SESSION_WAIT, /* for what the decider says */
+	SESSION_NEXT, /* in this membership: *out, by the connection of link 0 */
+	SESSION_AWAY, /* the connection to the decider is lost: go to its door with session_stays() */
+	SESSION_NONE, /* not at all, as not all workers know how; or the door is shut */
 };
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
                                uint64_t now_us, const struct control_message **out);
 
-struct session_voice session_voice(const struct session *session);
+/* What this worker would say now. */
+const struct control_message *session_stays(const struct session *session);
 
 /* Has it failed, so that others may be left? Else the failure is this worker's own. */
 bool session_goes_on(const struct session *session);
 
-/* Places of the aggregators that drain; and of those that are to be awaited, as they are being restarted. */
+/* Places of the aggregators that drain. */
 uint64_t session_drains(const struct session *session);
-uint64_t session_restarts(const struct session *session);
-
-/* Place of the aggregator that has said how they continue; UINT32_MAX: none has. */
-uint32_t session_namer(const struct session *session);
 
 void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
 void session_leave(struct session *session);

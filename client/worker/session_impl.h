@@ -24,11 +24,8 @@ struct session {
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
 	uint64_t malformed;                           /* that are none of ours */
-	uint32_t stays_at; /* the link that was told that we want to continue, */
-	uint64_t without;  /* and without which; UINT32_MAX: none was */
-	uint64_t agreed;   /* what it was told first */
 	char job[CONTROL_JOB_BYTES];
-	struct control_message again; /* how it continues when no aggregator can say so */
+	struct control_message stay; /* `kind`: it has been said */
 };
 
 #endif /* CLIENT_SESSION_IMPL_H */

@@ -73,7 +73,7 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 
 static void check_members(const struct job *job)
 {
-	uint32_t present = 0, ready = 0;
+	uint32_t present = 0, joined = 0, ready = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
@@ -82,12 +82,13 @@ static void check_members(const struct job *job)
 			continue;
 		assert(peer->used && peer->job == job && peer->rank == rank);
 		present++;
+		joined += peer->joined;
 		ready += peer->ready;
 	}
-	assert(present >= 1);
 	if (job->state == JOB_ENDING)
 		return;
-	assert(present == job->joined - job->left);
+	assert(present >= 1 && joined == job->joined - job->left);
+	assert(present == (job->named ? job->world - job->left : joined));
 	assert((job->state == JOB_FORMING) == (job->joined < job->world));
 	assert((job->state == JOB_RUNNING) == (job->ready == job->world));
 	assert(job->state == JOB_RUNNING ? ready == present : ready == job->ready);

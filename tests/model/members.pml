@@ -72,6 +72,7 @@ mtype phase = RUNNING;
 byte cur = 1, joined, faults = FAULTS;
 byte stand, stay, most; /* in cur: who is connected, who stays; IDLE: the last that any of these has begun */
 bool less, hold;
+byte from[N];                                               /* the membership that a worker has last said STAY of */
 byte here[M];                                                /* at the other aggregator: who has joined */
 bool runs[M];
 #ifdef V2
@@ -176,7 +177,7 @@ inline gone(c) { /* a connection ends; if a member's, its membership does */
 #define COMES(i) false
 #else
 #define COMES(i) (ph[i] != DEAD && ph[i] != NEW && (phase == IDLE && !(ph[i] == STAYING && is[C(i)] == STAYED) || \
-	phase != IDLE && !HAS(stay, i) && HAS(mem[cur], i) && (job[i] == cur || before[cur] == job[i] && job[i] != 0)))
+	phase != IDLE && !HAS(stay, i) && HAS(mem[cur], i) && (job[i] == cur || from[i] == job[i] && job[i] != 0)))
 #endif
 #define TELL_NEXT(c) if \
 	:: ao[c] && is[c] == STAYED && HAS(stay, c / 2) -> dn[c]!NEXT,named; is[c] = MEMBER; in[c] = named \
@@ -190,7 +191,7 @@ inline name() { /* those who stay, and at a boundary the newcomers */
 	EACH(TELL_NEXT)
 	cur = named; phase = FORMING; joined = 0; count()
 }
-#define MAY_STAY(i) (phase == IDLE || x == cur || HOLE != 3 && x == before[cur] && HAS(mem[cur], i) && !HAS(joined, i))
+#define MAY_STAY(i) (phase == IDLE || x == cur || HOLE != 3 && x == from[i] && HAS(mem[cur], i) && !HAS(joined, i))
 
 proctype connection(byte k) {
 	byte x, y, z;
@@ -199,12 +200,12 @@ end:	do
 	:: atomic { ao[k] && len(up[k]) > 0 ->
 		up[k]?kind,x,y,z;
 		if
-		:: kind == DOOR -> is[k] = NEWCOMER
+		:: kind == DOOR -> is[k] = NEWCOMER; from[k / 2] = 0
 		:: kind == JOIN && is[k] == MEMBER && x == cur && phase == FORMING ->
 			joined = joined | BIT(k / 2);
 			if :: joined == mem[x] -> phase = RUNNING; EACH(TELL_START) :: else fi
 		:: kind == STAY && MAY_STAY(k / 2) ->
-			in[k] = (phase == IDLE -> x : cur); said[k] = y; says[k] = z; is[k] = STAYED;
+			from[k / 2] = x; in[k] = (phase == IDLE -> x : cur); said[k] = y; says[k] = z; is[k] = STAYED;
 			if :: ao[k ^ 1] -> gone(k ^ 1) :: else fi; /* its connection of before */
 			count();
 			if

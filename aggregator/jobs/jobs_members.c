@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * jobs_members.c - the decider: it names the memberships of a job whose members do not do so themselves
+ *
+ * To the decider a job is IDLE (no membership is known here: workers that were members may be at its door),
+ * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md has the rules, and
+ * tests/model/members.pml shows that no two memberships make progress.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+
+/* ---- who continues ---- */
+
+struct roll {
+	uint32_t stay;        /* members that have said STAY, */
+	uint32_t admit;       /* newcomers that all of these admit, */
+	uint64_t without;     /* aggregators that any of them leaves out; */
+	uint64_t number;      /* of the newest membership that they know of */
+	bool holds;           /* one of them has the state of the job */
+	struct jobs_peer **who; /* [room for all] */
+};
+
+static void roll_add(struct roll *roll, struct jobs_peer *peer)
+{
+	const struct jobs_stay *stay = &peer->stay;
+	const uint64_t numbers[] = {message_name_number(stay->job),
+	                            message_name_number(stay->begun)};
+
+	for (size_t i = 0; i < 2; i++)
+		roll->number = numbers[i] > roll->number ? numbers[i] : roll->number;
+	roll->admit = stay->admit < roll->admit ? stay->admit : roll->admit;
+	roll->without |= stay->without;
+	roll->holds = roll->holds || stay->holds;
+	roll->who[roll->stay++] = peer;
+}
+
+/* ---- the next membership ---- */
+
+/* A newcomer gets the rank that it had, unless another one has it; members get the ranks that are left, in their order. */
+static void seats_fill(struct jobs *jobs, const struct job *door, const struct roll *roll,
+                       uint32_t came, struct jobs_peer *seats[])
+{
+	const uint32_t world = roll->stay + came;
+	struct jobs_peer **others = &seats[world];
+	uint32_t other_count = 0, seat = 0;
+
+	for (uint32_t i = 0; i < came; i++) {
+		struct jobs_peer *peer = door_first(jobs, door);
+		const bool own = peer->rank > 0 && peer->rank < world && seats[peer->rank] == NULL;
+
+		door_leave(jobs, peer);
+		if (own)
+			seats[peer->rank] = peer;
+		else
+			others[other_count++] = peer;
+	}
+	for (uint32_t i = 0; i < roll->stay + other_count; i++) {
+		while (seats[seat] != NULL)
+			seat++;
+		seats[seat] = i < roll->stay ? roll->who[i] : others[i - roll->stay];
+	}
+}
+
+/* The peer is a member from now on: what it says next is JOIN, or STAY once more. */
+static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct jobs_peer *peer)
+{
+	struct job_seat *seat = &job->seats[rank];
+
+	if (peer->stays) {
+		memcpy(seat->job, peer->stay.job, sizeof(seat->job));
+		seat->rank = peer->stay.rank;
+	}
+	if (peer->job == NULL)
+		peer_enter(jobs, peer);
+	peer->job = job;
+	peer->rank = rank;
+	peer->stays = peer->joined = peer->ready = false;
+	peer->open = 0;
+	job->members[rank] = peer;
+}
+
+/* A number that no membership of this job has had, whatever has been restarted: the time, or one more than is known. */
+static void name_next(const struct jobs *jobs, const char *name, uint64_t known, char *next)
+{
+	uint64_t number = jobs->config.epoch_us + jobs->now_us;
+
+	number = number > known ? number : known + 1;
+	snprintf(next, CONTROL_JOB_BYTES, "%.*s/" CONTROL_NEXT_NAME "%016llx",
+	         (int)message_name_base(name), name, (unsigned long long)number);
+}
+
+/* `job` is free, or has ended and is the place for this one. */
+static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll, uint32_t came)
+{
+	struct control_message message = {.kind = CONTROL_NEXT,
+	                                  .without = roll->without & ~UINT64_C(1),
+	                                  .came = came,
+	                                  .next_world = roll->stay + came};
+	struct jobs_peer **seats =
+		calloc(roll->stay + 2 * (size_t)came, sizeof(struct jobs_peer *));
+	const char *of = roll->who[0]->stay.job;
+
+	name_next(jobs, of, roll->number, message.next);
+	if (seats != NULL)
+		seats_fill(jobs, job, roll, came, seats);
+	if (job->state != JOB_FREE)
+		job_forget(job);
+	if (seats == NULL ||
+	    !job_begin(jobs, job, roll->who[0], message.next, message.next_world)) {
+		for (uint32_t i = 0; i < roll->stay; i++) {
+			roll->who[i]->job = NULL;
+			peer_end(jobs, roll->who[i]);
+		}
+		free(seats);
+		return;
+	}
+	job->named = true;
+	snprintf(message.text, sizeof(message.text), "%u workers continue, %u are new", roll->stay,
+	         came);
+	jobs_log(jobs, "info", "members",
+	         LOG_FIELDS(LOG_WORD("job", of), LOG_WORD("next", message.next)), message.text);
+	for (uint32_t rank = 0; rank < message.next_world; rank++) {
+		message.next_rank = rank;
+		seat_give(jobs, job, rank, seats[rank]);
+		peer_send(jobs, seats[rank], &message);
+	}
+	job_agree(job);
+	free(seats);
+}
+
+/* ---- ENDED ---- */
+
+static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const struct roll *roll)
+{
+	uint32_t count = job->boundary ? door_count(jobs, job) : 0, most = roll->admit;
+
+	if (roll->stay + (uint64_t)most > jobs->config.workers_max)
+		most = jobs->config.workers_max - roll->stay;
+	return count < most ? count : most;
+}
+
+static void job_refuse(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		job->members[rank] = NULL;
+		if (peer == NULL)
+			continue;
+		peer->job = NULL;
+		peer_refuse(jobs, peer, "running",
+		            "nobody is left who has the state of job '%s'", job->name);
+	}
+	job_release(jobs, job);
+}
+
+/* Those who do not say STAY for as long as an operation may take are lost. */
+static void awaited_drop(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL || peer->stays)
+			continue;
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
+}
+
+static void job_settle(struct jobs *jobs, struct job *job)
+{
+	const uint64_t waited_us = jobs->now_us - job->since_us;
+	struct roll roll = {.admit = UINT32_MAX};
+	uint32_t stand = 0;
+
+	if (waited_us >= job->shape.stall_us)
+		awaited_drop(jobs, job);
+	roll.who = calloc(job->world, sizeof(struct jobs_peer *));
+	for (uint32_t rank = 0; roll.who != NULL && rank < job->world; rank++)
+		if (job->members[rank] != NULL && job->members[rank]->stays)
+			roll_add(&roll, job->members[rank]);
+		else
+			stand += job->members[rank] != NULL;
+	if (stand + roll.stay == 0 || (job->boundary && jobs->totals.draining)) {
+		job_release(jobs, job); /* whoever comes back finds the job IDLE */
+	} else if (stand == 0 && roll.holds) {
+		jobs->totals.jobs_continued += !job->boundary;
+		job_name(jobs, job, &roll, newcomers(jobs, job, &roll));
+	} else if (stand == 0 && waited_us >= jobs->config.join_us) {
+		job_refuse(jobs, job);
+	}
+	free(roll.who);
+}
+
+/* ---- IDLE ---- */
+
+static bool waits_like(const struct jobs_peer *peer, const struct jobs_peer *one)
+{
+	return peer->stays && names_kin(peer->wanted, one->wanted) && peer->keyed == one->keyed &&
+	       (!peer->keyed || proof_equal(peer->key.bytes, one->key.bytes));
+}
+
+/* The last membership that any of them has begun is the latest one that can have made progress. */
+static bool is_later(const char *begun, const char *than)
+{
+	return message_name_number(begun) > message_name_number(than) ||
+	       (*than == '\0' && *begun != '\0');
+}
+
+/* It was in that membership, or in a later one. */
+static bool counts(const struct jobs_stay *stay, const char *last)
+{
+	return strcmp(stay->begun, last) == 0 || strcmp(stay->job, last) == 0 ||
+	       message_name_number(stay->job) > message_name_number(last);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct jobs_peer *x = *(struct jobs_peer *const *)a, *y = *(struct jobs_peer *const *)b;
+
+	return x->stay.rank < y->stay.rank ? -1 : x->stay.rank > y->stay.rank;
+}
+
+/* A worker that was a member waits too long for the others, or is told that these go on without it. */
+static void door_refuse(struct jobs *jobs, const struct jobs_peer *like, bool all)
+{
+	const struct jobs_peer one = *like;
+	struct jobs_peer *peer, *next;
+
+	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL; peer = next) {
+		next = TAILQ_NEXT(peer, doorstep);
+		if (waits_like(peer, &one))
+			peer_refuse(jobs, peer, "running",
+			            all ? "nobody has come who has the state of job '%s'"
+			                : "job '%s' has gone on without this worker",
+			            peer->wanted);
+	}
+}
+
+/* As many as the last membership had that has begun, or, after some time, those who have come. */
+static void door_settle(struct jobs *jobs, struct jobs_peer *one)
+{
+	struct roll roll = {.admit = 0};
+	const struct jobs_stay *last = &one->stay;
+	const struct jobs_peer like = *one;
+	uint64_t since_us = one->since_us;
+	struct jobs_peer *peer;
+	struct job *job;
+	bool late;
+
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (waits_like(peer, one)) {
+		last = is_later(peer->stay.begun, last->begun) ? &peer->stay : last;
+		since_us = peer->since_us < since_us ? peer->since_us : since_us;
+	}
+	late = jobs->now_us - since_us >= jobs->config.join_us;
+	roll.who = calloc(jobs->totals.peers, sizeof(struct jobs_peer *));
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (roll.who != NULL && waits_like(peer, one) && counts(&peer->stay, last->begun))
+		roll_add(&roll, peer);
+	if (roll.holds && (late || (last->of > 0 && roll.stay >= last->of))) {
+		qsort(roll.who, roll.stay, sizeof(struct jobs_peer *), by_rank);
+		job = job_opened(jobs, roll.who[0]);
+		if (job != NULL)
+			job_name(jobs, job, &roll, 0);
+		door_refuse(jobs, &like, false);
+	} else if (late && !roll.holds) {
+		door_refuse(jobs, &like, true);
+	}
+	free(roll.who);
+}
+
+/* ---- STAY ---- */
+
+/* The job in which this worker has a seat, by what it says, and which. NULL: there is none here. */
+static struct job *seat_find(const struct jobs *jobs, const struct jobs_peer *peer, uint32_t *rank)
+{
+	const struct jobs_stay *stay = &peer->stay;
+
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct job *job = &jobs->jobs[i];
+
+		if (job->state == JOB_FREE || !names_kin(job->name, stay->job) ||
+		    !peer_has_key(peer, job))
+			continue;
+		*rank = stay->rank;
+		if (strcmp(job->name, stay->job) == 0 && stay->rank < job->world)
+			return job;
+		/* It was named, and the worker has not heard of it. */
+		for (*rank = 0; *rank < job->world; (*rank)++)
+			if (strcmp(job->seats[*rank].job, stay->job) == 0 &&
+			    job->seats[*rank].rank == stay->rank)
+				return job;
+	}
+	return NULL;
+}
+
+/* Of the worker in this seat: its connection of before, if there is one, is no more. */
+static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct jobs_peer *peer)
+{
+	struct jobs_peer *before = job->members[rank];
+
+	if (job->state == JOB_ENDING && before != NULL)
+		peer_end(jobs, before);
+	else if (before != NULL)
+		before->gone = true;
+	if (job->state != JOB_ENDING)
+		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
+		         rank, peer->host);
+	peer_enter(jobs, peer);
+	peer->job = job;
+	peer->rank = rank;
+	job->members[rank] = peer;
+	jobs->unsettled = true;
+}
+
+static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
+{
+	struct jobs_peer *other;
+	uint32_t rank;
+	struct job *job = seat_find(jobs, peer, &rank);
+
+	if (job != NULL && job_has_next(job)) {
+		seat_take(jobs, job, rank, peer);
+		return;
+	}
+	if (job != NULL || job_kin(jobs, peer->wanted) != NULL) {
+		peer_refuse(jobs, peer, "running", "job '%s' has gone on without this worker",
+		            peer->wanted);
+		return;
+	}
+	TAILQ_FOREACH(other, &jobs->doorsteps, doorstep)
+	if (other != peer && waits_like(other, peer) && other->stay.rank == peer->stay.rank &&
+	    strcmp(other->stay.job, peer->stay.job) == 0)
+		break;
+	if (other != NULL) /* the same worker's, which it has given up */
+		peer_end(jobs, other);
+	door_settle(jobs, peer);
+}
+
+static uint32_t stay_count(const struct job *job)
+{
+	uint32_t stay = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		stay += job->members[rank] != NULL && job->members[rank]->stays;
+	return stay;
+}
+
+static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
+{
+	struct job *job = peer->job;
+	uint32_t rank = NOWHERE;
+
+	if (!job_has_next(job) || seat_find(jobs, peer, &rank) != job || rank != peer->rank) {
+		jobs_garbage(jobs, peer, "stay: not now, or not from there");
+	} else if (job->state == JOB_RUNNING && stay_count(job) == job->world) {
+		/* They all want to go on, with newcomers or other aggregators: nothing has failed. */
+		job_finished(jobs, job, "its members continue in another one");
+		job->boundary = true;
+		job_end(jobs, job);
+	} else if (job->state == JOB_FORMING || job->state == JOB_PROBING) {
+		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
+		         peer->host);
+	}
+	jobs->unsettled = true;
+}
+
+void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+{
+	struct jobs_stay *stay = &peer->stay;
+
+	*stay = (struct jobs_stay){.rank = message->rank,
+	                           .of = message->of,
+	                           .admit = message->admit,
+	                           .without = message->without,
+	                           .holds = message->holds};
+	memcpy(stay->job, message->job, sizeof(stay->job));
+	memcpy(stay->begun, message->begun, sizeof(stay->begun));
+	if (!names_kin(stay->job, peer->job != NULL ? peer->job->name : peer->wanted)) {
+		jobs_garbage(jobs, peer, "stay: another job's");
+		return;
+	}
+	peer->stays = true;
+	if (peer->job != NULL)
+		member_stay(jobs, peer);
+	else
+		door_stay(jobs, peer);
+}
+
+/* ---- time ---- */
+
+void members_settle(struct jobs *jobs)
+{
+	if (!jobs->unsettled)
+		return;
+	jobs->unsettled = false;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state == JOB_ENDING)
+			job_settle(jobs, &jobs->jobs[i]);
+}
+
+void members_tick(struct jobs *jobs)
+{
+	struct jobs_peer *peer;
+
+	jobs->unsettled = true;
+	members_settle(jobs);
+	do { /* what is settled is at no door any more */
+		TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+		if (peer->stays && jobs->now_us - peer->since_us >= jobs->config.join_us)
+			break;
+		if (peer != NULL)
+			door_settle(jobs, peer);
+	} while (peer != NULL);
+}
