@@ -643,7 +643,7 @@ enum session_next session_stay(struct session *session, const struct session_wis
 	for (uint32_t i = 1; i < session->link_count; i++)
 		if (link_lost(session->links[i]))
 			without |= place_bit(session->links[i]);
-	if (stay->kind == 0 || stay->without != without) {
+	if (stay->kind == 0) { /* once: what another one knows is in its own */
 		stay->kind = CONTROL_STAY;
 		stay->without = without;
 		stay->admit = wish->admit;

@@ -153,7 +153,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.rcvbuf_bytes = spec->rcvbuf,
 		.op_slots = spec->op_slots,
 		.segments_ahead = spec->segments_ahead,
-		.join_us = 20000000,
+		.join_us = a->world->spec->members != NULL ? 2000000 : 20000000,
 		.hello_us = 5000000,
 		.group_nets = {NET_IPV4(0xef4d0000)},
 		.group_port = 5555,

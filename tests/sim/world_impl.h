@@ -183,6 +183,7 @@ struct world {
 /* ---- members ---- */
 
 #define MEMBER_OPS 3
+#define ROLL_TAGS 32
 #define MEMBER_ELEMS 640 /* of the largest operation */
 
 enum member_state {
@@ -216,20 +217,19 @@ struct sim_member {
 	enum member_state state;
 	bool dead, stuck;
 	char job[CONTROL_JOB_BYTES];
-	bool again;
-	uint32_t first; /* place of the aggregator that is to come first; UINT32_MAX: none */
-	struct session_voice voice;
+	bool at_door; /* it waits at the decider until it is a member */
+	bool holds;   /* it has the state of the job: it has done a turn, or is a founder */
+	struct control_message stay; /* what it says of memberships before: see session_config */
 	uint32_t rank, world_size; /* 0: it is no member yet */
 	uint32_t roll;             /* its membership in the book; 0: none yet */
-	uint64_t left_out, marks[WORLD_AGGREGATORS_MAX]; /* by place */
+	uint64_t left_out;         /* by place */
 	uint32_t peer_count;
 	struct member_peer peers[WORLD_AGGREGATORS_MAX];
 	struct session *session;
 	struct control_message next;
 	uint32_t turn, open;
 	bool failed; /* an operation of this turn has */
-	bool asked;  /* how to continue */
-	uint32_t most;
+	uint32_t admit;
 	uint64_t act_us, by_us, wake_us;
 	struct member_op ops[MEMBER_OPS];
 	char why[512];
@@ -240,9 +240,10 @@ struct roll {
 	char name[CONTROL_JOB_BYTES];
 	uint32_t world;
 	uint32_t who[MEMBERS_MAX]; /* by rank: 1 + the worker; 0: not known yet */
-	uint32_t before, heir;     /* the next that has begun, or leads to one; 0: none */
+	uint64_t number;           /* it is higher the later it was named */
+	uint64_t progress_us;      /* when the first operation was over on a worker; 0: none was */
+	uint64_t called_us[ROLL_TAGS]; /* when the last worker has called an operation, by tag */
 	bool begun;                /* START has come to one of its members */
-	bool accepted; /* so one of them said when it wanted to go on (PROTOCOL.md 5.8) */
 };
 
 struct sim_members {
@@ -386,6 +387,7 @@ void roll_enter(struct sim_member *member);  /* it joins the membership that it 
 void roll_begins(struct sim_member *member); /* it runs */
 uint64_t roll_seed(const struct sim_member *member, uint32_t op); /* of what all give to it */
 int32_t roll_gives(uint64_t seed, uint32_t who, uint32_t op, uint32_t element);
-void roll_check(const struct sim_member *member, uint32_t op); /* done here, without an error */
+void roll_calls(const struct sim_member *member, uint32_t op); /* it is called here, */
+void roll_check(const struct sim_member *member, uint32_t op); /* and done here, without an error */
 
 #endif /* TESTS_SIM_WORLD_IMPL_H */

@@ -2,9 +2,9 @@
 /*
  * world_member.c - a worker's shell when members come and go: what comm_members.c and comm_loop.c do
  *
- * The worker reduces turn after turn. When its membership ends it asks how those who are left continue,
- * and goes there by new connections, as winnow_comm_reconfigure() does; it calls for newcomers as
- * winnow_comm_admit() does, and is one as in winnow_comm_enter().
+ * The worker reduces turn after turn. When its membership ends it says STAY and goes where the decider says, with
+ * the same connection to that one, as winnow_comm_reconfigure() does; it calls for newcomers as winnow_comm_admit()
+ * does, and is one as in winnow_comm_enter().
  */
 
 #include <stdio.h>
@@ -18,6 +18,7 @@
 
 /* As in comm.h, but ten times shorter, as are the silence times of these worlds. */
 #define JOIN_US 4000000
+#define DOOR_US 12000000
 #define CONNECT_US (JOIN_US / 4 * 3)
 #define CONNECT_ALIVE_US 50000
 #define CONNECT_AGAIN_US 20000
@@ -36,32 +37,34 @@ static uint64_t pause_us(const struct sim_member *m)
 
 /* ---- a session begins ---- */
 
-static void links_fill(struct sim_member *m, const char *host, struct link_config links[])
+static void links_fill(struct sim_member *m, const char *host, const char *job,
+                       const struct link *from, struct link_config links[])
 {
 	uint64_t nonce;
 
 	for (uint32_t i = 0; i < m->peer_count; i++) {
 		links[i] = (struct link_config){
-			.job = m->job,
+			.job = job,
 			.host = host,
 			.rank = m->rank,
-			.world = m->world_size,
+			.world = m->at_door ? 0 : m->world_size,
 			.key = m->world->keys != NULL ? &m->world->key : NULL,
 			.payload = m->spec->payload,
 			.rcvbuf = m->spec->rcvbuf,
 			.silence_us = m->spec->silence_us,
 			.stall_us = m->spec->stall_us,
-			.join_us = JOIN_US,
+			.join_us = m->at_door ? DOOR_US : JOIN_US,
 			.multicast = m->spec->hears_multicast,
 			.place = m->peers[i].place,
-			.after = m->marks[m->peers[i].place],
+			.from = i == 0 ? from : NULL,
 		};
 		nonce = simnet_random(m->world->net);
 		memcpy(links[i].nonce, &nonce, sizeof(nonce));
 	}
 }
 
-static void session_begin(struct sim_member *m)
+/* `from`: the link to the decider whose connection goes on, or NULL. */
+static void session_begin(struct sim_member *m, const struct link *from)
 {
 	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3"};
 	const char *used[WORLD_AGGREGATORS_MAX];
@@ -70,34 +73,40 @@ static void session_begin(struct sim_member *m)
 	                                .names = used,
 	                                .pool = m->world->pool,
 	                                .bitmap = m->world->engine,
-	                                .again = m->again,
-	                                .voice = m->voice,
+	                                .stay = m->stay,
 	                                .private_network = true};
-	bool alive = message_name_is(m->job, CONTROL_NEXT_NAME) && !m->again;
-	uint64_t now_us = now_of(m);
-	char host[16];
+	const uint32_t kept = from != NULL ? m->peers[0].connection : 0;
+	const uint64_t without = m->at_door ? ~UINT64_C(1) : m->left_out;
+	const uint64_t now_us = now_of(m);
+	char host[16], job[CONTROL_JOB_BYTES];
 
 	snprintf(host, sizeof(host), "host%u", m->number);
+	snprintf(job, sizeof(job), "%.*s",
+	         (int)(m->at_door ? message_name_base(m->job) : strlen(m->job)), m->job);
 	m->peer_count = 0;
-	for (uint32_t turn = 0; turn < 2; turn++)
-		for (uint32_t place = 0; place < m->world->spec->aggregator_count; place++) {
-			if ((m->left_out >> place & 1) || (turn == 0) != (place == m->first))
-				continue;
-			m->peers[m->peer_count] = (struct member_peer){
-				.place = place,
-				.due_us = now_us + m->spec->connect_us,
-				.until_us = now_us + (alive ? CONNECT_ALIVE_US : CONNECT_US)};
-			used[m->peer_count++] = names[place];
-		}
-	links_fill(m, host, links);
+	for (uint32_t place = 0; place < m->world->spec->aggregator_count; place++) {
+		bool alive = message_name_is(m->job, CONTROL_NEXT_NAME) && !m->at_door;
+
+		if (without >> place & 1)
+			continue;
+		m->peers[m->peer_count] = (struct member_peer){
+			.place = place,
+			.connection = place == 0 ? kept : 0,
+			.due_us = now_us + m->spec->connect_us,
+			.until_us = now_us + (m->at_door ? DOOR_US
+		                              : alive    ? CONNECT_ALIVE_US
+		                                         : CONNECT_US)};
+		used[m->peer_count++] = names[place];
+	}
+	links_fill(m, host, job, from, links);
 	config.link_count = m->peer_count;
 	if (session_open(&config, now_us, &m->session) != 0)
 		abort();
-	m->state = m->world_size == 0 ? MEMBER_ASKS : MEMBER_JOINS;
-	m->open = m->turn = m->most = 0;
-	m->failed = m->asked = false;
+	m->state = m->at_door ? MEMBER_ASKS : MEMBER_JOINS;
+	m->open = m->turn = m->admit = 0;
+	m->failed = false;
 	m->act_us = m->by_us = NEVER;
-	if (m->world_size != 0)
+	if (!m->at_door)
 		roll_enter(m);
 }
 
@@ -117,9 +126,9 @@ static void lines_out(struct sim_member *m)
 	}
 }
 
-static void connections_end(struct sim_member *m)
+static void connections_end(struct sim_member *m, uint32_t first)
 {
-	for (uint32_t i = 0; i < m->peer_count; i++) {
+	for (uint32_t i = first; i < m->peer_count; i++) {
 		if (m->peers[i].connection != 0)
 			simnet_gone(m->world->net, m->peers[i].connection, m->node,
 			            m->peers[i].place);
@@ -127,15 +136,16 @@ static void connections_end(struct sim_member *m)
 	}
 }
 
-static void session_over(struct sim_member *m)
+/* Its caller closes the session; all connections end but, if it is kept, the one to the decider. */
+static struct session *session_over(struct sim_member *m, bool keeps)
 {
+	struct session *session = m->session;
+
 	lines_out(m);
-	connections_end(m);
-	for (uint32_t i = 0; i < m->peer_count && strcmp(m->next.next, m->job) != 0; i++)
-		m->marks[m->peers[i].place] = link_mark(session_link(m->session, i));
-	m->voice = session_voice(m->session);
-	session_close(m->session);
+	connections_end(m, keeps ? 1 : 0);
+	m->stay = *session_stays(session);
 	m->session = NULL;
+	return session;
 }
 
 /* It cannot continue: it says so, as winnow_comm_destroy() does. */
@@ -150,7 +160,7 @@ static void end_stuck(struct sim_member *m, const char *why)
 		           why);
 	if (session_state(m->session) == SESSION_JOINING)
 		session_abort(m->session, "it gave up");
-	session_over(m);
+	session_close(session_over(m, false));
 	m->state = MEMBER_ENDED;
 }
 
@@ -158,7 +168,7 @@ void member_die(struct sim_member *m, bool resets)
 {
 	m->dead = true;
 	if (resets)
-		connections_end(m);
+		connections_end(m, 0);
 }
 
 /* ---- operations ---- */
@@ -223,6 +233,7 @@ static void turn_begin(struct sim_member *m)
 	for (uint32_t i = 0; i < count; i++) {
 		op_fill(m, i);
 		m->open++;
+		roll_calls(m, i);
 		m->ops[i].task.status = session_submit(m->session, &m->ops[i].task, now_of(m));
 		if (m->ops[i].task.status != 0)
 			task_done(&m->ops[i].task);
@@ -239,6 +250,7 @@ static void turn_look(struct sim_member *m)
 		m->act_us = now_of(m) + pause_us(m);
 		return;
 	}
+	m->holds = m->holds || (m->turn > 0 && !m->failed);
 	if (m->failed) {
 		world_fail(m->world, "worker %u in '%s': an operation failed, and the session not",
 		           m->number, m->job);
@@ -246,7 +258,7 @@ static void turn_look(struct sim_member *m)
 	}
 	if (spec->admit > 0 && m->turn > 0 && m->ops[2].recv[0] > 0) {
 		m->state = MEMBER_ASKS;
-		m->most = spec->admit;
+		m->admit = spec->admit;
 		m->by_us = now_of(m) + LEAVE_US;
 		return;
 	}
@@ -292,20 +304,45 @@ static void join_look(struct sim_member *m)
 	}
 }
 
+/* The connection to the decider is lost, or the worker has been refused and comes as a newcomer. */
+static void to_door(struct sim_member *m)
+{
+	session_close(session_over(m, false));
+	m->at_door = true;
+	session_begin(m, NULL);
+}
+
+/* The door is shut to it. */
+static void none(struct sim_member *m)
+{
+	const bool overtaken = m->at_door && session_result(m->session) == WINNOW_ERR_LOST;
+
+	if (!overtaken || m->world->members->spec->admit == 0 || m->stay.kind == 0) {
+		end_stuck(m, session_error(m->session));
+		return;
+	}
+	session_close(session_over(m, false));
+	m->stay = (struct control_message){0};
+	m->roll = 0;
+	m->holds = false;
+	snprintf(m->job, sizeof(m->job), "job");
+	session_begin(m, NULL);
+}
+
 static void ask(struct sim_member *m)
 {
 	const struct session_wish wish = {
-		.without = m->left_out, .agreed = m->left_out, .most = m->most, .by_us = m->by_us};
+		.without = m->left_out, .admit = m->admit, .holds = m->holds, .by_us = m->by_us};
 	const struct control_message *next = NULL;
 
-	if (!m->asked && m->roll != 0 && session_voice(m->session).named == 0) /* so it will say */
-		m->world->members->rolls[m->roll].accepted = true;
-	m->asked = true;
 	switch (session_stay(m->session, &wish, now_of(m), &next)) {
 	case SESSION_WAIT:
 		return;
 	case SESSION_NONE:
-		end_stuck(m, next != NULL ? next->text : session_error(m->session));
+		none(m);
+		return;
+	case SESSION_AWAY:
+		to_door(m);
 		return;
 	case SESSION_NEXT:
 		m->next = *next;
@@ -317,27 +354,21 @@ static void ask(struct sim_member *m)
 static void part(struct sim_member *m)
 {
 	bool running = session_state(m->session) == SESSION_RUNNING;
+	struct session *before;
 
 	if (running && !session_busy(m->session) && !session_quiet(m->session) &&
 	    now_of(m) < m->by_us)
 		return;
 	if (running)
 		session_move(m->session);
-	else if (session_state(m->session) == SESSION_JOINING)
-		session_abort(m->session, "it gave up");
-	if (strcmp(m->next.next, m->job) != 0)
-		m->first = message_name_is(m->next.next, CONTROL_NEXT_NAME)
-		                   ? session_namer(m->session)
-		                   : UINT32_MAX;
-	session_over(m);
-	m->again = message_name_is(m->next.next, CONTROL_AGAIN_NAME) ||
-	           strcmp(m->next.next, m->job) == 0;
+	before = session_over(m, true);
 	memcpy(m->job, m->next.next, sizeof(m->job));
 	m->rank = m->next.next_rank;
 	m->world_size = m->next.next_world;
 	m->left_out = m->next.without;
-	m->voice.majority = m->next.majority;
-	session_begin(m);
+	m->at_door = false;
+	session_begin(m, m->peers[0].connection != 0 ? session_link(before, 0) : NULL);
+	session_close(before);
 }
 
 static void leave(struct sim_member *m)
@@ -347,7 +378,7 @@ static void leave(struct sim_member *m)
 			return;
 		session_leave(m->session);
 	}
-	session_over(m);
+	session_close(session_over(m, false));
 	m->state = MEMBER_ENDED;
 }
 
@@ -404,7 +435,7 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 	peer->connection = 0;
 	if (link_again(session_link(m->session, index))) {
 		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
-		if (!m->again)
+		if (!m->at_door)
 			peer->until_us = now_of(m) + (message_name_is(m->job, CONTROL_NEXT_NAME)
 			                                      ? CONNECT_ALIVE_US
 			                                      : CONNECT_ONCE_MORE_US);
@@ -464,7 +495,7 @@ static void wake_again(struct sim_member *m)
 void member_run(struct sim_member *m)
 {
 	if (m->state == MEMBER_OUTSIDE)
-		session_begin(m);
+		session_begin(m, NULL);
 	for (uint32_t i = 0; i < m->peer_count; i++)
 		connect_try(m, i);
 	session_tick(m->session, now_of(m));
@@ -525,9 +556,9 @@ void member_open(struct world *world, uint32_t number)
 	m->node = world->spec->aggregator_count + number;
 	m->rank = number % (world->members->spec->founders + 1); /* a newcomer: that it had */
 	m->world_size = founder ? world->members->spec->founders : 0;
-	m->voice = (struct session_voice){.of = m->world_size, .first = founder && number == 0};
+	m->at_door = !founder;
+	m->holds = founder;
 	m->wake_us = NEVER;
-	m->first = UINT32_MAX;
 	snprintf(m->job, sizeof(m->job), "job");
 	world->workers[number].spec = m->spec;
 	world->workers[number].node = m->node;

@@ -4,7 +4,7 @@
  *
  * Every worker gives other numbers in each membership and turn. The book has who is in a membership in
  * which rank, so there is one right result for each operation, and nothing else may come out. It also has
- * which membership came after which: of those that begin, no two may come after the same one.
+ * when each membership made progress: none does once a later one has.
  */
 
 #include <math.h>
@@ -262,6 +262,7 @@ static struct roll *roll_named(struct sim_members *members, const char *name)
 	roll = &members->rolls[members->roll_count];
 	*roll = (struct roll){0};
 	snprintf(roll->name, sizeof(roll->name), "%s", name);
+	roll->number = message_name_number(name);
 	return roll;
 }
 
@@ -282,31 +283,16 @@ void roll_enter(struct sim_member *m)
 		return;
 	}
 	roll->who[m->rank] = m->number + 1;
-	if (m->roll != 0 && m->roll != number) {
-		if (roll->before != 0 && roll->before != m->roll)
-			world_fail(m->world, "'%s' comes after '%s' and after '%s'", m->job,
-			           members->rolls[roll->before].name, members->rolls[m->roll].name);
-		roll->before = m->roll;
-	}
 	m->roll = number;
 }
 
 void roll_begins(struct sim_member *m)
 {
 	struct sim_members *members = m->world->members;
-	uint32_t at = m->roll, before;
 	bool all = true;
 
-	m->world->out->begun += !members->rolls[at].begun;
-	members->rolls[at].begun = true;
-	for (; (before = members->rolls[at].before) != 0; at = before) {
-		struct roll *roll = &members->rolls[before];
-
-		if (roll->heir != 0 && roll->heir != at)
-			world_fail(m->world, "after '%s' come '%s' and '%s'", roll->name,
-			           members->rolls[roll->heir].name, members->rolls[at].name);
-		roll->heir = at;
-	}
+	m->world->out->begun += !members->rolls[m->roll].begun;
+	members->rolls[m->roll].begun = true;
 	for (uint32_t i = 0; i < members->spec->founders; i++)
 		all = all && members->list[i].state == MEMBER_WORKS;
 	members->all_began = members->all_began || all;
@@ -314,7 +300,7 @@ void roll_begins(struct sim_member *m)
 
 uint64_t roll_seed(const struct sim_member *m, uint32_t op)
 {
-	return message_name_hash(m->job) + m->ops[op].task.tag * 8191;
+	return m->world->members->rolls[m->roll].number * 131 + m->ops[op].task.tag * 8191;
 }
 
 /* What elements share that have the same number. */
@@ -355,6 +341,30 @@ static double roll_wants(const struct roll *roll, const struct member_op *op, ui
 	return sum / (op->task.reduction == REDUCE_AVG ? roll->world : 1);
 }
 
+void roll_calls(const struct sim_member *m, uint32_t op)
+{
+	m->world->members->rolls[m->roll].called_us[m->ops[op].task.tag] =
+		simnet_now(m->world->net);
+}
+
+/* An operation is over: had a later membership made progress before all had called this one? */
+static void roll_progress(const struct sim_member *m, uint64_t tag)
+{
+	struct sim_members *members = m->world->members;
+	struct roll *roll = &members->rolls[m->roll];
+
+	for (uint32_t i = 1; i <= members->roll_count; i++) {
+		const struct roll *later = &members->rolls[i];
+
+		if (later->number > roll->number && later->progress_us != 0 &&
+		    later->progress_us < roll->called_us[tag])
+			world_fail(m->world, "'%s' makes progress after '%s'", roll->name,
+			           later->name);
+	}
+	if (roll->progress_us == 0)
+		roll->progress_us = simnet_now(m->world->net);
+}
+
 void roll_check(const struct sim_member *m, uint32_t number)
 {
 	const struct roll *roll = &m->world->members->rolls[m->roll];
@@ -362,6 +372,7 @@ void roll_check(const struct sim_member *m, uint32_t number)
 	uint64_t seed = roll_seed(m, number);
 	double want = 0;
 
+	roll_progress(m, op->task.tag);
 	for (uint32_t rank = 0; rank < roll->world; rank++)
 		if (roll->who[rank] == 0)
 			world_fail(m->world,
@@ -434,64 +445,21 @@ void members_hang(struct world *world)
 	}
 }
 
-static bool lives(const struct sim_members *members, const struct roll *roll, uint32_t rank)
-{
-	return roll->who[rank] != 0 && !members->list[roll->who[rank] - 1].dead;
-}
-
-static uint32_t living(const struct sim_members *members, const struct roll *roll)
-{
-	uint32_t alive = 0;
-
-	for (uint32_t rank = 0; rank < roll->world; rank++)
-		alive += lives(members, roll, rank);
-	return alive;
-}
-
-/* The last membership of this worker that has begun, or also one that counts since it was accepted: PROTOCOL.md 5.8. */
-static const struct roll *last_roll(const struct sim_member *m, bool accepted)
-{
-	const struct sim_members *members = m->world->members;
-	uint32_t at = m->roll;
-
-	while (!members->rolls[at].begun && !(accepted && members->rolls[at].accepted) &&
-	       members->rolls[at].before != 0)
-		at = members->rolls[at].before;
-	return &members->rolls[at];
-}
-
 /*
- * Must this worker, which lives, continue? Yes if nothing but deaths has happened, while all were members; if
- * aggregators are among these, or there are several aggregators and one has followed the other, or it joined
- * another membership then, more than half of the last members must live, or half with the first; and if all
- * aggregators are, all must live, and the aggregators be back.
+ * Must this worker, which lives, continue? Yes if nothing but deaths has happened, while all were members, and the
+ * decider, if it has died, is back.
  */
 static bool must_continue(const struct sim_member *m)
 {
 	const struct sim_members *members = m->world->members;
-	const struct roll *begun = last_roll(m, false), *last = last_roll(m, true);
-	uint32_t aggregators = m->world->spec->aggregator_count, died = 0, dead = 0, alive;
 
-	if (members->early || members->late)
+	if (members->early || members->late || m->world->aggregators[0].dead)
 		return false;
 	for (uint32_t i = 0; i < members->spec->fault_count; i++)
 		if (members->spec->faults[i].at < members->events &&
 		    members->spec->faults[i].kind >= MEMBER_FREEZE)
 			return false;
-	for (uint32_t i = 0; i < aggregators; i++) {
-		died += m->world->aggregators[i].died;
-		dead += m->world->aggregators[i].dead;
-	}
-	if (!begun->begun || living(members, begun) == 0) /* newcomers alone have learned nothing */
-		return false;
-	alive = living(members, last);
-	if (died == aggregators)
-		return dead == 0 && alive == last->world;
-	if (died == 0 && aggregators == 1)
-		return true;
-	if (died == 0 && alive + 1 >= last->world && members->rolls[m->roll].begun)
-		return true;
-	return 2 * alive > last->world || (2 * alive == last->world && lives(members, last, 0));
+	return m->holds;
 }
 
 void members_judge(struct world *world)
