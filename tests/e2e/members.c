@@ -9,8 +9,8 @@
  * each round the trainer kills one or two, freezes one, lets one come, or leaves all as they are; workers
  * that lose others must say so, in time, and then continue in the membership that the trainer tells.
  * self: it tells nothing but the first one, and kills one or two at a time until two are left. With a winnowd
- * it starts one on each of these ports of 127.0.0.1, and kills these, too: all but one for good, the last one
- * to be restarted. Some workers and winnowd freeze for longer than the silence time, and those that are dead come back.
+ * it starts one on each of these ports of 127.0.0.1, and also kills these: all but the first for good, which
+ * decides who is a member and is restarted. Some workers and winnowd freeze for longer than the silence time, and those that are dead come back.
  * drains: nobody is killed; each winnowd gets SIGTERM in turn, and comes back. No worker may notice.
  */
 
@@ -179,6 +179,8 @@ static int number(struct winnow_comm *comm, struct order *in)
 	in->rank = winnow_comm_rank(comm);
 	in->world = winnow_comm_world(comm);
 	in->id = (uint32_t)id;
+	if (err == WINNOW_OK)
+		winnow_comm_hold(comm);
 	return err;
 }
 
@@ -562,15 +564,16 @@ static void all_have(uint32_t channels)
 		}
 }
 
-/* One of them, which does not come back soon if there are others; a worker perhaps with it, if a majority is left. */
+/* One of them; the first comes back at once. Perhaps a worker dies with another one. */
 static void winnowd_round(uint32_t living)
 {
 	struct winnowd *d = &daemons[throw_dice(daemon_count)];
-	bool also = daemons_left > 1 && living > 3 && throw_dice(2) == 0;
+	bool also;
 	double began_ms, last_ms;
 
 	while (d->pid == 0)
 		d = &daemons[throw_dice(daemon_count)];
+	also = d != daemons && living > 3 && throw_dice(2) == 0;
 	all_have(daemons_left);
 	began_ms = last_ms = now_ms();
 	if (also && throw_dice(2) == 0) {
@@ -584,7 +587,7 @@ static void winnowd_round(uint32_t living)
 		usleep(throw_dice(3) * throw_dice(20000));
 		child_kill(any(true));
 	}
-	if (daemons_left > 1) {
+	if (d != daemons) {
 		daemons_left--;
 	} else {
 		usleep(throw_dice(3) * throw_dice(100000));
@@ -649,11 +652,11 @@ static void drain_round(void)
 	usleep(throw_dice(30000));
 	if (d->pid != 0) {
 		winnowd_drain(d);
+		if (d == daemons)
+			winnowd_start(d);
 		for (uint32_t i = 0; i < daemon_count; i++)
 			left += daemons[i].pid != 0;
-		if (left == 0)
-			winnowd_start(d);
-		all_work(left > 0 ? left : 1);
+		all_work(left);
 		for (uint32_t i = 0; i < workers; i++) {
 			double ms = (double)atomic_load(&shown[i].longest_us) / 1e3;
 

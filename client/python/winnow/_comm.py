@@ -4,7 +4,6 @@
 import ctypes
 import os
 import random
-import secrets
 import time
 
 from . import _buffers, _member, _native
@@ -12,7 +11,6 @@ from ._member import BLOCK_MAX, Member, Request, WinnowError, brief, calls_of, c
 from ._member import number, options_of, refuse_unknown, segments_of, signature_of, tiles_of
 from ._native import lib
 
-_FIRST = "first."  # CONTROL_FIRST_NAME
 
 
 class RowsRequest(Request):
@@ -92,8 +90,7 @@ class Comm(Member):
                 if error.code not in (WinnowError.TIMEOUT, WinnowError.UNREACHABLE, WinnowError.LOST):
                     raise
             try:
-                first = f"{name}/{_FIRST}{secrets.token_hex(8)}"
-                return cls(job=first, rank=0, world=1, join_timeout_ms=config.join_timeout_ms, **settings)
+                return cls(job=name, rank=0, world=1, join_timeout_ms=config.join_timeout_ms, **settings)
             except WinnowError as error:
                 if error.code not in (WinnowError.REFUSED, WinnowError.UNREACHABLE) or time.monotonic() >= until:
                     raise
@@ -275,6 +272,11 @@ class Comm(Member):
 
     def _look(self):
         self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))
+
+    def hold(self):
+        """This worker has the state of the job from now on, as those have that were members from the beginning: should all
+        others be lost, it may continue. A newcomer says so when it has got that."""
+        self._call(lib.winnow_comm_hold, ())
 
     @brief
     def admit(self, most=2**32 - 1):

@@ -261,6 +261,7 @@ class Elastic:
             self._buffers.note()
             self._buffers.give(self.comm, root).wait()
             self._buffers.take()
+        self.comm.hold()
         if self._compares:
             self._compare(took=behind)
 

@@ -148,6 +148,7 @@ FUNCTIONS = {
     "winnow_comm_create": (_int, [ctypes.POINTER(Config), _slot]),
     "winnow_comm_enter": (_int, [ctypes.POINTER(Config), ctypes.POINTER(_pointer)]),
     "winnow_comm_admit": (_int, [_pointer, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
+    "winnow_comm_hold": (None, [_pointer]),
     "winnow_comm_reconfigure": (_int, [_pointer, ctypes.POINTER(Membership)]),
     "winnow_comm_destroy": (None, [_pointer]),
     "winnow_comm_exit": (None, [ctypes.c_int, _pointer]),
