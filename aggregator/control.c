@@ -435,6 +435,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 		control_close(control);
 		return err;
 	}
+	keyring_warn(&control->keyring);
 	*out = control;
 	return 0;
 }

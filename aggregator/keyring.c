@@ -10,15 +10,15 @@
 
 static void work_next(struct keyring *keyring);
 
-void keyring_warn(const char *path, const struct proof_keys *keys)
+void keyring_warn(const struct keyring *keyring)
 {
-	if (keys == NULL)
+	if (keyring->keys == NULL)
 		log_event("warn", "no_keys", NULL,
 		          "anyone who reaches the port may join any job, and may forge sums if he "
 		          "sees datagrams: give --key-file");
-	if (keys != NULL && keys->exposed)
-		log_event("warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", path)),
-		          "every user of this machine may read it: chmod o-r %s", path);
+	else if (keyring->keys->exposed)
+		log_event("warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", keyring->path)),
+		          "every user of this machine may read it: chmod o-r %s", keyring->path);
 }
 
 static void keys_set(struct keyring *keyring, struct proof_keys *keys)
@@ -90,7 +90,7 @@ static void file_has_been_read(uv_work_t *work, int status)
 		          keyring->why.text);
 	keyring->hooks.read(keyring->hooks.context, fresh);
 	if (fresh) {
-		keyring_warn(keyring->path, keyring->keys);
+		keyring_warn(keyring);
 		proof_keys_free(before);
 	}
 	work_next(keyring);

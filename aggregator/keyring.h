@@ -56,6 +56,6 @@ void keyring_stop(struct keyring *keyring);
 void keyring_close(struct keyring *keyring); /* when the loop is done */
 
 /* keyring_warn - in the log, if everybody may read the file, or there are no keys. */
-void keyring_warn(const char *path, const struct proof_keys *keys);
+void keyring_warn(const struct keyring *keyring);
 
 #endif /* AGGREGATOR_KEYRING_H */

@@ -24,7 +24,6 @@
 #include "aggregator/control/keyed_hash.h"
 #include "aggregator/control/options.h"
 #include "aggregator/http/http.h"
-#include "aggregator/keyring.h"
 #include "aggregator/limits.h"
 #include "aggregator/listener.h"
 #include "aggregator/log.h"
@@ -599,7 +598,6 @@ int main(int argc, char **argv)
 	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
 		          "other processes of this user can read keys: %s", strerror(-begin_err));
-	keyring_warn(settings.key_file, the_keys);
 	status = port_take();
 	if (status == 0)
 		status = offload();

@@ -359,7 +359,9 @@ struct winnow_membership {
  * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
  * says how to continue, since they are no majority, or count this worker among the lost; or an operation's TIMEOUT
  * has ended the job, since a worker lives and does not call it. (Where that worker's process is ended earlier, the
- * others continue.) The list of aggregators must be in the same order on all workers.
+ * others continue.) However many are lost meanwhile, all of it ends within timeout_ms + 2 * silence_ms + 2 s, until
+ * it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has begun by then. The list
+ * of aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);
@@ -369,6 +371,7 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
  * name alone, world is ignored, and rank is the one that it had, if it comes back; else 0. Blocks until the members
  * call winnow_comm_admit(), or until join_timeout_ms has passed. Then it is one of them: with that rank, if there are
  * so many and no other newcomer has it, and else after those of before. LOST: they have gone on without it; again.
+ * Let in, it has join_timeout_ms once more to join.
  *
  * Workers that know no rank and no world: if this ends with TIMEOUT, winnow_comm_create() with rank 0, world 1 and the
  * job "NAME/first.X", X drawn by chance, founds the job; REFUSED: it is there, or somebody else was faster. Then again.

@@ -116,13 +116,13 @@ def train_elastic(given, leaves):
             loss = ddp(*model.batch(data, draw))
             loss.backward()
             optimizer.step()
-            state.admit(optimizer)
+            state.admit()
             if state.step % given.report == 0:
                 say(f"loss {loss.item():.4f}, parameters add up to {total_of(model):.9e}")
             time.sleep(given.pause)
         except winnow.MembersChanged as error:
             print(f"step {state.step} again: {error}", flush=True)
-            state.resume(optimizer)
+            state.resume()
     say("leaves" if leaves.is_set() else "done")
     comm.close()
 

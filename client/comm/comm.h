@@ -176,11 +176,12 @@ struct winnow_comm {
 	char late[CONTROL_TEXT_BYTES]; /* with them */
 	char says[CONTROL_NAME_BYTES]; /* for people who look at status; */
 	_Atomic bool says_new;         /* the session does not know it yet */
-	uint32_t came;        /* newcomers, with this worker's last step into another membership */
-	_Atomic bool stays;   /* it wants to continue, and waits for how: */
-	uint32_t most;        /* newcomers that it admits then, */
-	uint64_t agreed;      /* and the aggregators to be left out if all members say so */
-	uint64_t stays_by_us; /* when it says so although some have not acknowledged all */
+	uint32_t came;         /* newcomers, with this worker's last step into another membership */
+	_Atomic bool stays;    /* it wants to continue, and waits for how: */
+	uint32_t most;         /* newcomers that it admits then, */
+	uint64_t agreed;       /* and the aggregators to be left out if all members say so */
+	uint64_t stays_by_us;  /* when it says so although some have not acknowledged all */
+	uint64_t begins_by_us; /* caller only; the next membership has begun by then; 0: any time */
 	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
 	_Atomic bool goes_on;     /* likewise; its membership has ended, and others may have it */
 	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */

@@ -205,6 +205,15 @@ static uint64_t since_1970_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
+{
+	uint64_t us = (uint64_t)comm->config.join_timeout_ms * 1000;
+
+	if (comm->begins_by_us == 0 || now_us + us < comm->begins_by_us)
+		return us;
+	return comm->begins_by_us > now_us ? comm->begins_by_us - now_us : 0;
+}
+
 int comm_open_session(struct winnow_comm *comm, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
@@ -225,7 +234,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
 			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
-			.join_us = (uint64_t)comm->config.join_timeout_ms * 1000,
+			.join_us = join_us(comm, now_us),
 			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
 			.place = comm->peers[i].place,
 			.after = comm->peers[i].mark,

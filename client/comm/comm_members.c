@@ -202,6 +202,7 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
+	comm->begins_by_us = 0;
 	return result == WINNOW_OK ? go(comm, job, membership, NULL) : comm_fail(result, why.text);
 }
 
@@ -231,6 +232,19 @@ static bool next_makes_sense(const struct winnow_comm *comm, const struct contro
 	       message_name_base(next->next) == base && memcmp(next->next, comm->job, base) == 0;
 }
 
+/*
+ * How long all of it may take, however many are lost meanwhile: to learn who is left, for which those who live are
+ * waited for as an operation would, or to be let in; and then to join.
+ */
+static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_membership *how)
+{
+	const struct winnow_config *c = &comm->config;
+	uint64_t join_ms = how->join_timeout_ms != 0 ? how->join_timeout_ms : c->join_timeout_ms;
+	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
+
+	return 1000 * (join_ms + (comm->world == 0 ? join_ms : learn_ms));
+}
+
 /* The membership in which this worker may continue is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
@@ -242,10 +256,13 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	comm->stays_by_us = clock_us() + COMM_LEAVE_US;
 	comm->stays = true;
 	comm_wake(comm);
-	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up))
+	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up) &&
+	       clock_us() < comm->begins_by_us)
 		comm_wait_turn(comm, &wait);
 	*next = comm->next;
-	if (comm->next_how == SESSION_WAIT)
+	if (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up))
+		result = why_set(why, WINNOW_ERR_TIMEOUT, "nobody has said in time who is left");
+	else if (comm->next_how == SESSION_WAIT)
 		result = why_set(why, WINNOW_ERR_ABORTED,
 		                 "given up before it was known who is left");
 	else if (comm->next_how == SESSION_NONE && comm->world == 0)
@@ -254,6 +271,8 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
 		                 next->text[0] != '\0' ? next->text : comm->error.text);
 	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_ERR_TIMEOUT)
+		comm_end(comm, WINNOW_ERR_TIMEOUT, why->text);
 	if (result == WINNOW_OK && !next_makes_sense(comm, next))
 		return why_set(why, WINNOW_ERR_PROTOCOL,
 		               "an aggregator says how the job continues, which makes no sense: "
@@ -274,6 +293,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 	pthread_mutex_lock(&comm->lock);
 	ended = comm->error;
 	pthread_mutex_unlock(&comm->lock);
+	comm->begins_by_us = clock_us() + go_on_us(comm, how);
 	do {
 		struct winnow_membership membership = *how;
 		struct control_message next;
@@ -287,7 +307,14 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		result = go(comm, next.next, &membership, &next);
 		/* Others may die before the next membership has begun: then there is one after that. */
 	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
+	         clock_us() < comm->begins_by_us &&
 	         atomic_load_explicit(&comm->goes_on, memory_order_relaxed));
+	if (result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
+	    clock_us() >= comm->begins_by_us) {
+		why_set(&why, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: %.400s",
+		        winnow_last_error());
+		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
+	}
 	if (result != WINNOW_ERR_LOST || ended.text[0] == '\0')
 		return result;
 	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */

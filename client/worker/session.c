@@ -752,7 +752,8 @@ bool session_goes_on(const struct session *session)
 	case WINNOW_ERR_MEMBERS:
 		return true;
 	case WINNOW_ERR_LOST:
-		return !overtaken(session);
+		/* Others may have gone on since: an aggregator that was restarted would not know. */
+		return !overtaken(session) && !session->config.again;
 	case WINNOW_ERR_TIMEOUT:
 	case WINNOW_ERR_UNREACHABLE:
 		return !session->config.again; /* all must come back, and not all do */

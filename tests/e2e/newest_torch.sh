@@ -18,10 +18,11 @@ before=$(torch_is)
 if ! pip_install --no-deps torch numpy filelock typing-extensions sympy mpmath networkx jinja2 markupsafe fsspec setuptools 2>"${tmp:?}/pip.log"; then
 	[ -e "$before" ] || { echo "no torch from PyPI: $(tail -n 1 "$tmp/pip.log")" && exit 77; }
 fi
-if [ "$before" != "$(torch_is)" ] || [ ! -e "$cache/torch/whole" ]; then
+made_by=$(cksum <tests/python/torch_without_cuda.py)
+if [ "$before" != "$(torch_is)" ] || [ "$(cat "$cache/torch/whole" 2>/dev/null)" != "$made_by" ]; then
 	rm -f "$cache/torch/whole"
 	"$PYTHON" tests/python/torch_without_cuda.py "$(dirname "$(torch_is)")" || exit 1
-	touch "$cache/torch/whole"
+	echo "$made_by" >"$cache/torch/whole"
 fi
 . tests/e2e/python.sh
 $python -c 'import torch; print("torch", torch.__version__)' || exit 1

@@ -16,6 +16,6 @@ export RECIPES="With the hook,With torch 2,With other packages"
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
-[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_ddp test_sparse_ddp)
+[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_works test_strides test_ddp test_sparse_ddp)
 run_modules 2 "${modules[@]}" # they wait for each other's processes about half of the time
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

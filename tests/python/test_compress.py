@@ -158,6 +158,49 @@ class Compressors(unittest.TestCase):
             torch.testing.assert_close(sent + kept, given, rtol=0, atol=1e-4)
             self.assertGreater(int((sent != 0).sum()), 100)
 
+    def test_unknown_arguments(self):
+        for make, text in (
+            (lambda: winnow.torch.TopK(0.1, warmup=3), r"^TopK\(\) has no argument 'warmup': did you mean warm_up\?$"),
+            (lambda: winnow.torch.TopK(0.1, chunks=64), r"^TopK\(\) has no argument 'chunks': did you mean chunk\?$"),
+            (lambda: winnow.torch.RandomK(0.1, chunk=64), r"^RandomK\(\) has no argument 'chunk'$"),
+            (lambda: winnow.torch.Threshold(0.1, blocks=64), r"^Threshold\(\) has no argument 'blocks': did you mean block\?$"),
+        ):
+            with self.assertRaisesRegex(TypeError, text):
+                make()
+
+    def test_no_state(self):
+        compress = winnow.torch.TopK(0.1)
+        for state, missing in (({}, "memory"), ({"memory": {}, "velocity": {}}, "steps")):
+            with self.assertRaisesRegex(ValueError, f"^the saved state has no '{missing}': want what state_dict.. of a TopK"):
+                compress.load_state_dict(state)
+
+    def test_merged(self):
+        """What four workers had not sent is what two have not, as a part of the average."""
+        for options in ({}, {"momentum": 0.5}):
+            four = [winnow.torch.TopK(0.02, **options) for _ in range(4)]
+            for number, compress in enumerate(four):
+                step = alone(compress)
+                for gradient in self.gradients(3 + number)[number:]:
+                    step(gradient)
+            states = [{**compress.state_dict(), "workers": 4} for compress in four]
+            merged = winnow.torch.merge_memories(states)
+            for kind in ("memory", "velocity"):
+                before = [state[kind]["weight"].double() for state in states if state[kind]]
+                self.assertEqual(len(merged[kind]), len(before) > 0)
+                if before:
+                    torch.testing.assert_close(merged[kind]["weight"].double(), sum(before) / 4, rtol=1e-5, atol=1e-6)
+            two = [winnow.torch.TopK(0.02, **options) for _ in range(2)]
+            for compress in two:
+                compress.load_state_dict(merged)
+            self.assertEqual(two[0].steps(), four[0].steps())
+            for wrong, text in (
+                (states[:3], "there are 3 states, and 4 workers have saved: want all"),
+                ([], "there are 0 states"),
+                ([*states[:3], {**states[3], "steps": {"weight": 9}}], "not of the same step"),
+            ):
+                with self.assertRaisesRegex(ValueError, text):
+                    winnow.torch.merge_memories(wrong)
+
     def test_decay(self):
         """What is not sent halves in each step."""
         for compress in (
@@ -434,6 +477,15 @@ def refused(rank, world, job):
     note(train, ddp, rank, range(1))
     state.close()
     comm.close()
+    comm, ddp, state = attached(rank, world, f"{job}-4", winnow.torch.TopK(0.1))
+    saved["memory"][name][0] = 0
+    assert saved["workers"] == world
+    state.compress.load_state_dict(saved)
+    train(ddp, rank, range(1))
+    state.compress.load_state_dict({**saved, "workers": 4})
+    note(train, ddp, rank, range(1))
+    state.close()
+    comm.close()
     return texts
 
 
@@ -526,6 +578,7 @@ class Hook(harness.TeamCase):
             self.assertIn("nobody", texts[5])
             self.assertIn("the saved memory of 0.weight has 7 elements, and the parameter 9216", texts[6])
             self.assertIn("the memory of 0.weight is not finite, on rank 0", texts[7])
+            self.assertRegex(texts[8], "saved by 4 workers, and there are 2: on each, load what winnow.torch.merge_memories")
 
 
 if __name__ == "__main__":

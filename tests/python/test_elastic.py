@@ -55,10 +55,10 @@ for step in range(4):
         optimizer.zero_grad()
         ddp(torch.full((2, 7), comm.rank + 1.0)).sum().backward()
         optimizer.step()
-        elastic.admit(optimizer)
+        elastic.admit()
     except winnow.MembersChanged as error:
         assert "rank 2" in str(error), error
-        elastic.resume(optimizer, 2)
+        elastic.resume(least=2)
         print("changed", comm.world, flush=True)
 try:
     elastic.comm.reconfigure()
@@ -147,10 +147,10 @@ while elastic.step < 10:
             tell()
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
-        elastic.admit(optimizer)
+        elastic.admit()
     except winnow.MembersChanged:
         step = elastic.step
-        elastic.resume(optimizer)
+        elastic.resume()
         if elastic.step > step:
             had[step] = weights  # another one has done the step, with what this one has sent
 data = b"".join(parameter.detach().numpy().tobytes() for parameter in net.parameters())

@@ -13,6 +13,7 @@ import harness
 import numpy
 
 import winnow
+from winnow import _native
 
 SILENCE_MS = 60000
 SOON_SECONDS = 8  # with what a program takes to end; silence would take a minute
@@ -117,6 +118,18 @@ print(status, flush=True)
             for _ in range(2):
                 comm.allreduce(numpy.ones(1000))
         self.assertEqual(other.communicate(timeout=30)[0], "0\n")
+
+    def test_forgotten(self):
+        """Of an operation that is over, whether anybody has asked for it or not, nothing is aborted."""
+        comms = harness.join(2)
+        requests = [comm.allreduce_async(numpy.ones(1000)) for comm in comms]
+        for request in requests:
+            self.assertEqual(_native.lib.winnow_wait(request._handle, 20000, None), _native.OK)
+        self.assertEqual(len(comms[0]._pending), 1)
+        comms[0].close()
+        with self.assertRaisesRegex(winnow.MembersChanged, "rank 0 .*has left"):
+            comms[1].allreduce(numpy.ones(1000))
+        comms[1].close()
 
 
 if __name__ == "__main__":

@@ -375,6 +375,27 @@ class Outer(harness.TeamCase):
 
 
 class Members(unittest.TestCase):
+    def test_is_an_optimizer(self):
+        """A scheduler of it moves the inner one's learning rate, also after its state was loaded."""
+        (comm,) = harness.join(1)
+        net = model()
+        outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=0.8), H=2, comm=comm)
+        self.assertIsInstance(outer, torch.optim.Optimizer)
+        schedule = torch.optim.lr_scheduler.StepLR(outer, 1, gamma=0.5)
+        for loads in (False, True):
+            if loads:
+                outer.load_state_dict(copy.deepcopy(outer.state_dict()))
+            loss_of(net, 0, 0).backward()
+            outer.step()
+            schedule.step()
+            outer.zero_grad()
+            self.assertEqual(outer.inner.param_groups[0]["lr"], 0.2 if loads else 0.4)
+        with self.assertRaisesRegex(ValueError, "give all groups to the inner optimizer"):
+            outer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+        with self.assertRaisesRegex(ValueError, "wire is 'fp16': want one of"):
+            winnow.torch.OuterOptimizer(net, outer.inner, H=2, wire="fp16", comm=comm)
+        comm.close()
+
     def test_one_dies(self):
         """In the warm-up, which then ends, five gradients and two differences are exchanged."""
         for warm_up, exchanges in ((0, 3), (8, 7)):

@@ -19,6 +19,7 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow
@@ -203,6 +204,38 @@ class Attaching(unittest.TestCase):
             winnow.torch.attach(ddp)
         joined.assert_not_called()
 
+    def test_arguments(self):
+        """At once, in one line, and no job is joined."""
+        ddp = DistributedDataParallel(nn.Linear(2, 2))
+        for arguments, text in (
+            ({"wire": "fp16"}, "wire is 'fp16': want one of auto, native"),
+            ({"wire": "bfloat16"}, "wire is 'bfloat16': want one of"),
+            ({"block": -1}, "block is -1: want 0 to 65536"),
+            ({"block": 65537}, "block is 65537: want 0 to 65536"),
+            ({"way": "rows"}, "way is 'rows': want \"auto\" or None"),
+            ({"compress": "top:0.1"}, 'compress is .top:0.1.: want "topk:0.01"'),
+            ({"check_nan": "no"}, "check_nan is 'no': want True or False"),
+            ({"node": 2}, "node is 2: want True or False"),
+            ({"elastic": "yes"}, "elastic is 'yes': want True or False"),
+            ({"comm": "10.0.0.1:5555"}, "comm is a str: want a winnow.Comm, a winnow.Node or None"),
+        ):
+            for more in ({}, {"elastic": True}):
+                with self.subTest(**arguments), mock.patch.object(winnow.Comm, "__init__") as joined:
+                    with self.assertRaisesRegex((ValueError, TypeError), text) as caught:
+                        winnow.torch.attach(ddp, **{**more, **arguments})
+                    self.assertNotIn("\n", str(caught.exception))
+                    joined.assert_not_called()
+        with self.assertRaisesRegex(ValueError, "wire is 'fp16'"):
+            winnow.torch.HookState(wire="fp16")
+
+    def test_other_hook(self):
+        """Of another kind, registered before."""
+        for elastic in (False, True):
+            ddp = DistributedDataParallel(nn.Linear(2, 2))
+            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+            with self.assertRaisesRegex(RuntimeError, "has a communication hook already.*leave register_comm_hook.. out"):
+                winnow.torch.attach(ddp, self.comm, elastic=elastic)
+
     def test_not_ddp(self):
         with self.assertRaisesRegex(TypeError, "this is Linear: wrap it first, ddp = DistributedDataParallel"):
             winnow.torch.attach(nn.Linear(2, 2), self.comm)
@@ -234,6 +267,16 @@ def attached(rank, world, job, order, ranks_with_comm):
     return said
 
 
+def differing(rank, world, job):
+    said = []
+    for arguments in ({"wire": "bf16"}, {"block": 64}):
+        try:
+            winnow.torch.attach(DistributedDataParallel(nn.Linear(2, 2)), **(arguments if rank == 0 else {}))
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
 class Attached(harness.TeamCase):
     def test_in_another_order(self):
         found = self.team.run(attached, harness.fresh_job(), ((0, 1), (1, 0)), (0, 1))
@@ -241,6 +284,13 @@ class Attached(harness.TeamCase):
             self.assertEqual(len(said), 2, said)
             for text in said:
                 self.assertRegex(text, f"^parameter weight has other values on rank {1 - rank} than on this one: .*same order")
+
+    def test_other_arguments(self):
+        """Those that have to be the same on all ranks."""
+        for rank, said in enumerate(self.team.run(differing, harness.fresh_job())):
+            for text, name, mine in zip(said, ("wire", "block"), (("'bf16'", "None"), ("64", "0"))):
+                other = 1 - rank
+                self.assertEqual(text, f"{name} is {mine[rank]} on this rank and {mine[other]} on rank {other}: want the same on all")
 
     def test_to_another_communicator(self):
         """Neither joins a job that the other is not in."""

@@ -15,7 +15,7 @@
 
 static const char *const kinds[] = {
 	[MEMBER_KILL] = "kill",     [MEMBER_CUT] = "cut",     [MEMBER_SILENT] = "silent",
-	[MEMBER_FREEZE] = "freeze", [MEMBER_SEVER] = "sever",
+	[MEMBER_FREEZE] = "freeze", [MEMBER_SEVER] = "sever", [MEMBER_HOLE] = "hole",
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -179,6 +179,43 @@ bool members_walk(uint32_t stride, uint32_t workers, uint32_t aggregators)
 		for (aggregators = 1; aggregators <= 2; aggregators++)
 			right = walk(workers, aggregators, stride) && right;
 	return right;
+}
+
+/*
+ * A worker is cut off from both aggregators while it is in a membership that an aggregator has named, so that it
+ * comes to that once more. The first aggregator then hears its HELLO and not its JOIN, and the second one, which is
+ * killed before some event and comes back, has forgotten how the other worker went on.
+ */
+static bool splits(uint64_t seed, uint64_t at, struct tally *tally)
+{
+	struct scene scene;
+
+	scene_make(&scene, 3, 2, seed);
+	scene.members.fault_count = 4;
+	scene.members.faults[0] = (struct member_fault){.kind = MEMBER_KILL, .node = 4, .at = 60};
+	scene.members.faults[1] = (struct member_fault){
+		.kind = MEMBER_SEVER, .node = 1 << 2, .at = 180, .for_us = 900000};
+	scene.members.faults[2] =
+		(struct member_fault){.kind = MEMBER_HOLE, .node = 2, .at = 180, .for_us = 4000000};
+	scene.members.faults[3] =
+		(struct member_fault){.kind = MEMBER_KILL, .node = 1, .at = at, .for_us = 100000};
+	run(&scene, tally);
+	return tally->wrong < WRONG_MAX;
+}
+
+bool members_split(void)
+{
+	struct tally tally = {0};
+
+	for (uint64_t seed = 1; seed <= 30; seed++)
+		for (uint64_t at = 200; at <= 600 && splits(seed, at, &tally); at += 10)
+			;
+	printf("%llu worlds, in %llu some cannot continue; %llu memberships, %llu results right, "
+	       "%llu worlds wrong\n",
+	       (unsigned long long)tally.worlds, (unsigned long long)tally.stuck,
+	       (unsigned long long)tally.begun, (unsigned long long)tally.operations,
+	       (unsigned long long)tally.wrong);
+	return tally.wrong == 0;
 }
 
 static bool fault_read(const char *text, struct member_fault *out)

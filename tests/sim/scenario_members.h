@@ -15,6 +15,9 @@
  */
 bool members_walk(uint32_t stride, uint32_t workers, uint32_t aggregators);
 
+/* A worker that is cut off, and an aggregator that is killed meanwhile: not both halves of the job may continue. */
+bool members_split(void);
+
 /* One of them: WORKERS AGGREGATORS SEED KIND:NODE@EVENT[+MS].. */
 bool members_replay(int argc, char **argv);
 

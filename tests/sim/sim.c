@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
  * sim.c - run seeds: sim FROM COUNT, or one of them with words: sim --seed N; worlds whose members come and
- * go: sim --deaths, sim --members; or whose paths lose much: sim --breaker; or measure: sim --share
+ * go: sim --deaths, sim --split, sim --members; or whose paths lose much: sim --breaker; or measure: sim --share
  *
  * Exit status: 0 all right; 1 a seed failed, and the last lines say how to replay it.
  */
@@ -75,6 +75,8 @@ static int usage(int status)
 	        "event, a second one before "
 	        "each K-th\n"
 	        "       sim --death WORKERS AGGREGATORS SEED [FAULT..]   one of these worlds\n"
+	        "       sim --split        a worker that is cut off while an aggregator is "
+	        "restarted\n"
 	        "       sim --members FROM COUNT   others from seeds\n"
 	        "       sim --breaker      loss that ends a job, and loss that does not\n"
 	        "       sim --share [NAME] what jobs get of a queue that they share:\n");
@@ -106,6 +108,8 @@ int main(int argc, char **argv)
 	if (argc == 4 && strcmp(argv[1], "--members") == 0)
 		return members_seeds(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10)) ? 0
 		                                                                               : 1;
+	if (argc == 2 && strcmp(argv[1], "--split") == 0)
+		return members_split() ? 0 : 1;
 	if (argc == 2 && strcmp(argv[1], "--breaker") == 0)
 		return breaker_worlds() ? 0 : 1;
 	if (argc >= 2 && strcmp(argv[1], "--death") == 0)

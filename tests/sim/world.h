@@ -134,6 +134,7 @@ enum member_fault_kind {
 	MEMBER_SILENT, /* its host ends: nothing arrives any more, not even that */
 	MEMBER_FREEZE, /* it stands still, and later continues */
 	MEMBER_SEVER,  /* for a while nothing passes between one half of the nodes and the other */
+	MEMBER_HOLE,   /* for a while its long lines do not reach the first aggregator */
 };
 
 struct member_fault {
@@ -141,7 +142,7 @@ struct member_fault {
 	uint64_t
 		at; /* before this event of the world arrives: a datagram, a line, an end; from 0 */
 	uint32_t node;   /* aggregators, then workers; SEVER: those of one half, as bits */
-	uint64_t for_us; /* FREEZE, SEVER; of an aggregator that ends: then it is back; 0: never */
+	uint64_t for_us; /* of an aggregator that ends: then it is back, 0: never; else how long */
 };
 
 struct members_spec {

@@ -258,6 +258,8 @@ struct sim_members {
 	          MEMBERS_MAX]; /* what is under way from it does not arrive */
 	uint32_t halves; /* one of two between which nothing passes, as bits; 0: all passes */
 	uint64_t whole_us;
+	uint32_t hole;    /* this node's long lines do not reach the first aggregator */
+	uint64_t hole_us; /* until then */
 	bool all_began;   /* once all founders have */
 	uint64_t calm_us; /* when the last thing has happened to them */
 	bool leaving;

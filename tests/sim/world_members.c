@@ -19,6 +19,7 @@
 #define TIMER_REVIVE 1 /* and up, by aggregator */
 
 #define HELD_DATAGRAMS_MAX 64 /* in the socket of a process that stands still */
+#define HOLE_BYTES 200        /* of a line that passes a hole: HELLO does, JOIN does not */
 
 static uint32_t node_count(const struct world *world)
 {
@@ -35,11 +36,36 @@ bool members_apart(const struct world *world, uint32_t one, uint32_t other)
 	       ((members->halves >> one ^ members->halves >> other) & 1);
 }
 
+/* A line waits with those before it on its connection. */
+static bool held_before(const struct sim_members *members, const struct sim_event *event)
+{
+	for (uint32_t i = 0; i < members->held_count; i++) {
+		const struct sim_event *held = &members->held[i];
+
+		if (held->kind == SIM_LINE && held->from == event->from &&
+		    held->connection == event->connection &&
+		    (held->at_us < event->at_us ||
+		     (held->at_us == event->at_us && held->order < event->order)))
+			return true;
+	}
+	return false;
+}
+
+static bool in_hole(const struct world *world, const struct sim_event *event)
+{
+	const struct sim_members *members = world->members;
+
+	return simnet_now(world->net) <= members->hole_us && event->kind == SIM_LINE &&
+	       event->from == members->hole && event->to == 0 &&
+	       (event->bytes > HOLE_BYTES || held_before(members, event));
+}
+
 static bool blocked(const struct world *world, const struct sim_event *event)
 {
 	if (event->to >= node_count(world))
 		return false;
 	return simnet_now(world->net) <= world->members->frozen_until_us[event->to] ||
+	       in_hole(world, event) ||
 	       (event->kind != SIM_TIMER && event->from < node_count(world) &&
 	        members_apart(world, event->from, event->to));
 }
@@ -169,6 +195,9 @@ static void strike(struct world *world, const struct member_fault *fault)
 	} else if (fault->kind == MEMBER_SEVER) {
 		members->halves = fault->node;
 		members->whole_us = until_us;
+	} else if (fault->kind == MEMBER_HOLE) {
+		members->hole = fault->node;
+		members->hole_us = until_us;
 	} else if (fault->node < world->spec->aggregator_count) {
 		aggregator_strike(world, fault);
 		return;

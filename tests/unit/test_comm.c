@@ -95,7 +95,9 @@ struct aggregator {
 	const char *says;      /* to the others; NULL: nothing */
 	volatile int *give_up; /* set when it has been answered */
 	bool admits;           /* it says so to a newcomer */
-	char heard[8192];      /* the last connection's lines, until it ended */
+	bool loses;       /* and then, each time, that another worker is lost, and who is left */
+	uint32_t join_ms; /* the worker's; 0: as usual */
+	char heard[8192]; /* the last connection's lines, until it ended */
 	pthread_t thread;
 };
 
@@ -109,6 +111,44 @@ static bool readable(int fd)
 static const char hello[] =
 	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\",\"features\":[],"
 	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
+static const char lost[] =
+	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
+
+/* Until a line of this type has come; false: it has ended. */
+static bool heard(int fd, const char *type)
+{
+	char line[4096] = "", *end = line;
+
+	while (strstr(line, type) == NULL || end[-1] != '\n')
+		if (end == line + sizeof(line) - 1 || !readable(fd) || recv(fd, end++, 1, 0) != 1)
+			return false;
+	return true;
+}
+
+/* One membership after the other: none begins. */
+static void lose(const struct aggregator *a)
+{
+	for (uint32_t i = 1; readable(a->listener); i++) {
+		int fd = accept(a->listener, NULL, NULL);
+		char next[256];
+
+		if (fd < 0)
+			return;
+		snprintf(next, sizeof(next),
+		         "{\"type\":\"next\",\"came\":0,\"majority\":false,\"text\":\"\","
+		         "\"next\":\"default/next.%u\",\"next_rank\":0,\"next_world\":2,"
+		         "\"without\":\"0000000000000000\"}\n",
+		         i);
+		(void)!send(fd, hello, strlen(hello), MSG_NOSIGNAL);
+		if (heard(fd, "\"join\"") && i > 1) {
+			(void)!send(fd, lost, strlen(lost), MSG_NOSIGNAL);
+			heard(fd, "\"stay\"");
+		}
+		(void)!send(fd, next, strlen(next), MSG_NOSIGNAL);
+		heard(fd, "\"none\"");
+		close(fd);
+	}
+}
 
 static void *play(void *context)
 {
@@ -117,6 +157,8 @@ static void *play(void *context)
 	ssize_t count;
 	int fd;
 
+	if (a->loses)
+		lose(a);
 	for (uint32_t i = 0; i < a->refusals; i++)
 		if (readable(a->listener))
 			close(accept(a->listener, NULL, NULL));
@@ -158,12 +200,15 @@ static uint64_t fails(struct aggregator *a, int result, const char *text)
 	config.insecure_no_key = 1;
 	config.world = 2;
 	config.give_up = a->give_up;
+	if (a->join_ms != 0)
+		config.join_timeout_ms = a->join_ms;
 	assert_int_equal((a->admits ? winnow_comm_enter : winnow_comm_create)(&config, &comm),
 	                 result);
 	assert_null(comm);
 	if (strstr(winnow_last_error(), text) == NULL)
 		fail_msg("'%s' does not say '%s'", winnow_last_error(), text);
 	assert_null(strchr(winnow_last_error(), '\n'));
+	shutdown(a->listener, SHUT_RDWR);
 	assert_int_equal(pthread_join(a->thread, NULL), 0);
 	close(a->listener);
 	return (clock_us() - begun_us) / 1000;
@@ -212,6 +257,17 @@ static void test_next(void **state)
 	}
 }
 
+/* Others are lost again and again: so it would go on for ever, and yet it ends in time. */
+static void test_lost_for_ever(void **state)
+{
+	struct aggregator loses = {.loses = true, .admits = true, .join_ms = 500};
+	uint64_t ms;
+
+	(void)state;
+	ms = fails(&loses, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: ");
+	assert_true(ms >= 1000 && ms < LIMIT_MS);
+}
+
 /* The caller goes away: at once, and the aggregator is told, so that its place is free. */
 static void test_given_up(void **state)
 {
@@ -255,7 +311,7 @@ int main(void)
 		cmocka_unit_test(test_buffers),  cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_closed),   cmocka_unit_test(test_other_protocol),
 		cmocka_unit_test(test_given_up), cmocka_unit_test(test_signals),
-		cmocka_unit_test(test_next),
+		cmocka_unit_test(test_next),     cmocka_unit_test(test_lost_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

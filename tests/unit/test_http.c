@@ -105,7 +105,7 @@ static void test_shared_pages(void **state)
 			fds[i] = dial(&address, (uint8_t)(1 + i % 4));
 			ask_only(fds[i], "GET", i % 2 == 0 ? "/status" : "/metrics", "localhost");
 		}
-		totals.jobs_started = round;
+		jobs_started = round;
 		for (uint32_t i = 0; i < MANY; i++)
 			expect_answer(answer_of(fds[i]), OK,
 			              i % 2 == 0 ? "made-up" : "winnow_jobs_started_total ");

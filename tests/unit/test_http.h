@@ -19,6 +19,7 @@ static struct channel_waits waits[3][2];
 static struct control_seen seen[2], seen_before[2];
 static uint64_t seen_over_us[2];
 static bool detached[3];
+static _Atomic uint64_t jobs_started; /* in place of what `totals` says, which others read meanwhile */
 static _Atomic uint32_t copies; /* that the control loop was asked for, */
 static bool answers;            /* and whether it gives any */
 
@@ -53,6 +54,7 @@ static struct jobs_copy *copy_made(void *context)
 	                         OTHERS_WORLD_MAX * sizeof(*workers));
 	workers = (struct jobs_worker *)(void *)&copy->jobs[totals.jobs];
 	copy->totals = totals;
+	copy->totals.jobs_started = jobs_started;
 	copy->failed = true;
 	copy->failure = (struct jobs_failure){
 		.job = "gone", .code = "lost", .text = "rank 1 is lost", .age_us = 2000000};
@@ -142,6 +144,7 @@ static inline int begin(void **state)
 	memset(waits, 0, sizeof(waits));
 	answers = true;
 	copies = 0;
+	jobs_started = 0;
 	atomic_store(&pulse.turned_us, uv_hrtime() / 1000);
 	atomic_store(&pulse.draining, false);
 	sources = (struct http_sources){.copy = copy_made,

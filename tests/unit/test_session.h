@@ -24,6 +24,7 @@ static inline void count_done(struct allreduce *task)
 static uint32_t link_count = LINKS;
 static bool by_majority; /* has one named the membership? */
 static uint32_t named;
+static bool comes_again; /* to a membership of which all aggregators were lost */
 
 static inline struct session *session_of(const char *job)
 {
@@ -35,6 +36,7 @@ static inline struct session *session_of(const char *job)
 		.link_count = link_count,
 		.pool = pool,
 		.bitmap = bitmap_best(),
+		.again = comes_again,
 		.voice = {.of = 9, .first = true, .named = named, .majority = by_majority}};
 	struct session *session;
 

@@ -265,6 +265,25 @@ static void test_overtaken(void **state)
 	}
 }
 
+/* An aggregator that was restarted does not know whether the others have gone on, so it is not asked. */
+static void test_lost_again(void **state)
+{
+	(void)state;
+	for (uint32_t again = 0; again < 2; again++) {
+		struct session *session;
+
+		comes_again = again;
+		session = session_of("job/next.1");
+		tell(session, 0, &hello);
+		told(session, 0, CONTROL_JOIN);
+		session_gone(session, 0, "connection reset");
+		assert_int_equal(session_result(session), WINNOW_ERR_LOST);
+		assert_int_equal(session_goes_on(session), !again);
+		session_close(session);
+	}
+	comes_again = false;
+}
+
 /*
  * It has said that others may continue without the second aggregator, and never asks that one then; but one that
  * drains may be asked, if it is the first.
@@ -339,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_not_before_join),
 		cmocka_unit_test(test_no_knocks),
 		cmocka_unit_test(test_overtaken),
+		cmocka_unit_test(test_lost_again),
 		cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_majority),
 		cmocka_unit_test(test_no_feature),

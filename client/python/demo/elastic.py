@@ -71,10 +71,10 @@ def work(name, settings):
                 loss.backward()
                 optimizer.step()
                 say(loss=loss.item(), world=comm.world)
-                state.admit(optimizer)
+                state.admit()
             except winnow.MembersChanged as error:
                 say(event="changed", text=str(error))
-                state.resume(optimizer)
+                state.resume()
                 say(event="resumed", world=comm.world)
         weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
         say(event="done", weights=hashlib.sha256(weights).hexdigest())

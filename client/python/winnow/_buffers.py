@@ -73,8 +73,8 @@ def new_rows(like, count):
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
         pinned = torch.cuda.is_initialized() and like.is_pinned()  # then it came from a GPU
-        index = torch.empty(count, dtype=torch.int64, pin_memory=pinned)
-        values = torch.empty(shape, dtype=like.dtype, pin_memory=pinned)
+        index = torch.empty(count, dtype=torch.int64, device="cpu", pin_memory=pinned)
+        values = torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=pinned)
         return index.data_ptr(), values.data_ptr(), (index, values)
     numpy = sys.modules["numpy"]
     index = numpy.empty(count, dtype=numpy.int64)

@@ -58,6 +58,8 @@ class Comm(Member):
         refuse_unknown("Comm", settings)
         config = configure(settings)
         self.rank, self.world, self._wire = config.rank, config.world, config.wire
+        self.newcomer = newcomer
+        """Did it come to a job that was there already?"""
         self.memberships = 0
         """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
         if newcomer:

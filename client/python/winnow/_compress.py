@@ -2,6 +2,8 @@
 """Gradients of which only a part travels; the rest is remembered, and added to the next step's."""
 
 import contextlib
+import difflib
+import inspect
 import math
 import zlib
 
@@ -68,7 +70,9 @@ class Compressor:
 
     of_sums = False  # True: what has been sent may not arrive
 
-    def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None):
+    def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None, **unknown):
+        for name in unknown:
+            raise TypeError(f"{type(self).__name__}() has no argument {name!r}{_meant(name, type(self))}")
         if not 0 <= decay <= 1:
             raise ValueError(f"decay is {decay}: want 0 to 1")
         if not 0 <= momentum < 1:
@@ -81,6 +85,8 @@ class Compressor:
         self._memory = {}  # by name: elements
         self._velocity = {}
         self._steps = {}
+        self._workers = None  # how many there are
+        self._saved_by = None  # how many there were when the memory was saved, which has been loaded since
         self._find_unused = False  # DDP does: gradients that are zero are of no use in this step
         self._before = None  # a _Before, if steps may have to be undone
 
@@ -146,7 +152,9 @@ class Compressor:
         """take() of a parameter that is compressed; what it refuses ends the job."""
         if not self.takes(parameter):
             return
+        self._workers = comm.world
         try:
+            self._refuse_others()
             self.take(gradient, parameter)
         except ValueError as error:
             end_job(comm, f"{error}, on rank {comm.rank}")
@@ -184,14 +192,31 @@ class Compressor:
 
     def state_dict(self):
         """What has not been sent yet, by parameter. The tensors are the present ones, not copies."""
-        return {"memory": dict(self._memory), "velocity": dict(self._velocity), "steps": dict(self._steps)}
+        kept = {"memory": dict(self._memory), "velocity": dict(self._velocity), "steps": dict(self._steps)}
+        return {**kept, "workers": self._workers}
 
     def load_state_dict(self, state):
+        """On each worker its own. Are there more or fewer workers than when it was saved? Then merge_memories() makes it."""
+        missing = [kind for kind in ("memory", "velocity", "steps") if kind not in state]
+        if missing:
+            raise ValueError(
+                f"the saved state has no {missing[0]!r}: want what state_dict() of a {type(self).__name__} has returned"
+            )
         self._refuse(state)
         self._memory, self._velocity = (
             {name: kept.flatten().clone() for name, kept in state[kind].items()} for kind in ("memory", "velocity")
         )
         self._steps = dict(state["steps"])
+        self._saved_by = state.get("workers") if self._memory or self._velocity else None
+
+    def _refuse_others(self):
+        """What the workers that are not there any more had not sent would be lost."""
+        if self._saved_by not in (None, self._workers):
+            raise ValueError(
+                f"the memory of compress was saved by {self._saved_by} workers, and there are {self._workers}: on each, load "
+                "what winnow.torch.merge_memories() makes of all that was saved"
+            )
+        self._saved_by = None
 
     def __getstate__(self):
         """A copy learns its model anew."""
@@ -224,6 +249,29 @@ class Compressor:
         if found.device != gradient.device:  # it was loaded
             found = all[name] = found.to(gradient.device)
         return found
+
+
+def merge_memories(states):
+    """For another number of workers than before: of what state_dict() has returned on all of these, what each of the
+    present ones loads. So the average still gets all that was remembered."""
+    states = list(states)
+    saved = {state.get("workers") for state in states} - {None}
+    if not states or saved - {len(states)}:
+        raise ValueError(f"there are {len(states)} states, and {', '.join(map(str, saved)) or 'no'} workers have saved: want all")
+    if any(state["steps"] != states[0]["steps"] for state in states):
+        raise ValueError("the states are not of the same step: want what all workers have saved after one")
+    merged = {"steps": dict(states[0]["steps"])}
+    for kind in ("memory", "velocity"):
+        names = {name: None for state in states for name in state[kind]}
+        merged[kind] = {name: sum(s[kind][name] for s in states if name in s[kind]) / len(states) for name in names}
+    return merged
+
+
+def _meant(name, kind):
+    """A known argument that looks like it, in words."""
+    known = [known for each in kind.__mro__ for known in inspect.signature(each.__init__).parameters if known != "self"]
+    close = difflib.get_close_matches(name, known, 1)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 class TopK(Compressor):
@@ -276,10 +324,10 @@ class LargestSums(TopK):
 
     def choose_sums(self, sums):
         """Leaves the largest of this worker's part of a parameter."""
-        self._largest(sums, torch.zeros(len(sums)), self.density, 1.0)
+        self._largest(sums, torch.zeros(len(sums), device="cpu"), self.density, 1.0)
 
     def settle(self, parameter, lost, sent, arrived):
-        lost = torch.zeros(()) if lost is None else lost
+        lost = torch.zeros((), device="cpu") if lost is None else lost
         self._remember(parameter, torch.where(arrived, lost, sent.float()).nan_to_num_(0, 0, 0))
         if self.momentum > 0:
             velocity = self._velocity[self._names[id(parameter)]]
@@ -337,9 +385,10 @@ class RandomK(Compressor):
         """One block of each of as many stretches of equal length as there are blocks to send."""
         blocks = math.ceil(count / self.block)
         k = max(1, math.ceil(self.density * blocks))
-        draw = torch.Generator().manual_seed(zlib.crc32(f"{self.seed}/{step}/{name}".encode()))
-        at = (torch.arange(k) + torch.rand(k, generator=draw, dtype=torch.float64)) * (blocks / k)
-        taken = torch.zeros(blocks, dtype=torch.bool)
+        draw = torch.Generator("cpu").manual_seed(zlib.crc32(f"{self.seed}/{step}/{name}".encode()))
+        within = torch.rand(k, generator=draw, dtype=torch.float64, device="cpu")
+        at = (torch.arange(k, device="cpu") + within) * (blocks / k)
+        taken = torch.zeros(blocks, dtype=torch.bool, device="cpu")
         taken[at.long().clamp_(max=blocks - 1)] = True
         return taken.repeat_interleave(self.block)[:count]
 

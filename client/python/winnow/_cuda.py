@@ -86,7 +86,7 @@ def side(device, role, after=None):
 def to_host(tensors):
     """Copies in page-locked memory; blocks until they, and what the stream holds, are done."""
     copies = [
-        torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+        torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
         for tensor in tensors
     ]
     torch.cuda.current_stream(tensors[0].device).synchronize()

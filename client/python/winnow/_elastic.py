@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """attach(ddp, elastic=True): a training whose workers come and go. docs/RECIPES.md has the loop."""
 
-import io
+import contextlib
+import itertools
+import logging
+import os
+import zlib
 
 import numpy
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from . import _way
+from . import _plain, _state, _way
 from ._comm import Comm
 from ._home import Home
 from ._member import MembersChanged, WinnowError
 from ._sums import Exchange, parts_of
 
+_log = logging.getLogger("winnow")
 _TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number: no bucket's, since members may have other buckets
 _TAG_OF_SUMS = _TAG_OF_ELASTIC | 1 << 32  # of the first of two operations
-# Before 2.0 it takes no numbers. Members have the job's key, and send each other what they like in any case.
-_LOAD = {"weights_only": True} if int(torch.__version__.split(".")[0]) >= 2 else {}
-_RANK_BITS = 12  # WIRE_WORKERS_MAX
-_LAST_RANK = 2**_RANK_BITS - 1
+_TAG_OF_CHECK = _TAG_OF_ELASTIC | 1 << 33
+_TAG_OF_BUFFERS = _TAG_OF_CHECK + 1
+_NEWCOMERS_MAX = 2**12 - 1
+_CHECKED = 1 << 16  # elements that are compared after a step: others after each
+_ORPHANS = (
+    "no worker has the state of this job: all came as newcomers, and those that had it were lost before they had handed it "
+    "over. Start the job anew, from a checkpoint if there is one"
+)
+_HOSTS_DIFFER = (
+    "does share() get everything that decides about a step? Where hosts only round differently, because they have other "
+    "processors or another torch, say share(.., compare=False)"
+)
 
 
 class _Part:
@@ -64,11 +77,58 @@ class _Part:
         self._exchange.settle()
 
 
+class _Buffers:
+    """Of a model, as norms have them. DistributedDataParallel makes them equal before each forward pass, but only in its own
+    group, which is of one process. So here all get the first member's after each step; and a step that is repeated
+    begins with those from before it."""
+
+    def __init__(self, ddp):
+        kept = set(ddp.module.state_dict()) - set(ddp.parameters_to_ignore)
+        names = [name for name, _ in ddp.module.named_buffers() if name in kept]
+        self._module, self._names = ddp.module, names if ddp.broadcast_buffers else []
+        self._own = self._theirs = None
+
+    def __bool__(self):
+        return len(self._names) > 0
+
+    def note(self):
+        """The step counts."""
+        self._own = self._joined()
+
+    def restore(self):
+        if self._own is not None:
+            self._take(self._own)
+
+    def give(self, comm, root):
+        """The request of an operation that brings root's to all; then take()."""
+        self._theirs = self._own if comm.rank == root else torch.empty_like(self._own)
+        return comm.broadcast_async(self._theirs, root, tag=_TAG_OF_BUFFERS)
+
+    def take(self):
+        if self._theirs is not self._own:
+            self._own = self._theirs
+            self._take(self._own)
+
+    def _present(self):
+        there = dict(self._module.named_buffers())
+        return [there[name] for name in self._names]
+
+    def _joined(self):
+        data = torch.cat([_plain.bytes_of(buffer.cpu()) for buffer in self._present()])
+        return torch.nn.functional.pad(data, (0, -len(data) % 4)).view(torch.int32)
+
+    def _take(self, words):
+        data, at = words.view(torch.uint8), 0
+        for buffer in self._present():
+            _plain.fill(buffer, data[at:])
+            at += _plain.size(buffer)
+
+
 class Elastic:
     """What attach(ddp, elastic=True) returns.
 
-    step: how many steps this worker has done. backward() raises MembersChanged where members, or an aggregator,
-    are lost: then resume().
+    step: how many steps this worker has done; -1: it has no state yet. backward() raises MembersChanged where members, or
+    an aggregator, are lost: then resume().
 
     With compress, a step that is repeated takes its gradients again, so what the memory was before it is kept until
     admit() says that the step counts. Has another member done the step? Then it has what this one has sent, and so
@@ -82,8 +142,13 @@ class Elastic:
         self.compress, self._way, self._seen = compress, way, _way.seen_of(way, block)
         self._owned = comm is None
         self.comm = Comm() if comm is None else comm
-        self.step = 0 if self.comm.rank == 0 else -1
+        self.step = 0 if self.comm.rank == 0 and not self.comm.newcomer else -1
         self.error = None
+        self._things = None  # what share() was given
+        self._compares = True
+        ignored = set(ddp.parameters_to_ignore)
+        self._compared = [(name, one) for name, one in ddp.module.named_parameters() if name not in ignored]
+        self._buffers = _Buffers(ddp)
         self._options = {"op": "avg", "block": block or 0, "wire": wire}
         self._numbers = {id(parameter): i for i, parameter in enumerate(ddp.module.parameters())}
         self._memberships = self.comm.memberships
@@ -96,46 +161,53 @@ class Elastic:
             compress.begin()
         ddp.register_comm_hook(self, Elastic._reduce)
 
-    def share(self, optimizer, least=1):
-        """Gives model and optimizer of the member with most steps to those that have done fewer. All members call it
-        before the first step; admit() and resume() do where it matters. If some are lost already, the rest, at least
-        so many, goes on."""
+    def share(self, *things, least=1, compare=True):
+        """Gives model and things of the member with most steps to those that have done fewer. All members call it before
+        the first step, with the same; admit() and resume() then do it where it matters. If some are lost already, the
+        rest, at least so many, goes on.
+
+        things: all that has state_dict() and load_state_dict() and is to be the same on all workers, in this order:
+        optimizer, learning rate scheduler, GradScaler. The model is among them in any case.
+        compare: parameters and things are compared where they are shared, and some of the parameters after each step: it
+        is an error if they differ between workers. False: not; on hosts that round differently.
+        """
+        self._things, self._compares = _named(things, self.ddp), compare
+        for name, value in self._states().items():
+            _state.check(value, name)
         try:
-            self._share(optimizer)
+            self._share()
         except MembersChanged:
-            self.resume(optimizer, least)
+            self.resume(least=least)
 
-    def _share(self, optimizer):
-        said = numpy.array([self.step << _RANK_BITS | _LAST_RANK - self.comm.rank, -self.step])
-        self.comm.allreduce(said, op="max")
-        most, root, least = int(said[0]) >> _RANK_BITS, _LAST_RANK - (int(said[0]) & _LAST_RANK), -int(said[1])
-        if most == least:
-            self._undo()
-            return
-        state = self._pack(optimizer) if self.comm.rank == root else b""
-        size = numpy.array([len(state)])
-        self.comm.broadcast(size, root)
-        data = numpy.zeros(-(-int(size[0]) // 4), numpy.int32)
-        data.view(numpy.uint8)[: len(state)] = numpy.frombuffer(state, numpy.uint8)
-        self.comm.broadcast(data, root)
-        if self.step < most:
-            self._unpack(data, optimizer)
-        self._undo()
-        self.step = most
-
-    def admit(self, optimizer, most=_LAST_RANK):
+    def admit(self, *, most=_NEWCOMERS_MAX):
         """After optimizer.step(): the step counts, and newcomers, at most so many, come in and get what they lack."""
+        self._refuse_early()
         self.step += 1
         self._keep()
-        if self.comm.admit(most):
-            self._share(optimizer)
+        begun = self._even_out()
+        came = self.comm.admit(most)
+        for request, end in begun:
+            if came:  # its membership has ended, and what it does _share() does as well
+                with contextlib.suppress(WinnowError):
+                    request.wait()
+            else:
+                request.wait()
+                end()
+        if came:
+            self._share()
 
-    def resume(self, optimizer, least=1):
-        """After MembersChanged: those who are left, at least so many, continue with the same step and state."""
+    def resume(self, *, least=1):
+        """After MembersChanged: those who are left, at least so many, continue with the same step and state.
+
+        Gradients are cleared: all of the step has to be repeated, also what was accumulated under no_sync().
+        """
+        self._refuse_early()
+        for parameter in self.ddp.module.parameters():
+            parameter.grad = None
         while True:
             self.comm.reconfigure(world=least)
             try:
-                self._share(optimizer)
+                self._share()
                 return
             except MembersChanged:
                 pass
@@ -161,34 +233,164 @@ class Elastic:
         if self.compress is not None:
             self.compress.undo()
 
-    def _settings(self):
-        return f"compress is {self.compress!r} and way {self._way!r}"
+    def _refuse_early(self):
+        if self._things is None:
+            raise RuntimeError("call share() first: all members do, before the first step")
 
-    def _pack(self, optimizer):
-        file = io.BytesIO()
+    # What members give to each other.
+
+    def _everyone(self, row):
+        """The rows of all members, by rank."""
+        table = numpy.zeros((self.comm.world, len(row)), numpy.int64)
+        table[self.comm.rank] = row
+        return self.comm.allreduce(table).tolist()
+
+    def _share(self):
+        self._buffers.restore()
+        rows = self._everyone([self.step, not self.comm.newcomer, self._compares])
+        root, most = _holder([step for step, _, _ in rows], [founds for _, founds, _ in rows])
+        if self.comm.rank == root:
+            self.step = most
+        self._compares = all(compares for _, _, compares in rows)
+        behind = self.step < most
+        if any(step < most for rank, (step, _, _) in enumerate(rows) if rank != root):
+            self._hand_over(root, behind)
+        self._undo()
+        self.step = most
+        if self._buffers:
+            self._buffers.note()
+            self._buffers.give(self.comm, root).wait()
+            self._buffers.take()
+        if self._compares:
+            self._compare(took=behind)
+
+    def _hand_over(self, root, behind):
+        """What root has, to those that have done fewer steps."""
+        room = self._packed() if self.comm.rank == root else numpy.empty(0, numpy.int32)
+        size = numpy.array([len(room)])
+        self.comm.broadcast(size, root)
+        if self.comm.rank != root:
+            room = self._room(int(size[0]), root)
+        self.comm.broadcast(room, root)
+        if behind:
+            with self._or_leave():
+                self._take(room, root)
+
+    def _room(self, words, root):
+        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with self._or_leave():
+            if not 0 < 4 * words < most:
+                raise _state.StateError(f"the state of rank {root} has {4 * words} bytes, and this machine's memory {most}")
+        return numpy.zeros(words, numpy.int32)
+
+    @contextlib.contextmanager
+    def _or_leave(self):
+        """If this worker cannot take part the others go on without it: it leaves the job before it says why."""
+        try:
+            yield
+        except Exception:
+            self.comm.close()
+            raise
+
+    def _states(self):
+        """Of the model, and of what share() was given, by name."""
+        return {"model": self.ddp.module.state_dict(), **{name: thing.state_dict() for name, thing in self._things.items()}}
+
+    def _packed(self):
         steps = {} if self.compress is None else self.compress.steps()
-        state = (self.ddp.module.state_dict(), optimizer.state_dict(), self._settings(), steps, self._averages)
-        torch.save(state, file)
-        return file.getvalue()
+        states = self._states()
+        try:
+            for name, value in states.items():
+                _state.check(value, name)
+        except TypeError as error:  # what has come into it since share(); the others need not go for that
+            _log.warning("rank %d cannot hand over its state, so newcomers cannot stay: %s", self.comm.rank, error)
+            return _state.pack([str(error)], "error")
+        return _state.pack([self._settings(), states, steps, self._averages], "state")
 
-    def _unpack(self, data, optimizer):
+    def _settings(self):
+        names = " and ".join(self._things) or "nothing"
+        return f"compress is {self.compress!r}, way {self._way!r} and {names} is shared"
+
+    def _take(self, room, root):
         """What another member has, which has done a step that this one has not."""
-        state = torch.load(io.BytesIO(data.tobytes()), map_location="cpu", **_LOAD)
-        model, rest, settings, steps, self._averages = state
+        try:
+            settings, *rest = _state.unpack(room)
+            if not rest:
+                raise RuntimeError(f"rank {root} cannot hand over its state: {settings}")
+            states, steps, averages = rest
+        except (ValueError, TypeError) as error:
+            raise _state.StateError(f"what rank {root} has sent is not the state of a training: {error}") from None
         if settings != self._settings():
             raise ValueError(f"{self._settings()} on this worker, and {settings} on the others: want the same on all")
-        self.ddp.module.load_state_dict(model)
-        optimizer.load_state_dict(rest)
+        for name, thing in {"model": self.ddp.module, **self._things}.items():
+            thing.load_state_dict(states[name])
+        self._averages = averages
         for part in self._parts:
             part.settle(self._averages.get(part.number))
         if self.compress is not None:
             self.compress.begin_at(steps)
         self._keep()
 
+    # What they compare.
+
+    def _even_out(self):
+        """After a step, beside what admit() does: the first member's buffers to all, and are the same parameters on all?
+        Requests that have begun, each with what is to be done when it is over."""
+        begun = []
+        if self._buffers:
+            self._buffers.note()
+            begun.append((self._buffers.give(self.comm, 0), self._buffers.take))
+        if self._compares:
+            found = self._checksum_of_some()
+            said = numpy.array([found, -found])
+            check = self.comm.allreduce_async(said, op="max", tag=_TAG_OF_CHECK)
+            begun.append((check, lambda: said[0] == -said[1] or self._compare()))
+        return begun
+
+    def _checksum_of_some(self):
+        """Of so many elements of all parameters, one after the other; after the next step, of others."""
+        first = self.step * _CHECKED % max(sum(parameter.numel() for _, parameter in self._compared), 1)
+        checksum = 0
+        for _, parameter in self._compared:
+            if first < parameter.numel() and first + _CHECKED > 0:
+                some = parameter.detach().flatten()[max(first, 0) : first + _CHECKED]
+                checksum = zlib.crc32(_plain.bytes_of(some.cpu()).numpy(), checksum)
+            first -= parameter.numel()
+        return checksum
+
+    def _compare(self, took=False):
+        """All of it. took: this worker has just taken it; so it is this worker that goes, if it has not become the same."""
+        found = [(f"parameter {name}", _state.checksum(parameter)) for name, parameter in self._compared]
+        for name, thing in self._things.items():
+            try:
+                found += _state.leaves(thing.state_dict(), name)
+            except TypeError as error:  # see _packed()
+                found.append((name, str(error)))
+        sums = [zlib.crc32(f"{where} {checksum}".encode()) for where, checksum in found]
+        rows = self._everyone([len(sums), zlib.crc32(numpy.array(sums).tobytes()), took])
+        if all(row[:2] == rows[0][:2] for row in rows):
+            return
+        width = max(count for count, _, _ in rows)
+        table = self._everyone(sums + [0] * (width - len(sums)))
+        column, others, first = _odd_ones(list(zip(*table)), [took for _, _, took in rows])
+        where = found[column][0] if column < len(found) else "what share() was given"
+        names = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
+        text = f"{where} is not the same on {names} as on rank {first}, after {self.step} steps: {_HOSTS_DIFFER}"
+        if all(rows[rank][2] for rank in others):
+            if not took or self.comm.rank not in others:
+                return
+            with self._or_leave():
+                raise RuntimeError(text)
+        raise RuntimeError(text)
+
+    # A backward().
+
     def _reduce(self, bucket):
         """The hook: begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
         if not self._queued:
             self._queued, self.error, self._parts, self._homes = True, None, [], []
+            if self.step < 0 or self._things is None:
+                self.error = RuntimeError("this worker has no state yet: all members call share() before the first step")
             self._notice_members()
             Variable._execution_engine.queue_callback(self._wait)
         if self.error is None:
@@ -251,6 +453,40 @@ class Elastic:
     def _tell(self):
         if self.error is not None:
             raise self.error
+
+
+def _named(things, ddp):
+    """By names that are the same on all workers: of their classes."""
+    named = {}
+    for thing in things:
+        if thing is ddp or thing is ddp.module:
+            continue
+        kind = type(thing).__name__
+        if not all(callable(getattr(thing, name, None)) for name in ("state_dict", "load_state_dict")):
+            raise TypeError(f"share() takes what has state_dict() and load_state_dict(), and this is a {kind}")
+        name = next(name for name in (f"{kind} {n}" if n > 1 else kind for n in itertools.count(1)) if name not in named)
+        named[name] = thing
+    return named
+
+
+def _holder(steps, found):
+    """The rank whose state is everybody's, and its step, by all ranks' steps, and whether each is one of the founders."""
+    most = max(steps)
+    if most >= 0:
+        return steps.index(most), most
+    if not any(found):
+        raise RuntimeError(_ORPHANS)
+    return found.index(True), 0  # nobody has begun, so the first of them has what all begin with
+
+
+def _odd_ones(columns, took):
+    """The first column that is not the same on all ranks; the ranks that have another value than most there, and one that
+    has what most have. Those that have just taken it count last."""
+    column = next(number for number, each in enumerate(columns) if len(set(each)) > 1)
+    each = columns[column]
+    weight = lambda value: (any(v == value and not t for v, t in zip(each, took)), each.count(value), -each.index(value))
+    usual = max(set(each), key=weight)
+    return column, [rank for rank, value in enumerate(each) if value != usual], each.index(usual)
 
 
 def _refuse_group(ddp):

@@ -17,6 +17,7 @@ torch.distributed._reconfigure() names some; again and again, for those who are 
 """
 
 import collections
+import contextlib
 import datetime
 import functools
 import inspect
@@ -29,11 +30,12 @@ import threading
 import torch
 import torch.distributed as dist
 
-from . import _cuda, _native, _places, _sparse
+from . import _cuda, _native, _places, _plain, _sparse
 from ._comm import Comm
 from ._futures import Completer, calling_back
 from ._member import WinnowError, brief, flag_of, variable
 from ._node import Node
+from ._plain import Plain
 
 _OPS = {
     dist.ReduceOp.SUM: "sum",
@@ -54,9 +56,6 @@ if hasattr(dist.ProcessGroup, "_register_backend"):  # torch 2
 _BLOCK = 256
 _JOIN_MS = 65000  # the library's: each has waited for the others before, in Gloo
 _TIMEOUT_MS = (100, 86400000)  # the library's limits
-# torch 1.13 keeps a Work's C++ half only: each of ours is kept until somebody has waited for it.
-_works = collections.OrderedDict()
-_WORKS_MAX = 4096
 _BETWEEN = (__name__, "torch._dynamo", "torch._compile")  # modules of frames that _eager() adds
 _SLICE_S = 0.1  # Python looks at signals in between
 
@@ -76,24 +75,33 @@ def _eager(call):
     return run
 
 
-class _Operation:
-    """A place in the one order in which all ranks begin their operations.
-
-    They meet by number, so callbacks (Future.then()) may begin some only if it does not matter when
-    they run. So each waits for the callbacks of those before it whose futures somebody has asked for:
-    what callbacks begin comes after their own operation and before what the program begins next.
-    """
-
-    _numbers = itertools.count()
-    _asked = set()  # not over; of all groups, since callbacks may begin operations of others
+class _Order:
+    """The order in which all ranks begin the operations of one group."""
 
     def __init__(self):
-        self._parent = calling_back()
+        self.numbers = itertools.count()
+        self.asked = set()  # operations that are not over, and whose futures somebody has
+
+
+class _Operation:
+    """A place in its group's order.
+
+    Operations meet by number, so callbacks (Future.then()) may begin some only if it does not matter when
+    they run. So each waits for the callbacks of those before it whose futures somebody has asked for:
+    what callbacks begin comes after their own operation and before what the program begins next.
+    What a callback begins in another group is, there, as if the program had begun it.
+    """
+
+    def __init__(self, order):
+        self._order, self._outer = order, calling_back()
+        self._parent = self._outer
+        while self._parent is not None and self._parent._order is not order:
+            self._parent = self._parent._outer
         self._over = threading.Event()
         self.error = None
-        while not all(earlier._over.wait(_SLICE_S) for earlier in list(self._asked) if self._follows(earlier)):
+        while not all(earlier._over.wait(_SLICE_S) for earlier in list(order.asked) if self._follows(earlier)):
             pass
-        self._number = next(self._numbers)
+        self._number = next(order.numbers)
 
     def _follows(self, earlier):
         if self._parent is None or earlier._parent is self._parent:
@@ -108,9 +116,12 @@ class _Operation:
 
     def ask(self):
         """Somebody may attach callbacks now."""
-        self._asked.add(self)
+        self._order.asked.add(self)
         if self._over.is_set():
-            self._asked.discard(self)
+            self._order.asked.discard(self)
+
+    def is_over(self):
+        return self._over.is_set()
 
     def wait(self, seconds):
         """Is it over within so many seconds?"""
@@ -123,7 +134,7 @@ class _Operation:
     def end(self):
         """Its callbacks are over; those attached later run at once, where they are attached."""
         self._over.set()
-        self._asked.discard(self)
+        self._order.asked.discard(self)
 
 
 def _asked_by_python():
@@ -138,15 +149,53 @@ def _module(frame):
     return frame.f_globals.get("__name__") or ""
 
 
+class _Halves:
+    """Before torch 2.7 C++ keeps only the C++ half of a Work. So the Python half is kept here until somebody has waited.
+
+    A Python program holds that half itself. Of one that is over and that no program holds, nothing is needed but how it
+    has ended: its tensors go.
+    """
+
+    needed = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
+    _MOST = 4096
+    _LOOK = 4  # at so many for each that comes
+    _OWN_REFERENCES = 2  # a variable, and the argument of getrefcount()
+
+    def __init__(self):
+        self._whole, self._light = collections.OrderedDict(), collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, work):
+        if not self.needed:
+            return
+        with self._lock:
+            for _ in range(min(self._LOOK, len(self._whole))):
+                key, other = self._whole.popitem(last=False)
+                over = other.is_over() and sys.getrefcount(other) <= self._OWN_REFERENCES
+                if over:
+                    other.lighten()
+                (self._light if over else self._whole)[key] = other
+            self._whole[id(work)] = work
+            for kept in self._whole, self._light:
+                if len(kept) > self._MOST:
+                    kept.popitem(last=False)
+
+    def drop(self, work):
+        with self._lock:
+            self._whole.pop(id(work), None)
+            self._light.pop(id(work), None)
+
+
+_halves = _Halves()
+
+
 class _Work(getattr(dist, "_Work", None) or dist.Work):
     """wait() raises, and the future of get_future() raises: torch looks at one or the other."""
 
     def __init__(self, future, operation):
         super().__init__()
         self._future, self._operation = future, operation
-        _works[id(self)] = self
-        if len(_works) > _WORKS_MAX:
-            _works.popitem(last=False)
+        _halves.add(self)
 
     @brief
     @_eager
@@ -154,7 +203,7 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         seconds = _seconds(timeout)
         if seconds is not None and not self._operation.wait(seconds):
             raise RuntimeError(f"the operation is not done after {seconds} s; it goes on, and can be waited for again")
-        _works.pop(id(self), None)
+        _halves.drop(self)
         try:
             self._future.wait()
         except RuntimeError:
@@ -162,6 +211,14 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
                 raise self._operation.error from None
             raise
         return True
+
+    def is_over(self):
+        """With its callbacks."""
+        return self._operation.is_over()
+
+    def lighten(self):
+        """Nobody will ask for its result; somebody may still wait."""
+        self._future = self._future.then(_nothing_of)
 
     def synchronize(self):
         self.wait()
@@ -189,6 +246,10 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         return self._future
 
 
+def _nothing_of(future):
+    future.value()  # which raises, if it does
+
+
 class _Elsewhere:
     """Gloo's work as a request of the library, with a time-out of its own; None: there is nothing to do."""
 
@@ -201,24 +262,53 @@ class _Elsewhere:
 
 
 class _Lent(_Work):
-    """Gloo's work: only where somebody asks for its future does a thread of ours wait for it."""
+    """Gloo's work, and what is to be done when it is over: only where somebody asks for its future does a thread of ours
+    wait for it."""
 
-    def __init__(self, work, promise, operation):
+    def __init__(self, work, promise, operation, finish=None):
+        self._work, self._promise, self._finish = work, promise, finish
+        self._lock = threading.Lock()
         super().__init__(None, operation)
-        self._work, self._promise = work, promise
-        del self._future
+        self.__dict__.pop("_future", None)
 
     @functools.cached_property
     def _future(self):
-        return self._promise()
+        return self._promise(self.finish)
+
+    def _source_rank(self):
+        return self._work._source_rank()
 
     @_eager
     def wait(self, timeout=None):
-        _works.pop(id(self), None)
-        return self._work.wait(*_given(timeout))
+        _halves.drop(self)
+        if self._work is not None:
+            self._work.wait(*_given(timeout))
+        self.finish()
+        return True
+
+    def finish(self, request=None):
+        """Once."""
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish()
 
     def is_completed(self):
-        return self._work.is_completed()
+        completed = self._work is None or self._work.is_completed()
+        if completed and self._finish is not None:
+            with contextlib.suppress(RuntimeError):  # wait() raises it again
+                self.wait()
+        return completed
+
+    def is_over(self):
+        try:
+            return self._finish is None and self._work.is_completed() and self._work.wait()
+        except RuntimeError:
+            return False
+
+    def lighten(self):
+        self._work = self._promise = None
+        self.__dict__.pop("_future", None)
 
 
 class ProcessGroupWinnow(dist.ProcessGroup):
@@ -243,6 +333,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         self._nccl = self._node = None
         self._words = self._store  # of this membership alone
         self._tags = itertools.count(1)
+        self._order = _Order()
         self._completer = Completer("winnow-group")
         if hasattr(dist.ProcessGroup, "_register_backend"):
             # From torch 2 on a group has its name, and what is not defined here, from a backend.
@@ -259,7 +350,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     def _drawn(self):
         """Rank 0's random word: a restarted job may find in the store what its earlier self has left there."""
-        word = torch.tensor([int.from_bytes(os.urandom(7), "little")])
+        word = torch.tensor([int.from_bytes(os.urandom(7), "little")], device="cpu")
         self._gloo.broadcast([word], dist.BroadcastOptions()).wait()
         return f"winnow-{word.item():x}"
 
@@ -284,7 +375,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         if mine not in handles:
             raise ValueError("this process's own handle is not among the handles: handles change with each membership")
         place = handles.index(mine), len(handles)
-        operation = _Operation()
+        operation = _Operation(self._order)
         work = _Work(torch.futures.Future(), operation)
 
         def form():
@@ -367,20 +458,17 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         (tensor,) = tensors = _listed(tensors)
         op = _OPS.get(_plain_op(opts))
         if op is None or not _reducible(tensor):
-            return self._other(tensors).allreduce(tensors, *_given(opts))
+            return self._through(self._other(tensors), "allreduce", tensors, *_given(opts))
         device = _cuda.device_of(tensor)
         if tensor.is_sparse:
             return self._allreduce_sparse(tensor, op, opts, device)
-        flat = tensor.detach().contiguous()
-
-        def finish(request):
-            if not tensor.is_contiguous():
-                tensor.detach().copy_(flat)
-                _cuda.used_here(tensor, flat)
-
-        reducer = self._reducer(flat, op, device)
+        plain, reducer = Plain(), self._reducer(tensor, op, device)
         return self._run(
-            lambda tag: reducer.allreduce_async(flat, op=op, tag=tag), finish, tensors, opts, device
+            lambda tag: reducer.allreduce_async(plain.of(tensor), op=op, tag=tag),
+            lambda request: plain.come_back(),
+            tensors,
+            opts,
+            device,
         )
 
     def _reducer(self, tensor, op, device):
@@ -408,145 +496,211 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def broadcast(self, tensors, opts):
         (tensor,) = tensors = _listed(tensors)
         if not _movable(tensor):
-            return self._other(tensors).broadcast(tensors, opts)
-        words = torch.empty(_words(tensor), dtype=torch.int32)
-        if self._rank == opts.rootRank:
-            words[-1:] = 0
-            _bytes(words)[: _size(tensor)] = _bytes(tensor)
-        return self._run(
-            lambda tag: self._comm.broadcast_async(words, opts.rootRank, block=_BLOCK, tag=tag),
-            lambda request: _fill(tensor, _bytes(words)),
-            tensors,
-            opts,
-        )
+            return self._through(self._other(tensors), "broadcast", tensors, opts)
+        words = torch.empty(_words(tensor), dtype=torch.int32, device="cpu")
+
+        def start(tag):
+            if self._rank == opts.rootRank:
+                words[-1:] = 0
+                _plain.bytes_of(words)[: _plain.size(tensor)] = _plain.bytes_of(tensor)
+            return self._comm.broadcast_async(words, opts.rootRank, block=_BLOCK, tag=tag)
+
+        def finish(request):
+            if self._rank != opts.rootRank:
+                _plain.fill(tensor, _plain.bytes_of(words))
+
+        return self._run(start, finish, tensors, opts)
 
     @_eager
-    def allgather(self, outputs, inputs, opts=None, value=None):
+    def allgather(self, outputs, inputs, opts=None):
         inputs = _listed(inputs)
-        direct = lambda group: group.allgather(outputs, inputs, *_given(opts))
-        return self._gather([[output] for output in outputs[0]], inputs, direct, value or outputs, opts)
+        return self._gather([[output] for output in outputs[0]], inputs, "allgather", (outputs, inputs), outputs, opts)
 
     @_eager
-    def allgather_coalesced(self, outputs, inputs, opts=None, value=None):
-        direct = lambda group: group.allgather_coalesced(outputs, inputs, *_given(opts))
-        return self._gather(outputs, inputs, direct, value or outputs, opts)
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        return self._gather(outputs, inputs, "allgather_coalesced", (outputs, inputs), outputs, opts)
 
     @_eager
     def _allgather_base(self, output, tensor, opts=None):
-        if not _movable(output) or not output.is_contiguous():
+        if not _movable(output):
             return self._other([output, tensor])._allgather_base(output, tensor, *_given(opts))
-        return self.allgather([self._parts(output)], [tensor.reshape(-1)], opts, [output])
+        plain = Plain()
+        parts, inputs = self._parts(plain.of(output)), [_plain.values(tensor).view(-1)]
+        return self._gather([[part] for part in parts], inputs, "allgather", ([parts], inputs), [output], opts, plain)
 
     @_eager
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
-        if not all(_movable(output) and output.is_contiguous() for output in outputs):
+        if not all(map(_movable, outputs)):
             other = self._other([*outputs, *inputs])
             gather = _named(other, "all_gather_single_coalesced", "allgather_into_tensor_coalesced")
             return gather(outputs, inputs, *_given(opts))
-        parts = [list(ranks) for ranks in zip(*map(self._parts, outputs))]
-        return self.allgather_coalesced(parts, [tensor.reshape(-1) for tensor in inputs], opts, outputs)
+        plain = Plain()
+        parts = [list(ranks) for ranks in zip(*map(self._parts, plain.of(outputs)))]
+        inputs = [_plain.values(tensor).view(-1) for tensor in inputs]
+        return self._gather(parts, inputs, "allgather_coalesced", (parts, inputs), outputs, opts, plain)
 
     def _parts(self, output):
         return list(output.detach().view(-1).chunk(self._size))
 
-    def _gather(self, outputs, inputs, direct, value, opts):
-        """`outputs` of each rank: Gloo's direct(group) fills them, or, of what Gloo does not take, its bytes do."""
+    def _gather(self, outputs, inputs, name, arguments, value, opts, plain=None):
+        """`outputs` of each rank: Gloo's method of this name fills them, or, of what Gloo does not take, its bytes do.
+        plain: outputs are parts of these copies."""
         fits = len(outputs) == self._size and [_kind(t) for t in outputs[self._rank]] == [_kind(t) for t in inputs]
         fits = fits and all([t.dtype for t in part] == [t.dtype for t in inputs] for part in outputs)
         shapes = [[t.shape for t in part] for part in (inputs, *outputs)]
         usual = {t.dtype for t in inputs} <= _GLOO_TYPES and shapes.count(shapes[0]) == len(shapes)
         if not all(map(_movable, inputs)):
-            return direct(self._other(inputs))
+            return getattr(self._other(inputs), name)(*arguments, *_given(opts))
+        plain = plain or Plain()
         if not fits or (usual and any(t.numel() for t in inputs)):
-            operation = _Operation()
-            work = direct(self._gloo)
-            promise = lambda: self._promise(operation, lambda: _Elsewhere(work), lambda request: None, value, opts)
-            return _Lent(work, promise, operation)
-        sizes = [sum(map(_size, part)) for part in outputs]
-        mine = torch.zeros(max(sizes), dtype=torch.uint8)
-        mine[: sizes[self._rank]] = torch.cat([_bytes(t) for t in inputs])
+            call, operation = getattr(self._gloo, name), _Operation(self._order)
+            return self._through_gloo(call, (*arguments, *_given(opts)), 1, value, opts, plain, operation)
+        return self._gather_bytes(outputs, inputs, value, opts, plain)
+
+    def _gather_bytes(self, outputs, inputs, value, opts, plain):
+        sizes = [sum(map(_plain.size, part)) for part in outputs]
+        mine = torch.zeros(max(sizes), dtype=torch.uint8, device="cpu")
         everyone = [torch.empty_like(mine) for _ in outputs]
+
+        def start():
+            mine[: sizes[self._rank]] = torch.cat([_plain.bytes_of(t) for t in inputs])
+            # Of nothing, Gloo of torch 1.13 ends the process.
+            return _Elsewhere(self._gloo.allgather([everyone], [mine], *_given(opts)) if len(mine) else None)
 
         def finish(request):
             for part, data in zip(outputs, everyone):
                 for tensor in part:
-                    _fill(tensor, data)
-                    data = data[_size(tensor) :]
+                    _plain.fill(tensor, data)
+                    data = data[_plain.size(tensor) :]
+            plain.come_back()
 
-        # Of nothing, Gloo of torch 1.13 ends the process.
-        start = lambda tag: _Elsewhere(self._gloo.allgather([everyone], [mine], *_given(opts)) if len(mine) else None)
-        return self._run(start, finish, value, opts)
+        operation = _Operation(self._order)
+        return _Work(self._promise(operation, start, finish, value, opts), operation)
 
     @_eager
     def reduce_scatter(self, outputs, inputs, opts=None):
         (output,) = outputs = _listed(outputs)
         op, (parts,) = _OPS.get(_plain_op(opts)), inputs
         if op is None or not _scatterable(output, *parts):
-            return self._other(outputs).reduce_scatter(
-                outputs, inputs, *_given(opts)
-            )
-        whole = torch.cat([t.detach().reshape(-1) for t in parts])
+            return self._through(self._other(outputs), "reduce_scatter", outputs, inputs, *_given(opts))
+        whole = None
+
+        def joined():
+            nonlocal whole
+            whole = torch.cat([_plain.values(t).view(-1) for t in parts])
+            return whole
+
+        def finish(request):
+            first = sum(t.numel() for t in parts[: self._rank])
+            output.detach().copy_(whole[first : first + output.numel()].view(output.shape))
+
         if all(t.numel() == output.numel() for t in parts):
-            return self._scatter([output], whole, op, outputs, opts)
+            return self._scatter([output], joined, op, outputs, opts)
         # Of different sizes: an all_reduce of which each keeps its part.
-        first = sum(t.numel() for t in parts[: self._rank])
-        mine = whole[first : first + output.numel()]
-        return self._run(
-            lambda tag: self._comm.allreduce_async(whole, op=op, tag=tag),
-            lambda request: output.detach().copy_(mine.view(output.shape)),
-            outputs,
-            opts,
-        )
+        return self._run(lambda tag: self._comm.allreduce_async(joined(), op=op, tag=tag), finish, outputs, opts)
 
     @_eager
     def _reduce_scatter_base(self, output, tensor, opts=None):
         op = _OPS.get(_plain_op(opts))
-        if op is None or not _scatterable(output, tensor) or tensor.numel() != output.numel() * self._size:
-            return self._other([output])._reduce_scatter_base(output, tensor, *_given(opts))
-        whole = tensor.detach().contiguous().view(-1)
+        if op is None or not _scatterable(output, tensor):
+            return self._through(self._other([output]), "_reduce_scatter_base", output, tensor, *_given(opts))
+
+        def whole():
+            self._refuse_sizes([output], [tensor])
+            return _plain.values(tensor).view(-1)
+
         return self._scatter([output], whole, op, [output], opts)
 
     @_eager
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         """One operation for all: each share is the shares of all tensors."""
         op = _OPS.get(_plain_op(opts))
-        fitting = len(outputs) == len(inputs) > 0 and all(
-            tensor.numel() == output.numel() * self._size for output, tensor in zip(outputs, inputs)
-        )
-        if op is None or not fitting or not _scatterable(*outputs, *inputs):
+        if op is None or not outputs or not _scatterable(*outputs, *inputs):
             other = self._other([*outputs, *inputs])
             scatter = _named(other, "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced")
             return scatter(outputs, inputs, *_given(opts))
-        shares = [tensor.detach().reshape(self._size, -1) for tensor in inputs]
-        return self._scatter(outputs, torch.cat(shares, dim=1).view(-1), op, outputs, opts)
+
+        def whole():
+            self._refuse_sizes(outputs, inputs)
+            return torch.cat([_plain.values(tensor).view(self._size, -1) for tensor in inputs], dim=1).view(-1)
+
+        return self._scatter(outputs, whole, op, outputs, opts)
+
+    def _refuse_sizes(self, outputs, inputs):
+        sizes = [[tensor.numel() for tensor in tensors] for tensors in (inputs, outputs)]
+        if sizes[0] != [self._size * size for size in sizes[1]]:
+            raise ValueError(
+                f"inputs of {sizes[0]} elements and outputs of {sizes[1]}: want {self._size} times as many, "
+                f"since there are {self._size} ranks"
+            )
 
     def _scatter(self, outputs, whole, op, value, opts):
-        """This rank's share of what `whole` reduces to, into the outputs, one after the other."""
-        share = outputs[0].detach() if len(outputs) == 1 else None
-        if share is None or not share.is_contiguous() or _overlap(share, whole):
-            share = whole.new_empty(whole.numel() // self._size)
-        share = share.view(-1)
+        """This rank's share of what whole() reduces to, into the outputs, one after the other."""
+        share = None
+
+        def start(tag):
+            nonlocal share
+            tensor = whole()
+            share = outputs[0].detach() if len(outputs) == 1 else None
+            if share is None or not _plain.is_plain(share) or _overlap(share, tensor):
+                share = tensor.new_empty(tensor.numel() // self._size)
+            share = share.view(-1)
+            return self._comm.reduce_scatter_async(tensor, share, op=op, tag=tag)
 
         def finish(request):
             for output, part in zip(outputs, share.split([output.numel() for output in outputs])):
                 if output.data_ptr() != part.data_ptr():
                     output.detach().copy_(part.view(output.shape))
 
-        return self._run(
-            lambda tag: self._comm.reduce_scatter_async(whole, share, op=op, tag=tag), finish, value, opts
-        )
+        return self._run(start, finish, value, opts)
 
     @_eager
     def barrier(self, opts=None):
-        nothing = torch.zeros(1)
+        nothing = torch.zeros(1, device="cpu")
         return self._run(
             lambda tag: self._comm.allreduce_async(nothing, tag=tag), lambda request: None, [], opts
         )
 
     def _run(self, start, finish, value, opts, device=None, staged=False):
-        """start takes a tag: operations that wait for a GPU first are submitted out of order."""
-        operation, tag = _Operation(), next(self._tags)
-        return _Work(self._promise(operation, lambda: start(tag), finish, value, opts, device, staged), operation)
+        """start takes a tag: operations that wait for a GPU first are submitted out of order. What may fail on one rank
+        alone is in start: there it has its tag, and the others are told."""
+        operation, tag = _Operation(self._order), next(self._tags)
+
+        def or_aside(begin):
+            try:
+                return begin()
+            except Exception:
+                self._stand_aside(tag)
+                raise
+
+        def begin():
+            begun = or_aside(lambda: start(tag))
+            return (lambda: or_aside(begun)) if staged else begun
+
+        return _Work(self._promise(operation, begin, finish, value, opts, device, staged), operation)
+
+    def _stand_aside(self, tag):
+        """Where this rank's operation does not begin, something begins that is like no other, so that the others' fails:
+        "workers do not agree". If it begins on no rank, this does no harm."""
+        with contextlib.suppress(Exception):
+            self._comm.allreduce_async(torch.zeros(7, dtype=torch.float64, device="cpu"), op="prod", tag=tag, block=7)
+
+    def _through(self, group, name, *arguments, outputs=1, **options):
+        """What another group does; the first `outputs` arguments receive."""
+        call = functools.partial(getattr(group, name), **options)
+        if group is not self._gloo:
+            return call(*arguments)
+        opts = arguments[-1] if hasattr(arguments[-1], "timeout") else None
+        return self._through_gloo(call, arguments, outputs, arguments[0], opts, Plain())
+
+    def _through_gloo(self, call, arguments, outputs, value, opts, plain, operation=None):
+        """Gloo takes all tensors for contiguous ones."""
+        work = call(*[plain.of(argument, comes_back=i < outputs) for i, argument in enumerate(arguments)])
+        if not plain and operation is None:
+            return work
+        operation = operation or _Operation(self._order)
+        promise = lambda finish: self._promise(operation, lambda: _Elsewhere(work), finish, value, opts)
+        return _Lent(work, promise, operation, plain.come_back if plain else None)
 
     def _promise(self, operation, start, finish, value, opts, device=None, staged=False):
         def finished(request):
@@ -605,8 +759,10 @@ def _named(group, *names):
 
 
 def _through_other(name):
+    outputs = 0 if name == "send" else 1
+
     def call(self, *arguments, **options):
-        return getattr(self._other(_tensors_in(arguments)), name)(*arguments, **options)
+        return self._through(self._other(_tensors_in(arguments)), name, *arguments, outputs=outputs, **options)
 
     call.__name__ = name
     return call
@@ -704,7 +860,7 @@ def _scatterable(*tensors):
 
 def _overlap(a, b):
     """Do two contiguous tensors share memory?"""
-    return a.data_ptr() < b.data_ptr() + _size(b) and b.data_ptr() < a.data_ptr() + _size(a)
+    return a.data_ptr() < b.data_ptr() + _plain.size(b) and b.data_ptr() < a.data_ptr() + _plain.size(a)
 
 
 def _movable(tensor):
@@ -715,21 +871,5 @@ def _kind(tensor):
     return tensor.dtype, tensor.numel(), tensor.device
 
 
-def _size(tensor):
-    return tensor.numel() * tensor.element_size()
-
-
 def _words(tensor):
-    return -(-_size(tensor) // 4)
-
-
-def _bytes(tensor):
-    """The bytes of a tensor; of a contiguous one without a copy."""
-    flat = tensor.detach().contiguous().view(-1)
-    return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
-
-
-def _fill(tensor, data):
-    """Bytes into a tensor, contiguous or not."""
-    found = data[: _size(tensor)].clone().view(tensor.dtype)
-    tensor.detach().copy_(found.view(tensor.shape))
+    return -(-_plain.size(tensor) // 4)

@@ -418,6 +418,8 @@ class Member:
         """Leaves the job; operations under way are aborted on all workers. Twice is fine."""
         if self._pid != os.getpid():
             return  # after a fork: it is the parent's
+        for request in list(self._pending):  # those that are over, and nobody has asked for
+            request._poll(0)
         if self._pending:
             with contextlib.suppress(WinnowError):  # another thread closes it, too
                 self.abort(f"it closed its {self._noun} with operations under way")

@@ -4,17 +4,17 @@
 import torch
 import torch.distributed as dist
 
-from . import _way
+from . import _native, _way
 from ._comm import Comm
 from ._compress import compressor_of
-from ._member import brief, end_job
-from ._places import draw_job
+from ._member import brief, choice, end_job
+from ._places import draw_job, exchange
 from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
 
-class OuterOptimizer:
+class OuterOptimizer(torch.optim.Optimizer):
     """Takes H steps with the optimizer `inner`, then moves all workers' weights by the mean of their differences.
 
         outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=10)
@@ -38,11 +38,17 @@ class OuterOptimizer:
 
     All begin with rank 0's weights. Between exchanges, weights, the inner optimizer's state and the model's buffers
     are each worker's own. The weights that all began with, the momentum and compress's memory are float32 on the CPU.
+
+    It is a torch.optim.Optimizer whose groups and state are those of `inner`: schedulers, GradScaler, Accelerate,
+    Lightning and the Trainer of Hugging Face take it.
     """
 
     def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, warm_up=20, wire="bf16", comm=None):
         self.compress = compressor_of(compress, decay=0.95)
+        choice("wire", wire or "auto", _native.WIRES)
         self.inner, self.H, self.wire = inner, H, wire
+        # Not the constructor of Optimizer, which would make groups and a state of its own; hooks are those of inner.
+        self.__dict__.update({name: hooks for name, hooks in vars(inner).items() if name.startswith("_optimizer")})
         self.lr, self.momentum = _outer_step(inner, compress, lr, momentum)
         if not (isinstance(H, int) and H >= 1):
             raise ValueError(f"H is {H}: want at least 1, the steps from one exchange to the next")
@@ -71,6 +77,13 @@ class OuterOptimizer:
         settings = f"H={self.H}, compress={self.compress!r}, lr={self.lr}, momentum={self.momentum}"
         settings += f", warm_up={self.warm_up}, wire={self.wire}"
         return f"OuterOptimizer({settings}) of {len(self._start)} elements"
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+    defaults = property(lambda self: self.inner.defaults)
+
+    def add_param_group(self, param_group):
+        raise ValueError("an OuterOptimizer is of its model's parameters: give all groups to the inner optimizer before")
 
     def zero_grad(self, set_to_none=True):
         self.inner.zero_grad(set_to_none=set_to_none)
@@ -230,10 +243,10 @@ class OuterOptimizer:
 
     def _members(self):
         """By rank: how many exchanges it has completed, whether it waits in another one, how many are of gradients."""
-        found = torch.zeros(self.comm.world, 3 + _TEXT, dtype=torch.int32)
+        found = torch.zeros(self.comm.world, 3 + _TEXT, dtype=torch.int32, device="cpu")
         text = repr(self).encode()[:_TEXT]
         mine = [self.exchanges, self._sent is not None, self._dense, *text]
-        found[self.comm.rank, : len(mine)] = torch.tensor(mine, dtype=torch.int32)
+        found[self.comm.rank, : len(mine)] = torch.tensor(mine, dtype=torch.int32, device="cpu")
         self.comm.allreduce(found)
         for rank, row in enumerate(found[:, 3:].tolist()):
             other = bytes(row).rstrip(b"\0")
@@ -255,7 +268,7 @@ def _outer_step(inner, compress, lr, momentum):
 def _flat_gradient(parameter):
     gradient = parameter.grad
     if gradient is None:
-        return torch.zeros(parameter.numel())
+        return torch.zeros(parameter.numel(), device="cpu")
     return (gradient.to_dense() if gradient.is_sparse else gradient).flatten().cpu().float()
 
 
@@ -283,6 +296,5 @@ def _trained(model, inner):
 def _own_comm():
     if not dist.is_initialized():
         return Comm()
-    job = [draw_job() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(job)
-    return Comm(job=job[0], rank=dist.get_rank(), world=dist.get_world_size())
+    job = exchange(draw_job() if dist.get_rank() == 0 else None)[0]
+    return Comm(job=job, rank=dist.get_rank(), world=dist.get_world_size())

@@ -5,10 +5,13 @@ They do so by exchange(value), which gives all processes' values by rank. What i
 them is raised on all, so that nobody waits for who has given up.
 """
 
+import json
 import uuid
 
+import torch
 import torch.distributed as dist
 
+from . import _cuda
 from ._member import WinnowError, variable
 from ._node import node_id, said
 
@@ -30,6 +33,28 @@ def draw_job():
     if name and first:
         return name
     return f"{(name or 'default')[:_NAME_MAX]}.{uuid.uuid4().hex[:10]}"
+
+
+def exchange(value, group=None):
+    """All values of a process group, by rank: what JSON can say. (What torch has for objects runs what others send.)"""
+    device, world = _device_of(group), dist.get_world_size(group)
+    own = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=device)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world)]
+    dist.all_gather(sizes, torch.tensor([len(own)], device=device), group=group)
+    room = torch.zeros(world, max(map(int, sizes)), dtype=torch.uint8, device=device)
+    mine = torch.zeros_like(room[0])
+    mine[: len(own)] = own
+    dist.all_gather(list(room), mine, group=group)
+    return [json.loads(bytes(row[: int(size)].tolist())) for row, size in zip(room.cpu(), sizes)]
+
+
+def _device_of(group):
+    """Where its tensors are: on GPUs, only if they can be nowhere else."""
+    group = group or dist.distributed_c10d._get_default_group()
+    kinds = getattr(group, "_device_types", None)  # from torch 2 on
+    if torch.device("cpu") in kinds if kinds else not (dist.is_nccl_available() and isinstance(group, dist.ProcessGroupNCCL)):
+        return torch.device("cpu")
+    return torch.device("cuda", _cuda.current())
 
 
 def agree(exchange, rank, node=None):

@@ -47,7 +47,7 @@ class Ring:
         if turn == 2 * _TURNS and all(self._took):
             best = [min(_cuda.seconds(*step) for step in took) for took in self._took]
             self._took = ([], [])
-            self._asked = comm.allreduce_async(torch.tensor(best, dtype=torch.float64), op="max", tag=next(tags))
+            self._asked = comm.allreduce_async(torch.tensor(best, dtype=torch.float64, device="cpu"), op="max", tag=next(tags))
         elif self._asked is not None:
             self.seconds, self._asked = tuple(self._asked.wait().tolist()), None
         chosen = self.seconds is not None and self.seconds[1] < _BETTER * self.seconds[0]

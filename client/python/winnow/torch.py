@@ -12,6 +12,7 @@ Importing this module also registers the process group backend "winnow": see _gr
 """
 
 import collections
+import contextlib
 import itertools
 import threading
 import weakref
@@ -21,13 +22,22 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
+from . import _cuda, _group, _names, _native, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import SHORT_WARM_UP, SHORT_WIRE, LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
+from ._compress import (  # noqa: F401 - classes are for programs
+    SHORT_WARM_UP,
+    SHORT_WIRE,
+    LargestSums,
+    RandomK,
+    Threshold,
+    TopK,
+    compressor_of,
+    merge_memories,
+)
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
-from ._member import OpStats, Shares, WinnowError, brief, end_job, flag_of, told_late
+from ._member import BLOCK_MAX, OpStats, Shares, WinnowError, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 from ._ring import ring_of
@@ -40,6 +50,10 @@ _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
 _attached = weakref.WeakSet()
 _VALUES = 16  # of each parameter, that are compared between ranks
+_PYTHON_REDUCER = (
+    'the hook takes DDP\'s buckets, and torch._dynamo.config.optimize_ddp is "python_reducer", which has none: '
+    "set it to True before the DistributedDataParallel is made"
+)
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")  # of the communicator, since the hook was attached
 
 
@@ -77,6 +91,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
+    _refuse_arguments(comm, block, wire, way, node=node, check_nan=check_nan, elastic=elastic)
+    if getattr(ddp, "_use_python_reducer", False):
+        raise ValueError(_PYTHON_REDUCER)
     nodes = node or isinstance(comm, Node)
     if isinstance(compress, str) and not nodes:  # what NCCL's sums lose on the wire, nobody remembers
         wire = wire or SHORT_WIRE
@@ -85,7 +102,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
         if nodes or check_nan:
             raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
         compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
-        return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
+        with _as_only_hook(ddp):
+            return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
@@ -107,6 +125,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             ddp,
             compress=repr(compress),
             way=repr(way),
+            block=block or 0,
+            wire=repr(wire),
             node=nodes,
             comm="one of its own" if comm is None else f"the program's, with {_hook_numbers.get(comm, 0)} hooks already",
             check_nan=way is not None and check_nan,  # around a ring go only those of all
@@ -114,8 +134,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     if nodes:
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
-    state.name(ddp.module, ddp.find_unused_parameters)
-    ddp.register_comm_hook(state, hook)
+    with _as_only_hook(ddp):
+        state.name(ddp.module, ddp.find_unused_parameters)
+        ddp.register_comm_hook(state, hook)
     _attached.add(ddp)
     if node or comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
@@ -146,10 +167,8 @@ def _job_of(group):
 
 def _exchange(value, group):
     """All processes' values, by rank."""
-    values = [None] * dist.get_world_size(group)
     with told_late(f"rank {dist.get_rank(group)}: waiting for other ranks, which must call attach(), or make_node(), as well"):
-        dist.all_gather_object(values, value, group=group)
-    return values
+        return _places.exchange(value, group)
 
 
 def hook(state, bucket):
@@ -157,6 +176,8 @@ def hook(state, bucket):
 
     DDP looks for the name `bucket`.
     """
+    if isinstance(bucket, tuple):
+        raise ValueError(_PYTHON_REDUCER)
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
@@ -176,6 +197,7 @@ class HookState:
     """
 
     def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
+        _refuse_arguments(comm, block, wire, way, node=node, check_nan=check_nan)
         self.comm = None
         self.way = way
         self._seen = _way.seen_of(way, block)
@@ -520,6 +542,36 @@ def _refuse_module(module):
         f"attach() takes a DistributedDataParallel, and this is {type(module).__name__}: "
         "wrap it first, ddp = DistributedDataParallel(model), and pass that"
     )
+
+
+def _refuse_arguments(comm, block, wire, way, **flags):
+    """What the library would refuse in the first backward()."""
+    if comm is not None and not isinstance(comm, (Comm, Node)):
+        raise TypeError(f"comm is a {type(comm).__name__}: want a winnow.Comm, a winnow.Node or None")
+    if block is not None:
+        number("block", block, BLOCK_MAX)
+    choice("wire", wire or "auto", _native.WIRES)
+    _way.seen_of(way, block)
+    for name, flag in flags.items():
+        if flag not in (True, False, None):
+            raise TypeError(f"{name} is {flag!r}: want True or False")
+
+
+@contextlib.contextmanager
+def _as_only_hook(ddp):
+    """For a call of register_comm_hook(), which can be called once; and then before a job is joined, if DDP tells it."""
+    once = "can only be called once"
+    try:
+        if getattr(ddp, "_comm_hooks", []):  # from torch 2.1 on
+            raise RuntimeError(once)
+        yield
+    except RuntimeError as error:
+        if once not in str(error):
+            raise
+        raise RuntimeError(
+            "this model has a communication hook already, and attach() is one: leave register_comm_hook() out; "
+            "fp16_compress_wrapper(winnow.torch.hook) is registered without attach()"
+        ) from None
 
 
 def _refuse_parameters(ddp):
