@@ -58,7 +58,7 @@ bool job_named_here(const struct jobs *jobs, const struct job *job)
 }
 
 /* Is any other membership here of the job of which `name` is one? */
-static bool lives(const struct jobs *jobs, const char *name)
+static bool membership_lives(const struct jobs *jobs, const char *name)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name) &&
@@ -72,7 +72,7 @@ const char *succession_forbids(const struct jobs *jobs, const char *name, uint64
 	bool again = message_name_is(name, CONTROL_AGAIN_NAME);
 	const struct jobs_succession *known;
 
-	if (message_name_is(name, CONTROL_FIRST_NAME) && lives(jobs, name))
+	if (message_name_is(name, CONTROL_FIRST_NAME) && membership_lives(jobs, name))
 		return "the job is here, and newcomers wait until its members admit them";
 	if (!message_name_follows(name))
 		return NULL;
@@ -81,7 +81,7 @@ const char *succession_forbids(const struct jobs *jobs, const char *name, uint64
 	known = succession_find(jobs, name, after);
 	if (known != NULL && strcmp(known->to, name) != 0)
 		return "others of your last one have gone on in another one";
-	if (again && lives(jobs, name))
+	if (again && membership_lives(jobs, name))
 		return "it is for when all aggregators have been restarted, but the job is here";
 	return NULL;
 }
@@ -162,8 +162,8 @@ static struct roll roll_call(const struct job *job)
 }
 
 /* Why they may not; NULL: they may. */
-static const char *forbidden(const struct jobs *jobs, const struct job *job,
-                             const struct roll *roll)
+static const char *succession_forbidden(const struct jobs *jobs, const struct job *job,
+                                        const struct roll *roll)
 {
 	if (succession_find(jobs, job->name, job_mark(job)) != NULL)
 		return "others have gone on in another membership";
@@ -189,7 +189,8 @@ static void name_next(struct jobs *jobs, const struct job *job, struct control_m
 	succession_note(jobs, job, job_mark(job), message->next, true);
 }
 
-static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const struct roll *roll)
+static uint32_t newcomer_count(const struct jobs *jobs, const struct job *job,
+                               const struct roll *roll)
 {
 	uint32_t count = door_count(jobs, job), most = roll->most;
 
@@ -259,12 +260,12 @@ static void tell_none(struct jobs *jobs, const struct job *job, const struct con
 
 static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
 {
-	const uint32_t came = roll->fewer ? 0 : newcomers(jobs, job, roll);
+	const uint32_t came = roll->fewer ? 0 : newcomer_count(jobs, job, roll);
 	struct control_message message = {.kind = CONTROL_NEXT,
 	                                  .without = leaves_out(job, roll),
 	                                  .majority = roll->fewer,
 	                                  .drains = job->whole && jobs->totals.draining};
-	const char *why = forbidden(jobs, job, roll);
+	const char *why = succession_forbidden(jobs, job, roll);
 	struct jobs_peer **seats =
 		calloc(roll->stay + 2 * (size_t)came, sizeof(struct jobs_peer *));
 
