@@ -48,8 +48,8 @@ struct written {
 	char line[];
 };
 
-static void turn(uv_timer_t *timer);
-static void reading(struct connection *connection);
+static void accounts_turn(uv_timer_t *timer);
+static void connection_reads(struct connection *connection);
 
 bool connections_none(const struct connections *connections)
 {
@@ -72,7 +72,7 @@ static struct account *account_of(const struct connections *all, uint64_t owner)
 	return &all->accounts[((owner ^ all->salt) * 0x9e3779b97f4a7c15) >> (64 - ACCOUNTS_LOG2)];
 }
 
-static void spend(struct connections *all, struct account *account, uint64_t since_us)
+static void account_spend(struct connections *all, struct account *account, uint64_t since_us)
 {
 	const uint64_t us = worked_us() - since_us;
 
@@ -98,7 +98,7 @@ static void queue_enter(struct connection *connection)
 		TAILQ_INSERT_TAIL(&all->waiting, account, place);
 	TAILQ_INSERT_TAIL(&account->queue, connection, next);
 	if (!uv_is_active((uv_handle_t *)&all->again))
-		uv_timer_start(&all->again, turn, 1, 0);
+		uv_timer_start(&all->again, accounts_turn, 1, 0);
 }
 
 /* It waits for nothing. */
@@ -119,7 +119,7 @@ static void queue_leave(struct connection *connection)
 
 /* ---- ends ---- */
 
-static void closed(uv_handle_t *handle)
+static void connection_closed(uv_handle_t *handle)
 {
 	free(handle->data);
 }
@@ -131,7 +131,7 @@ static void connection_end(struct connection *connection)
 		return;
 	LIST_REMOVE(connection, place);
 	queue_leave(connection);
-	uv_close((uv_handle_t *)&connection->tcp, closed);
+	uv_close((uv_handle_t *)&connection->tcp, connection_closed);
 }
 
 static void shut_done(uv_shutdown_t *request, int status)
@@ -155,7 +155,7 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 	LIST_REMOVE(connection, place);
 	LIST_INSERT_HEAD(&connection->all->shut, connection, place);
 	queue_leave(connection);
-	reading(connection);
+	connection_reads(connection);
 	if (uv_shutdown(&connection->shutdown, (uv_stream_t *)&connection->tcp, shut_done) != 0)
 		connection_end(connection);
 }
@@ -256,7 +256,7 @@ static void connection_work(struct connection *connection)
 	}
 	if (got < 0)
 		jobs_garbage(all->jobs, connection->peer, "a line is too long, or has a zero byte");
-	spend(all, account, since_us);
+	account_spend(all, account, since_us);
 	if (connection->peer == NULL)
 		return;
 	if (connection->awaits_key) {
@@ -265,12 +265,12 @@ static void connection_work(struct connection *connection)
 	} else if (got > 0) {
 		queue_enter(connection);
 	} else {
-		reading(connection);
+		connection_reads(connection);
 	}
 }
 
 /* Accounts take turns, and in each its connections do. */
-static void turn(uv_timer_t *timer)
+static void accounts_turn(uv_timer_t *timer)
 {
 	struct connections *all = timer->data;
 	const uint64_t now_us = uv_hrtime() / 1000;
@@ -292,7 +292,7 @@ static void turn(uv_timer_t *timer)
 		}
 	}
 	if (account != NULL)
-		uv_timer_start(timer, turn, account == poor ? POOR_MS : 1, 0);
+		uv_timer_start(timer, accounts_turn, account == poor ? POOR_MS : 1, 0);
 }
 
 void connections_keys_made(struct connections *connections)
@@ -317,7 +317,7 @@ static void connection_gone(struct connection *connection, ssize_t why)
 	if (peer != NULL)
 		jobs_gone(all->jobs, peer, connection->why != NULL ? connection->why : reason);
 	connection_end(connection);
-	spend(all, account_of(all, connection->host ^ COMING), since_us);
+	account_spend(all, account_of(all, connection->host ^ COMING), since_us);
 }
 
 static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
@@ -343,7 +343,7 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 		queue_enter(connection);
 }
 
-static void reading(struct connection *connection)
+static void connection_reads(struct connection *connection)
 {
 	if (!uv_is_closing((uv_handle_t *)&connection->tcp))
 		uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, connection_read);
@@ -402,7 +402,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 		connection_begin(all, fd, from);
 	else
 		turn_away(all, fd, "your host connects too often: try again later");
-	spend(all, account, since_us);
+	account_spend(all, account, since_us);
 }
 
 /*
@@ -420,7 +420,7 @@ static bool make_room(void *context)
 	return true;
 }
 
-static char *sorry(void *context)
+static char *host_refusal(void *context)
 {
 	struct connections *all = context;
 
@@ -436,7 +436,7 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 		.context = connections,
 		.taken = connection_new,
 		.make_room = make_room,
-		.sorry = sorry,
+		.sorry = host_refusal,
 	};
 	int err;
 

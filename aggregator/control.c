@@ -60,7 +60,7 @@ static uint64_t loop_us(void)
 	return uv_hrtime() / 1000;
 }
 
-static void end(struct control *control, const char *text)
+static void control_end(struct control *control, const char *text)
 {
 	if (control->ending)
 		return;
@@ -116,7 +116,7 @@ static void port_lost(struct control *control, const char *why)
 
 	log_event("error", "port_lost", NULL, "%s", why);
 	why_set(&text, 0, "the aggregator has lost its network port: %s", why);
-	end(control, text.text);
+	control_end(control, text.text);
 	control->lost = true;
 	control->drain_until_us = 1;
 }
@@ -251,7 +251,7 @@ static void copier_close(struct copier *copier)
 
 /* ---- time and signals ---- */
 
-static void tick(uv_timer_t *timer)
+static void loop_tick(uv_timer_t *timer)
 {
 	struct control *control = timer->data;
 	struct jobs_totals totals;
@@ -267,9 +267,9 @@ static void tick(uv_timer_t *timer)
 		return;
 	jobs_totals(control->jobs, &totals);
 	if (totals.jobs == 0)
-		end(control, "");
+		control_end(control, "");
 	else if (now_us >= control->drain_until_us)
-		end(control, "the aggregator is shutting down");
+		control_end(control, "the aggregator is shutting down");
 	if (control->ending && connections_none(&control->connections))
 		uv_stop(&control->loop);
 }
@@ -293,16 +293,16 @@ static void end_asked(struct control *control, int number)
 	} else {
 		control->drain_until_us = 1; /* the second signal is meant */
 	}
-	tick(&control->timer);
+	loop_tick(&control->timer);
 }
 
-static void reload(struct control *control)
+static void keys_reload(struct control *control)
 {
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
 	keyring_read(&control->keyring);
 }
 
-static void reloaded(void *context, bool fresh)
+static void keys_reloaded(void *context, bool fresh)
 {
 	struct control *control = context;
 
@@ -318,16 +318,16 @@ static void key_made(void *context)
 	connections_keys_made(&control->connections);
 }
 
-static void signalled(uv_signal_t *signal, int number)
+static void signal_taken(uv_signal_t *signal, int number)
 {
 	if (number == SIGHUP)
-		reload(signal->data);
+		keys_reload(signal->data);
 	else
 		end_asked(signal->data, number);
 }
 
 /* A data thread answers only while it turns. */
-static void watch(uv_timer_t *timer)
+static void threads_watch(uv_timer_t *timer)
 {
 	const struct control *control = timer->data;
 	struct data_stats stats;
@@ -350,13 +350,13 @@ static void handles_init(struct control *control)
 	copier_init(control);
 	atomic_store(&control->pulse.turned_us, loop_us());
 	uv_poll_start(&control->reports, UV_READABLE, take_reports);
-	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
+	uv_timer_start(&control->timer, loop_tick, TICK_MS, TICK_MS);
 	if (watch_ms > 0)
-		uv_timer_start(&control->watchdog, watch, watch_ms, watch_ms);
+		uv_timer_start(&control->watchdog, threads_watch, watch_ms, watch_ms);
 	for (size_t i = 0; i < SIGNALS; i++) {
 		uv_signal_init(&control->loop, &control->signals[i]);
 		control->signals[i].data = control;
-		uv_signal_start(&control->signals[i], signalled, numbers[i]);
+		uv_signal_start(&control->signals[i], signal_taken, numbers[i]);
 	}
 }
 
@@ -407,7 +407,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = proof_random_for,
 		.log = log_fields,
 	};
-	const struct keyring_hooks hooks = {.context = control, .made = key_made, .read = reloaded};
+	const struct keyring_hooks hooks = {
+		.context = control, .made = key_made, .read = keys_reloaded};
 	int err;
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {

@@ -204,7 +204,7 @@ static void check_health(struct data_thread *t)
 }
 
 /* Nothing arrived: sleep as long as the net allows, unless orders come. */
-static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
+static void thread_rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 {
 	const struct net_backend *net = t->data->config.backend;
 	uint32_t rest_us = net->rest != NULL ? net->rest(t->net) : NET_REST_FD;
@@ -225,7 +225,7 @@ static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 		(void)!read(t->wake_fd, &count, sizeof(count));
 }
 
-static void *run(void *context)
+static void *thread_run(void *context)
 {
 	struct data_thread *t = context;
 	struct pollfd fds[2] = {
@@ -244,7 +244,7 @@ static void *run(void *context)
 
 		busy = busy || received;
 		if (!received && !looking)
-			rest(t, fds, busy);
+			thread_rest(t, fds, busy);
 		take_order(t);
 		now_us = clock_us();
 		if (now_us < next_check_us)
@@ -295,7 +295,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 			err = why_set(why, -errno, "cannot make an eventfd: %s", strerror(errno));
 	}
 	if (err == 0) {
-		err = -pthread_create(&t->thread, NULL, run, t);
+		err = -pthread_create(&t->thread, NULL, thread_run, t);
 		if (err != 0)
 			why_set(why, err, "cannot start a thread: %s", strerror(-err));
 	}

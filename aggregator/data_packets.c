@@ -167,7 +167,7 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 }
 
 /* Everything that a channel has to say, in batches for the same receiver. */
-static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+static void channel_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	uint32_t count = 0, bytes = 0;
 
@@ -350,7 +350,7 @@ static bool hand_over(const struct data_thread *t, uint16_t id, const struct net
 	return owner != t && strays_put(owner, in);
 }
 
-static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
+static void datagram_take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 {
 	struct packet packet;
 	struct outlet *outlet = NULL;
@@ -393,10 +393,10 @@ static void drain_all(struct data_thread *t, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < t->dirty_count; i++)
 		if (!channel_sums_wait(t->dirty[i]->channel))
-			drain(t, t->dirty[i], now_us);
+			channel_drain(t, t->dirty[i], now_us);
 	for (uint32_t i = 0; i < t->dirty_count; i++)
 		if (t->dirty[i]->dirty)
-			drain(t, t->dirty[i], now_us);
+			channel_drain(t, t->dirty[i], now_us);
 	t->dirty_count = 0;
 }
 
@@ -409,9 +409,9 @@ uint32_t data_turn(struct data_thread *t)
 	uint64_t now_us = count + stray_count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		take(t, &t->in[i], now_us);
+		datagram_take(t, &t->in[i], now_us);
 	for (uint32_t i = 0; i < stray_count; i++)
-		take(t, &strays[i], now_us);
+		datagram_take(t, &strays[i], now_us);
 	drain_all(t, now_us);
 	return count + stray_count;
 }

@@ -34,7 +34,7 @@ static uint16_t rank_of(const struct outlet *outlet, const struct net_trouble *t
 	return rank;
 }
 
-static uint64_t received(const struct outlet *outlet)
+static uint64_t outlet_received(const struct outlet *outlet)
 {
 	return outlet->channel != NULL ? channel_stats(outlet->channel)->received : 0;
 }
@@ -43,15 +43,16 @@ static uint64_t received(const struct outlet *outlet)
  * While workers try how much their paths carry, datagrams that are too large are not trouble, nor
  * is a group.
  */
-static bool matters(const struct outlet *outlet, uint16_t rank, const struct net_trouble *trouble)
+static bool trouble_matters(const struct outlet *outlet, uint16_t rank,
+                            const struct net_trouble *trouble)
 {
 	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
 		return false;
 	return outlet->channel != NULL || (trouble->error != EMSGSIZE && rank != WIRE_EVERYONE);
 }
 
-static void note(struct outlet *outlet, const struct net_trouble list[], uint32_t count,
-                 uint64_t now_us)
+static void troubles_note(struct outlet *outlet, const struct net_trouble list[], uint32_t count,
+                          uint64_t now_us)
 {
 	struct outlet_trouble *trouble = &outlet->trouble;
 	uint16_t more = 0;
@@ -59,11 +60,11 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 	for (uint32_t i = 0; i < count; i++) {
 		uint16_t rank = rank_of(outlet, &list[i]);
 
-		if (!matters(outlet, rank, &list[i]))
+		if (!trouble_matters(outlet, rank, &list[i]))
 			continue;
 		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;
-			trouble->received = received(outlet);
+			trouble->received = outlet_received(outlet);
 		}
 		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
 			trouble->what.rank = rank; /* the group stands for all */
@@ -83,8 +84,8 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 		trouble->what.more = trouble->what.rank == WIRE_EVERYONE ? 0 : more;
 }
 
-static void report(const struct data_thread *t, const struct outlet *outlet,
-                   const struct jobs_trouble *what)
+static void trouble_report(const struct data_thread *t, const struct outlet *outlet,
+                           const struct jobs_trouble *what)
 {
 	const struct data_config *config = &t->data->config;
 
@@ -101,7 +102,7 @@ static uint64_t lasts_us(const struct outlet_trouble *trouble, uint64_t after_us
 	return trouble->last_us > from_us ? trouble->last_us - from_us : 0;
 }
 
-static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+static void outlet_judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	struct outlet_trouble *trouble = &outlet->trouble;
 	uint64_t stuck_us;
@@ -121,11 +122,11 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	trouble->what.for_us = outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT
 	                               ? trouble->what.stands_us
 	                               : lasts_us(trouble, 0);
-	trouble->what.of = received(outlet) - trouble->received;
+	trouble->what.of = outlet_received(outlet) - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;
 	trouble->told_us = now_us;
-	report(t, outlet, &trouble->what);
+	trouble_report(t, outlet, &trouble->what);
 }
 
 /* Most of what the kernel could have added has come to us. */
@@ -146,7 +147,7 @@ static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t no
 	outlet->fast_added = stats->fast_added;
 	outlet->fast_missed = stats->fast_missed;
 	if (missed >= SLOW_PUSHES && added < missed / SLOW_SHARE)
-		report(t, outlet, &slow);
+		trouble_report(t, outlet, &slow);
 }
 
 void data_troubles(struct data_thread *t, uint64_t now_us)
@@ -154,8 +155,8 @@ void data_troubles(struct data_thread *t, uint64_t now_us)
 	uint32_t count = t->data->config.backend->troubles(t->net, t->troubles);
 
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
-		note(t->outlets[i], t->troubles, count, now_us);
-		judge(t, t->outlets[i], now_us);
+		troubles_note(t->outlets[i], t->troubles, count, now_us);
+		outlet_judge(t, t->outlets[i], now_us);
 		if (t->outlets[i]->channel != NULL && channel_is_fast(t->outlets[i]->channel))
 			judge_fast(t, t->outlets[i], now_us);
 	}

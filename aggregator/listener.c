@@ -24,7 +24,7 @@ static void reserve_take(struct listener *listener)
 }
 
 /* One connection, or -errno. */
-static int take(const struct listener *listener, struct net_addr *from)
+static int connection_take(const struct listener *listener, struct net_addr *from)
 {
 	union net_sockaddr address;
 	socklen_t size = sizeof(address);
@@ -47,7 +47,7 @@ static bool turn_away(struct listener *listener)
 		return false;
 	close(listener->reserve);
 	listener->reserve = -1;
-	fd = take(listener, &from);
+	fd = connection_take(listener, &from);
 	if (fd >= 0) {
 		text = listener->hooks.sorry(listener->hooks.context);
 		if (text != NULL)
@@ -72,7 +72,7 @@ static void say_full(struct listener *listener, int err)
 }
 
 /* There is room again, or the connection has been dealt with: continue. */
-static bool full(struct listener *listener, int err)
+static bool descriptors_full(struct listener *listener, int err)
 {
 	if (listener->hooks.make_room(listener->hooks.context))
 		return true;
@@ -80,13 +80,13 @@ static bool full(struct listener *listener, int err)
 	return turn_away(listener);
 }
 
-static void polled(uv_poll_t *poll, int status, int events);
+static void listener_polled(uv_poll_t *poll, int status, int events);
 
-static void paused(uv_timer_t *timer)
+static void listener_resume(uv_timer_t *timer)
 {
 	struct listener *listener = timer->data;
 
-	uv_poll_start(&listener->poll, UV_READABLE, polled);
+	uv_poll_start(&listener->poll, UV_READABLE, listener_polled);
 }
 
 /*
@@ -100,7 +100,7 @@ static bool take_turn(struct listener *listener)
 
 	for (uint32_t i = 0; i < TURN_MAX && listener->fd >= 0; i++) {
 		struct net_addr from;
-		int fd = take(listener, &from);
+		int fd = connection_take(listener, &from);
 
 		if (fd == -EAGAIN)
 			return true;
@@ -110,13 +110,13 @@ static bool take_turn(struct listener *listener)
 			failed++; /* that one connection is gone already */
 		else if (i > 0)
 			return true;
-		else if (!full(listener, fd))
+		else if (!descriptors_full(listener, fd))
 			return false;
 	}
 	return failed < TURN_MAX;
 }
 
-static void polled(uv_poll_t *poll, int status, int events)
+static void listener_polled(uv_poll_t *poll, int status, int events)
 {
 	struct listener *listener = poll->data;
 
@@ -126,7 +126,7 @@ static void polled(uv_poll_t *poll, int status, int events)
 	if (take_turn(listener) || listener->fd < 0)
 		return;
 	uv_poll_stop(&listener->poll);
-	uv_timer_start(&listener->pause, paused, PAUSE_MS, 0);
+	uv_timer_start(&listener->pause, listener_resume, PAUSE_MS, 0);
 }
 
 static int socket_of(const struct net_addr *at)
@@ -185,7 +185,7 @@ int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
 	listener->poll.data = listener;
 	listener->pause.data = listener;
 	reserve_take(listener);
-	uv_poll_start(&listener->poll, UV_READABLE, polled);
+	uv_poll_start(&listener->poll, UV_READABLE, listener_polled);
 	return 0;
 }
 

@@ -238,7 +238,7 @@ static bool write_whole(int fd, const char *text, size_t bytes)
 	return true;
 }
 
-static void *run(void *context)
+static void *log_run(void *context)
 {
 	int out = (int)(intptr_t)context;
 	char text[PIPE_BUF];
@@ -268,7 +268,7 @@ int log_open(int fd)
 	pthread_mutex_lock(&lock);
 	queue.fd = fd;
 	if (queue_ready())
-		err = -pthread_create(&queue.writer, NULL, run, (void *)(intptr_t)queue.out);
+		err = -pthread_create(&queue.writer, NULL, log_run, (void *)(intptr_t)queue.out);
 	queue.open = err == 0;
 	pthread_mutex_unlock(&lock);
 	return err;
@@ -322,7 +322,7 @@ static void window_end(struct kind *kind, const struct timespec *now)
 }
 
 /* May this event be written now? A flood of one `code` hides no other. */
-static bool admit(const struct event *event, const struct timespec *now)
+static bool event_admit(const struct event *event, const struct timespec *now)
 {
 	const char *code = word_of(event, "code");
 	struct kind *place = NULL;
@@ -376,7 +376,7 @@ void log_fields(void *unused, const char *level, const char *name, const struct 
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
 	pthread_mutex_lock(&lock);
-	if (level_of(level) == 2 || admit(&event, &now))
+	if (level_of(level) == 2 || event_admit(&event, &now))
 		write_line(&now, &event);
 	pthread_mutex_unlock(&lock);
 }

@@ -25,14 +25,14 @@ static struct {
 	char name[USER_BYTES]; /* and as groups know it; "": they do not */
 } user;
 
-static int hide(void)
+static int memory_hide(void)
 {
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : -errno;
 }
 
 int privileges_begin(void)
 {
-	int err = hide();
+	int err = memory_hide();
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		err = -errno;
@@ -122,7 +122,7 @@ static int user_become(void)
 	    groups[1] != user.gid || groups[2] != user.gid || setuid(0) == 0)
 		return -ENOTRECOVERABLE;
 	/* The kernel forgets it where the user changes. */
-	return hide();
+	return memory_hide();
 }
 
 int privileges_become(struct why *why)

@@ -266,7 +266,7 @@ static int addresses(void)
 	return multicast_nets(config.jobs.group_nets);
 }
 
-static void fill(void)
+static void config_fill(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -319,7 +319,7 @@ static void port_log(const char *level, const char *text)
 /*
  * DPDK's AF_XDP driver needs its interfaces to itself: what an earlier winnowd has left there goes.
  */
-static int sweep(struct why *why)
+static int interfaces_sweep(struct why *why)
 {
 	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
 	char name[IF_NAMESIZE];
@@ -423,7 +423,7 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 }
 
 /* Fills in what the options leave open, by what the system grants. */
-static int fit(void)
+static int limits_fit(void)
 {
 	uint64_t kernel_bytes =
 		config.offload != NULL ? settings.xdp_slots * sizeof(struct fast_slot) : 0;
@@ -471,7 +471,7 @@ static int control(const struct data_config *data)
 	struct why why;
 	int err;
 
-	if (fit() != 0)
+	if (limits_fit() != 0)
 		return 1;
 	config.jobs.rcvbuf_bytes = facts->buffer_bytes;
 	if (facts->payload_max < config.jobs.payload_max)
@@ -511,7 +511,7 @@ static int port_take(void)
 	return config.listen_fd >= 0 ? 0 : give_up(1, "%s", why.text);
 }
 
-static int serve(void)
+static int jobs_serve(void)
 {
 	static struct reports reports; /* the data threads' */
 	struct data_config data = {
@@ -529,7 +529,7 @@ static int serve(void)
 
 	if (status != 0)
 		return status;
-	if (data.net.port != NULL && sweep(&why) != 0)
+	if (data.net.port != NULL && interfaces_sweep(&why) != 0)
 		return give_up(2, "%s", why.text);
 	if (reports_open(&reports) != 0)
 		return give_up(1, "cannot make a pipe: %s", strerror(errno));
@@ -545,7 +545,7 @@ static int serve(void)
 }
 
 /* What a start looks at before it opens anything. */
-static int check(void)
+static int options_check(void)
 {
 	struct data_config data = {.net = {.local = config.listen}};
 	struct net_port port;
@@ -588,8 +588,8 @@ int main(int argc, char **argv)
 		status = give_up(2, "%s", why.text);
 	key_texts_wipe();
 	if (status != 0 || settings.check)
-		return status != 0 ? status : check();
-	fill();
+		return status != 0 ? status : options_check();
+	config_fill();
 	/*
 	 * The log has its own descriptor: while DPDK starts, stderr is redirected to keep out its
 	 * chatter.
@@ -604,7 +604,7 @@ int main(int argc, char **argv)
 	if (status == 0)
 		status = offload();
 	if (status == 0)
-		status = serve();
+		status = jobs_serve();
 	offload_close(config.offload);
 	close(config.listen_fd);
 	proof_keys_free(the_keys);

@@ -173,7 +173,7 @@ void channel_close(struct channel *channel)
 /* ---- receiving ---- */
 
 /* Does the packet carry the token of the worker that it names? */
-static bool knows(struct channel *channel, const struct packet *packet)
+static bool token_right(struct channel *channel, const struct packet *packet)
 {
 	if (packet->worker >= channel->config.worker_count) {
 		count_drop(channel, WIRE_DROP_WORKER);
@@ -277,7 +277,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	channel->now_us = now_us;
 	stats->received++;
 	stats->received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
-	if (!knows(channel, packet))
+	if (!token_right(channel, packet))
 		return;
 	channel->members[packet->worker].marked += packet->marked;
 	repeats_earn(channel, packet->worker,

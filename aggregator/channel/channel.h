@@ -32,66 +32,70 @@ struct channel_config {
 	uint16_t id;
 	uint16_t worker_count;   /* 1 .. WIRE_WORKERS_MAX */
 	uint32_t payload;        /* UDP payload bytes, WIRE_PAYLOAD_MIN .. WIRE_PAYLOAD_MAX */
-	uint32_t window;         /* frames; a power of two, 4 .. WIRE_WINDOW_MAX */
-	uint32_t op_slots;       /* operations that one worker may have under way, 1 .. 1024 */
-	uint32_t segments_ahead; /* segments of one operation under way, 1 .. 64 */
-	uint32_t first_frame;    /* any number: workers learn it when they join */
-	uint64_t group_token;    /* what our packets carry */
-	const uint64_t *tokens;  /* [worker_count], what theirs carry; copied */
-	uint64_t stall_us;       /* how long one operation may wait for a worker */
-	bool to_group;           /* one packet to the group reaches all workers */
+	uint32_t window;         /* Frames: a power of two, 4 .. WIRE_WINDOW_MAX. */
+	uint32_t op_slots;       /* One worker may have so many operations under way, 1 .. 1024. */
+	uint32_t segments_ahead; /* One operation may have so many segments under way, 1 .. 64. */
+	uint32_t first_frame;    /* Any number will do: workers learn it when they join. */
+	uint64_t group_token;    /* Our packets carry it. */
+	const uint64_t *tokens;  /* [worker_count]; the workers' packets carry them; copied. */
+	uint64_t stall_us;       /* One operation may wait so long for a worker. */
+	bool to_group;           /* One packet to the group reaches all workers. */
 	const struct bitmap_engine *engine;
-	/* payload is at most FAST_PAYLOAD_MAX if: */
-	struct fast_channel *fast;    /* NULL; or shared with the kernel, zeroed but for */
-	struct fast_slot *fast_slots; /* what channel.c does not know; [window], zeroed */
+	/* NULL, or shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX. */
+	struct fast_channel *fast;    /* It is zeroed, but for what channel.c does not know. */
+	struct fast_slot *fast_slots; /* [window]; they are zeroed. */
 };
 
 /* Written by the channel's thread alone; others read with relaxed atomic loads. */
 struct channel_stats {
-	uint64_t received, received_bytes; /* UDP payload bytes */
-	uint64_t sent, sent_bytes;         /* to a group once: see channel_sent_more() */
+	uint64_t received, received_bytes; /* Bytes are of UDP payload. */
+	uint64_t sent, sent_bytes; /* A packet to a group counts once: channel_sent_more(). */
 	uint64_t drops[WIRE_DROP_COUNT];
-	uint64_t operations;             /* finished by all workers */
-	uint64_t eager;                  /* of these, those that took one channel of the job's */
-	uint64_t mismatches;             /* operations that failed because workers disagreed */
-	uint64_t tensor_bytes;           /* of the planned segments, for one worker */
-	uint64_t blocks, blocks_nonzero; /* planned: all, and those in the union */
-	uint64_t blocks_owned;           /* of each worker the non-zero ones, added up */
-	uint64_t pushes;                 /* accepted */
-	uint64_t results;                /* frames completed */
-	uint64_t passed_through;         /* of these, frames with one contributor */
+	uint64_t operations;     /* All workers have finished these. */
+	uint64_t eager;          /* So many of these took one channel of the job's. */
+	uint64_t mismatches;     /* So many operations failed because workers disagreed. */
+	uint64_t tensor_bytes;   /* The planned segments have so many, for one worker. */
+	uint64_t blocks;         /* So many were planned. */
+	uint64_t blocks_nonzero; /* So many of these are in the union. */
+	uint64_t blocks_owned;   /* The non-zero ones of each worker, added up. */
+	uint64_t pushes;         /* So many were accepted. */
+	uint64_t results;        /* So many frames were completed. */
+	uint64_t passed_through; /* So many of these had one contributor. */
 	uint64_t result_resends, plan_resends, wants;
-	uint64_t fast_added,
-		fast_missed; /* PUSHes of frames shared with the kernel: by it, by us */
-	/* Of the finished operations, from the first announcement until all have acknowledged. */
+	uint64_t fast_added;  /* The kernel has added so many PUSHes of frames that it shares. */
+	uint64_t fast_missed; /* We have added so many of such frames. */
+	/* The finished operations took so long from the first announcement until all have acknowledged. */
 	uint64_t times[CHANNEL_TIMES + 1], times_us;
-	uint64_t eager_times[CHANNEL_TIMES + 1], eager_times_us; /* of those on one channel alone */
+	/* Those on one channel alone took so long. */
+	uint64_t eager_times[CHANNEL_TIMES + 1], eager_times_us;
 };
 
 /* What an operation waits for, when it has waited too long. */
 struct channel_stall {
 	uint64_t tag;
-	uint16_t rank;    /* the first worker that is missing */
-	uint16_t missing; /* how many are */
-	bool streaming; /* false: it has not announced; true: its data or acknowledgements are missing */
+	uint16_t rank;    /* The first worker that is missing has this rank. */
+	uint16_t missing; /* So many are missing. */
+	bool streaming;   /* False: no announcement of it came; true: data or acknowledgements. */
 	uint64_t waited_us;
 };
 
 /* The same while it waits, with the first few of those missing. */
 struct channel_wait {
-	struct channel_stall stall; /* missing 0: nothing waits */
+	struct channel_stall stall; /* missing 0: nothing waits. */
 	uint32_t rank_count;
 	uint16_t ranks[CHANNEL_RANKS_NAMED];
 };
 
 /* What a channel is busy with. */
 struct channel_view {
-	uint32_t operations;        /* under way */
-	uint32_t slots, slots_used; /* frames that may be, and are, under way */
-	uint64_t tag, count;        /* of the oldest operation, if there is one: */
-	uint64_t age_us;            /* since its first announcement */
+	uint32_t operations; /* So many are under way. */
+	uint32_t slots;      /* So many frames may be under way. */
+	uint32_t slots_used; /* So many frames are. */
+	/* Of the oldest operation, if there is one. */
+	uint64_t tag, count;
+	uint64_t age_us; /* Its first announcement is so old. */
 	uint8_t dtype, reduction, form;
-	struct channel_wait wait; /* the longest */
+	struct channel_wait wait; /* It is the longest of all. */
 };
 
 /* Bytes that channel_open() will allocate, for admission; 0 if the config is out of range. */
@@ -133,8 +137,8 @@ void channel_look(struct channel *channel, uint64_t now_us, struct channel_view 
 
 /* For whom all others waited, and how long, in total; of one channel. */
 struct channel_waits {
-	uint64_t late_us; /* operations, for this worker alone to call them */
-	uint64_t last_us; /* frames, for the acknowledgement of this worker alone */
+	uint64_t late_us; /* Operations waited so long for this worker alone to call them. */
+	uint64_t last_us; /* Frames waited so long for the acknowledgement of this worker alone. */
 };
 
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);

@@ -14,13 +14,13 @@
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
 /* The kernel holds it for as long as one addition takes. */
-static void lock(struct fast_slot *shared)
+static void shared_lock(struct fast_slot *shared)
 {
 	while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE) != 0)
 		;
 }
 
-static void unlock(struct fast_slot *shared)
+static void shared_unlock(struct fast_slot *shared)
 {
 	STORE(shared->lock, 0);
 }
@@ -70,9 +70,9 @@ void fast_close(struct channel *channel, struct slot *slot)
 	shared = shared_slot(channel, slot->frame);
 	if (LOAD(shared->state) == FAST_CLOSED)
 		return;
-	lock(shared);
+	shared_lock(shared);
 	STORE(shared->state, FAST_CLOSED);
-	unlock(shared);
+	shared_unlock(shared);
 }
 
 void fast_open(struct channel *channel, struct slot *slot)
@@ -80,7 +80,7 @@ void fast_open(struct channel *channel, struct slot *slot)
 	struct fast_slot *shared = shared_slot(channel, slot->frame);
 	uint64_t lanes[SEGMENT_WORDS];
 
-	lock(shared);
+	shared_lock(shared);
 	STORE(shared->state, FAST_CLOSED); /* for readers without the lock */
 	shared->frame = slot->frame;
 	shared->expected = slot->expected;
@@ -96,7 +96,7 @@ void fast_open(struct channel *channel, struct slot *slot)
 		shared->owned[rank] = lanes[0];
 	}
 	STORE(shared->state, FAST_OPEN);
-	unlock(shared);
+	shared_unlock(shared);
 	slot->fast = shared;
 }
 
@@ -142,7 +142,7 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 	struct fast_slot *shared = slot->fast;
 	enum fast_push push = FAST_PUSH_AGAIN;
 
-	lock(shared);
+	shared_lock(shared);
 	if (!(shared->came & bit)) {
 		shared->came |= bit;
 		shared_add(shared, sum, packet);
@@ -153,7 +153,7 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 			push = FAST_PUSH_COMPLETED;
 		}
 	}
-	unlock(shared);
+	shared_unlock(shared);
 	if (!fast_unsent(slot))
 		return push;
 	return push == FAST_PUSH_COMPLETED ? push : FAST_PUSH_UNSENT;
@@ -170,9 +170,9 @@ bool fast_unsent(struct slot *slot)
 
 	if (shared == NULL)
 		return slot->state == SLOT_DONE && !slot->sent && !slot->queued;
-	lock(shared);
+	shared_lock(shared);
 	unsent = shared->state == FAST_DONE && !shared->sent && !slot->queued;
-	unlock(shared);
+	shared_unlock(shared);
 	fast_look(slot);
 	return unsent;
 }

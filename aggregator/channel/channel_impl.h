@@ -31,7 +31,7 @@
 
 /* From base to planned: serial numbers of 32 bits have an order within 2^31. */
 #define FRAMES_AHEAD_MAX (1u << 30)
-#define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
+#define REPLIES_MAX 1024 /* So many answers to single workers may wait; a power of two. */
 
 /*
  * What goes to a worker again, and what it is asked to send again, is paid for with bytes. A worker earns them, up
@@ -40,44 +40,46 @@
  */
 #define EARNED_BY_ACK 2
 #define EARNED_BY_BYTE 4
-#define LISTED_SHARE 4 /* a PUSH that is listed costs one part in so many: lists are repeated */
+#define LISTED_SHARE 4 /* A PUSH that is listed costs one part in so many: lists are repeated. */
 
 struct member {
 	uint64_t token;
-	uint32_t earned;      /* bytes that may go again: see repeats_spend() */
-	uint64_t progress_us; /* when it last sent something new */
+	uint32_t earned;      /* So many bytes may go again: see repeats_spend(). */
+	uint64_t progress_us; /* It last sent something new at this time. */
 	struct channel_waits waits;
-	uint32_t marked; /* datagrams of it that came with congestion marked */
+	uint32_t marked; /* So many datagrams of it came with congestion marked. */
 	uint32_t ack;
-	uint32_t room; /* its path takes the RESULTs of the frames before this one */
+	uint32_t room; /* Its path takes the RESULTs of the frames before this one. */
 
-	/* PUSHes of frames before `pushed` have been sent; those before `looked` that are missing were listed. */
-	uint32_t looked, settled, pushed;
-	uint32_t overtaken_us; /* for so long: what it has sent is lost */
-	uint64_t looked_us;    /* when `settled` was what `pushed` is now, or before it */
+	/* Which of its PUSHes are looked for, as those that it has sent may be lost. */
+	uint32_t pushed;    /* It has sent its PUSHes of the frames before this one. */
+	uint32_t looked;    /* Missing PUSHes of the frames before this one were listed. */
+	uint32_t settled;   /* It had sent its PUSHes of the frames before this one at looked_us. */
+	uint64_t looked_us; /* `settled` was noted at this time. */
+	uint32_t overtaken_us; /* What has been overtaken for so long is lost. */
 };
 
 /* What worker w's operation slot s is about: binds[w * op_slots + s]. */
 struct bind {
-	uint32_t generation; /* 0: never used */
-	uint32_t op;         /* index into ops */
-	uint64_t op_serial;  /* live only while it equals that operation's serial */
+	uint32_t generation; /* 0: the slot was never used. */
+	uint32_t op;         /* It is an index into ops. */
+	uint64_t op_serial;  /* The bind lives only while this is that operation's serial. */
 };
 
 struct operation {
 	bool used;
 	bool failed;
 	bool planned_failure;
-	uint64_t serial;       /* never the same twice */
-	struct announce asked; /* as the first worker announced it */
+	uint64_t serial;       /* No other operation ever has it. */
+	struct announce asked; /* The first worker announced it so. */
 	uint16_t asked_by;
-	struct wire_mismatch mismatch; /* when failed */
-	uint32_t segments_done;        /* planned, and acknowledged by all */
+	struct wire_mismatch mismatch; /* It says why the operation has failed. */
+	uint32_t segments_done;        /* So many are planned, and acknowledged by all. */
 	uint32_t bound_count;
-	uint64_t *bound;     /* [rank words] workers that have announced any of it */
-	uint64_t started_us; /* when its first announcement came, */
-	uint64_t bound_us;   /* and that of the last worker so far */
-	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][eager_bytes()] sums of an eager operation */
+	uint64_t *bound;     /* [rank words]; these workers have announced any of it. */
+	uint64_t started_us; /* Its first announcement came at this time. */
+	uint64_t bound_us;   /* The first one of the last worker so far came at this time. */
+	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][eager_bytes()], sums of an eager operation */
 };
 
 enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
@@ -85,11 +87,11 @@ enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
 /* segments[op * segments_ahead + number % segments_ahead] */
 struct segment {
 	enum segment_state state;
-	uint32_t number; /* when idle: the next one that may live here */
+	uint32_t number; /* Of one that is idle, it is the next that may live here. */
 	uint32_t op;
 	uint32_t block_count;
 	struct geometry_frames frames;
-	uint16_t receiver; /* who gets the RESULTs' data: a rank, or WIRE_EVERYONE */
+	uint16_t receiver; /* This rank gets the RESULTs' data, or WIRE_EVERYONE does. */
 	uint32_t joined_count;
 	uint64_t *joined; /* [rank words] */
 	uint64_t *bits;   /* [worker_count][segment_words] */
@@ -97,16 +99,16 @@ struct segment {
 	uint32_t union_count;
 	int16_t exponent;
 	bool nonfinite;
-	uint64_t since_us; /* when its first announcement came */
+	uint64_t since_us; /* Its first announcement came at this time. */
 
 	/* Since it was planned. */
 	uint32_t first;
-	uint32_t frame_count; /* at least 1: see `hollow` */
-	bool hollow;          /* its one frame carries no data: the PLAN is all there is */
+	uint32_t frame_count; /* It is at least 1: see `hollow`. */
+	bool hollow;          /* Its one frame carries no data: the PLAN is all there is. */
 	uint8_t plan_flags;
-	uint8_t *set; /* [segment_words * 8] the union as PLANs have it */
+	uint8_t *set; /* [segment_words * 8], the union as PLANs have it */
 	uint32_t set_bytes;
-	uint32_t eager_bytes; /* sums behind an eager PLAN */
+	uint32_t eager_bytes; /* So many bytes of sums follow an eager PLAN. */
 };
 
 enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
@@ -115,20 +117,20 @@ enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
 struct slot {
 	uint32_t frame;
 	uint8_t state;
-	uint16_t expected; /* workers that own a block of it */
+	uint16_t expected; /* So many workers own a block of it. */
 	uint16_t arrived;
 	uint32_t segment;
-	uint32_t first, end;    /* from the first of its blocks to after the last: in the segment */
-	uint32_t block_count;   /* of the union there */
-	uint32_t part;          /* of a block larger than a frame */
-	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
-	uint16_t receiver;      /* who gets the RESULT's data: a rank, or WIRE_EVERYONE */
-	struct fast_slot *fast; /* NULL; or where its contributors and sums are */
-	bool queued;            /* its RESULT has been put into `results` */
-	bool sent;              /* the RESULT has gone out to everyone, */
-	uint16_t sequence;      /* as this one */
+	uint32_t first, end;    /* Its blocks lie between these two places of the segment. */
+	uint32_t block_count;   /* The union has so many blocks there. */
+	uint32_t part;          /* A block larger than a frame goes in parts; this is which. */
+	uint32_t unit_bytes;    /* One block, or this part, has so many bytes on the wire. */
+	uint16_t receiver;      /* This rank gets the RESULT's data, or WIRE_EVERYONE does. */
+	struct fast_slot *fast; /* Its contributors and sums are there, if it is not NULL. */
+	bool queued;            /* Its RESULT has been put into `results`. */
+	bool sent;              /* Its RESULT has gone out to everyone. */
+	uint16_t sequence;      /* The RESULT went out with this number. */
 	uint64_t *came;         /* [rank words] */
-	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
+	uint8_t *data;          /* [2 * payload], sums; when it is done, the RESULT's data. */
 };
 
 enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_STATUS };
@@ -136,16 +138,16 @@ enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_STATUS };
 struct reply {
 	enum reply_kind kind;
 	uint16_t rank;
-	uint32_t number;      /* frame; segment index for a plan */
-	struct status status; /* if that is what it is, */
-	uint64_t came_us;     /* and when the one came that it answers */
+	uint32_t number;      /* It is a frame, or a plan's segment index. */
+	struct status status; /* A REPLY_STATUS has it. */
+	uint64_t came_us;     /* The STATUS that it answers came at this time. */
 };
 
 struct channel {
-	void *memory; /* all of it, in which this struct lies */
+	void *memory; /* All its memory is here, and this struct lies in it. */
 	struct channel_config config;
 	uint32_t rank_words;
-	uint32_t segment_words; /* of the bitmap of the longest segment */
+	uint32_t segment_words; /* The bitmap of the longest segment has so many words. */
 	struct member *members;
 	struct bind *binds;
 	struct operation *ops;
@@ -155,34 +157,34 @@ struct channel {
 	uint32_t ops_used;
 
 	uint32_t base, opened, planned;
-	uint32_t at_base;     /* workers whose ack is base; */
-	uint64_t alone_us;    /* when they became one */
-	uint32_t turns;       /* how often base has passed 2^32 */
-	uint32_t credit;      /* frames before it may be pushed */
-	uint32_t advertised;  /* the credit that all have been told, */
-	uint32_t told_base;   /* and the base */
-	uint64_t now_us;      /* of the packet in hand */
-	uint64_t progress_us; /* when base last moved, or after a pause a frame was planned */
+	uint32_t at_base;     /* So many workers have base as their ack. */
+	uint64_t alone_us;    /* They became one at this time. */
+	uint32_t turns;       /* base has passed 2^32 so often. */
+	uint32_t credit;      /* Frames before it may be pushed. */
+	uint32_t advertised;  /* All have been told this credit. */
+	uint32_t told_base;   /* All have been told this base. */
+	uint64_t now_us;      /* The packet in hand came at this time. */
+	uint64_t progress_us; /* base moved, or after a pause a frame was planned, at this time. */
 
-	/* Planned segments in frame order: order[head % segment_count .. tail). */
+	/* Planned segments are in frame order at order[head % segment_count .. tail). */
 	uint32_t *order;
 	uint32_t order_head, order_tail;
-	uint32_t segment_count; /* of the table, a power of two */
-	uint32_t open_segment;  /* position in order of the segment that `opened` lies in */
-	uint32_t open_rank;     /* union blocks of it that have a slot */
-	uint32_t open_bit;      /* where to look for the next union block */
+	uint32_t segment_count; /* The table has so many places, a power of two. */
+	uint32_t open_segment;  /* `opened` lies in the segment at this place of order. */
+	uint32_t open_rank;     /* So many union blocks of that segment have a slot. */
+	uint32_t open_bit;      /* The search for its next union block begins here. */
 
-	uint16_t sequence; /* of the last RESULT sent to everyone */
+	uint16_t sequence; /* The last RESULT sent to everyone had it. */
 
 	/* Waiting to be sent. */
-	uint32_t plans_sent; /* position in order: segments before it have been sent */
-	uint32_t *results;   /* frames completed; ring of window */
+	uint32_t plans_sent; /* Plans of the segments before this place of order have been sent. */
+	uint32_t *results;   /* A ring of window frames that are complete. */
 	uint32_t results_head, results_tail;
-	struct reply *replies; /* ring of REPLIES_MAX */
+	struct reply *replies; /* A ring of REPLIES_MAX. */
 	uint32_t replies_head, replies_tail;
 
 	struct channel_stats stats;
-	struct channel_stats with_fast; /* what channel_stats() returned last */
+	struct channel_stats with_fast; /* channel_stats() returned it last. */
 };
 
 /* It has one segment, and no frames. */
@@ -208,9 +210,9 @@ static inline uint8_t *eager_sums(const struct channel *channel, const struct se
 /* Blocks that are being added up. */
 struct sum {
 	const struct bitmap_engine *engine;
-	enum dtype dtype; /* of what comes; sums of f16 and bf16 are f32 */
+	enum dtype dtype; /* What comes is of this type; sums of f16 and bf16 are f32. */
 	enum reduction reduction;
-	uint32_t unit_elems; /* of a block, or of the part of one that a frame has */
+	uint32_t unit_elems; /* A block, or the part of one that a frame has, is so long. */
 	uint32_t block_count;
 	uint8_t *sums; /* [block_count] units */
 };
@@ -269,10 +271,10 @@ void fast_advertised(struct channel *channel);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);
 
 enum fast_push {
-	FAST_PUSH_AGAIN,     /* had it already */
-	FAST_PUSH_UNSENT,    /* likewise, when the frame is complete and nobody has been told */
-	FAST_PUSH_ADDED,     /* others are missing */
-	FAST_PUSH_COMPLETED, /* it was the last */
+	FAST_PUSH_AGAIN,     /* The slot had it already. */
+	FAST_PUSH_UNSENT,    /* The slot had it; the frame is complete, and nobody has been told. */
+	FAST_PUSH_ADDED,     /* It was added, and others are missing. */
+	FAST_PUSH_COMPLETED, /* It was added, and was the last. */
 };
 enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct sum *sum,
                          const struct packet *packet);

@@ -220,7 +220,7 @@ static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, 
 	}
 }
 
-static uint32_t later(uint32_t a, uint32_t b)
+static uint32_t frame_later(uint32_t a, uint32_t b)
 {
 	return frame_before(a, b) ? b : a;
 }
@@ -230,7 +230,7 @@ static void pushed_take(const struct channel *channel, struct member *member, ui
 {
 	if (frame_before(member->pushed, pushed) && !frame_before(channel->opened, pushed))
 		member->pushed = pushed;
-	member->pushed = later(member->pushed, member->ack);
+	member->pushed = frame_later(member->pushed, member->ack);
 }
 
 void slot_status(struct channel *channel, const struct packet *packet)
@@ -277,8 +277,8 @@ void slot_look(struct channel *channel, const struct packet *packet)
 	if (channel->now_us - member->looked_us < member->overtaken_us)
 		return;
 	reply = (struct reply){.kind = REPLY_STATUS, .rank = packet->worker};
-	missing_find(channel, packet->worker, later(member->looked, member->ack), member->settled,
-	             &reply.status);
+	missing_find(channel, packet->worker, frame_later(member->looked, member->ack),
+	             member->settled, &reply.status);
 	member->looked = member->settled;
 	member->settled = member->pushed;
 	member->looked_us = channel->now_us;

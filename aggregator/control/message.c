@@ -382,7 +382,7 @@ static bool read_kind(const json_t *root, enum control_kind *out)
 }
 
 /* "join: 'rank' is missing, or not a number from 0 to 4294967295" */
-static int refuse(enum control_kind kind, const struct field *field, struct why *why)
+static int field_refuse(enum control_kind kind, const struct field *field, struct why *why)
 {
 	if (kind_wants[field->kind] == NULL)
 		return why_set(why, -EINVAL,
@@ -417,7 +417,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 		    (value == NULL && (field->used_by & MAY_MISS)))
 			continue;
 		if (!read_field(value, field, out)) {
-			err = refuse(out->kind, field, why);
+			err = field_refuse(out->kind, field, why);
 			goto done;
 		}
 		/* `version` comes first: who speaks another one is to hear that, not what lacks. */

@@ -10,7 +10,7 @@
 #include <sys/auxv.h>
 
 /* Letters to change, add or drop to make `b` of `a`; short words only. */
-static uint32_t distance(const char *a, const char *b)
+static uint32_t names_distance(const char *a, const char *b)
 {
 	uint32_t row[OPTION_NAME_BYTES], before, above;
 	size_t length = strlen(b);
@@ -36,7 +36,8 @@ static uint32_t distance(const char *a, const char *b)
 
 const char *option_nearer(const char *name, const char *best, const char *other)
 {
-	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
+	return names_distance(other, name) < (best != NULL ? names_distance(best, name) : 3) ? other
+	                                                                                     : best;
 }
 
 /*
@@ -173,7 +174,7 @@ static const char *variable_meant(const char *name)
 			return NULL;
 		hint = option_nearer(name, hint, variables[i]);
 	}
-	return hint != NULL && (distance(hint, name) == 1 || strlen(name) > 6) ? hint : NULL;
+	return hint != NULL && (names_distance(hint, name) == 1 || strlen(name) > 6) ? hint : NULL;
 }
 
 bool option_stranger(char *const **at, struct why *why)

@@ -302,7 +302,7 @@ int option_set(const struct option *option, bool plain_ms, const char *where, co
 	                                             : kinds[option->kind].wanted);
 }
 
-static uint32_t held(const struct option *option)
+static uint32_t option_held(const struct option *option)
 {
 	uint32_t value;
 
@@ -313,16 +313,17 @@ static uint32_t held(const struct option *option)
 
 bool option_is_wrong(const struct option *option)
 {
-	return !option_is_text(option) && held(option) == UINT32_MAX;
+	return !option_is_text(option) && option_held(option) == UINT32_MAX;
 }
 
 int option_range(const struct option *option, struct why *why)
 {
 	char name[OPTION_NAME_BYTES], text[24];
 
-	if (option_is_text(option) || option_is_flag(option) || in_range(option, held(option)))
+	if (option_is_text(option) || option_is_flag(option) ||
+	    in_range(option, option_held(option)))
 		return 0;
 	snprintf(name, sizeof(name), "%s%s", option->name, option->kind == OPTION_MS ? "-ms" : "");
-	snprintf(text, sizeof(text), "%u", held(option));
+	snprintf(text, sizeof(text), "%u", option_held(option));
 	return range_tell(option, true, name, text, why);
 }

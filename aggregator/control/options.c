@@ -19,7 +19,7 @@
 /* ---- names ---- */
 
 /* An option that counts milliseconds also goes by "NAME-ms", and is then a plain number. */
-static const struct option *find(const struct option list[], const char *name)
+static const struct option *option_find(const struct option list[], const char *name)
 {
 	for (const struct option *o = list; o->name != NULL; o++) {
 		size_t length = strlen(o->name);
@@ -56,8 +56,8 @@ static const struct option_alias *find_alias(const struct options *options, cons
 }
 
 /* `at` says where the name stands, `prefix` how it is written there. */
-static int unknown(const struct options *options, const char *at, const char *prefix,
-                   const char *name, struct why *why)
+static int name_refuse(const struct options *options, const char *at, const char *prefix,
+                       const char *name, struct why *why)
 {
 	const char *hint = NULL;
 
@@ -127,7 +127,7 @@ static bool is_surrounded(const struct option *option, const char *value)
 	        strchr(OPTION_BLANKS, value[length - 1]) != NULL);
 }
 
-static char *trimmed(const char *value)
+static char *text_trimmed(const char *value)
 {
 	size_t length;
 
@@ -142,8 +142,8 @@ static char *trimmed(const char *value)
  * A source gives a value, unless a stronger one has given another. `named`: what it calls the
  * option, for the error text; `where`: for the dump.
  */
-static int take(struct reading *reading, const struct option *option, enum source source,
-                bool plain_ms, const char *named, const char *where, const char *value)
+static int value_take(struct reading *reading, const struct option *option, enum source source,
+                      bool plain_ms, const char *named, const char *where, const char *value)
 {
 	struct origin *origin = origin_of(reading, option);
 	bool trims = source == SOURCE_ENVIRONMENT && is_surrounded(option, value);
@@ -153,7 +153,7 @@ static int take(struct reading *reading, const struct option *option, enum sourc
 	if (source < origin->source)
 		return 0;
 	if (source == SOURCE_FILE || trims) { /* the parser's memory does not last */
-		copy = trims ? trimmed(value) : strdup(value);
+		copy = trims ? text_trimmed(value) : strdup(value);
 		if (copy == NULL)
 			return why_set(&reading->why, -ENOMEM, "out of memory");
 		value = copy;
@@ -229,10 +229,10 @@ static int file_line(void *context, const char *section, const char *name, const
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
 	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->line);
-	option = find(options->list, name);
+	option = option_find(options->list, name);
 	given = option != NULL ? &file->given[option - options->list] : NULL;
 	if (option == NULL) {
-		file->err = unknown(options, at, "", name, &reading->why);
+		file->err = name_refuse(options, at, "", name, &reading->why);
 	} else if (option_is_argument(option)) {
 		file->err = why_set(&reading->why, -EINVAL,
 		                    "%s%s can stand on the command line alone", at, name);
@@ -244,8 +244,8 @@ static int file_line(void *context, const char *section, const char *name, const
 	} else {
 		*given = true;
 		snprintf(named, sizeof(named), "%s%s", at, name);
-		file->err = take(reading, option, SOURCE_FILE, is_plain_ms(option, name), named,
-		                 file->path, value);
+		file->err = value_take(reading, option, SOURCE_FILE, is_plain_ms(option, name),
+		                       named, file->path, value);
 	}
 	return file->err == 0;
 }
@@ -310,14 +310,14 @@ static const char *env_value(const struct option *option, char name[OPTION_NAME_
 }
 
 /* A library's settings point to it: the same text is kept once, however often the environment is read. */
-static const char *kept(const char *value)
+static const char *text_kept(const char *value)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static struct text {
 		struct text *before;
 		char *text;
 	} * last;
-	char *text = trimmed(value);
+	char *text = text_trimmed(value);
 	struct text *found, *made;
 
 	if (text == NULL)
@@ -342,7 +342,7 @@ int option_env(const struct option *option, struct why *why)
 	const char *value = env_value(option, name, &plain_ms);
 
 	if (value != NULL && is_surrounded(option, value)) {
-		value = kept(value);
+		value = text_kept(value);
 		if (value == NULL)
 			return why_set(why, -ENOMEM, "out of memory");
 	}
@@ -368,7 +368,8 @@ static int env_read(struct reading *reading)
 		const char *value = env_value(o, name, &plain_ms);
 
 		if (value != NULL)
-			err = take(reading, o, SOURCE_ENVIRONMENT, plain_ms, name, name, value);
+			err = value_take(reading, o, SOURCE_ENVIRONMENT, plain_ms, name, name,
+			                 value);
 	}
 	return err;
 }
@@ -380,7 +381,7 @@ static int value_read(struct reading *reading, const struct option *option, bool
 	if (value == NULL)
 		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", named,
 		               option->value);
-	return take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
+	return value_take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
 }
 
 /* --name VALUE, --name=VALUE, --flag. */
@@ -392,9 +393,9 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	const struct option *option;
 
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
-	option = length < sizeof(name) ? find(reading->options->list, name) : NULL;
+	option = length < sizeof(name) ? option_find(reading->options->list, name) : NULL;
 	if (option == NULL)
-		return unknown(reading->options, "", "--", name, &reading->why);
+		return name_refuse(reading->options, "", "--", name, &reading->why);
 	if (value != NULL)
 		value++;
 	else if (option_is_flag(option))
@@ -408,7 +409,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 static int alias_read(struct reading *reading, const struct option_alias *alias, const char *value,
                       int argc, char **argv, int *at)
 {
-	const struct option *option = find(reading->options->list, alias->name);
+	const struct option *option = option_find(reading->options->list, alias->name);
 
 	assert(!option_is_flag(option));
 	if (value == NULL && *at + 1 < argc)
@@ -502,8 +503,8 @@ static void set_aside(struct reading *reading, const struct option *option,
 /* A key and a file of keys are two ways to say one thing, so the stronger source's overrides the other. */
 static int keys_settle(struct reading *reading)
 {
-	const struct option *file = find(reading->options->list, "key-file");
-	const struct option *key = find(reading->options->list, "key");
+	const struct option *file = option_find(reading->options->list, "key-file");
+	const struct option *key = option_find(reading->options->list, "key");
 	const struct origin *of_file, *of_key;
 
 	if (file == NULL || key == NULL)
@@ -542,7 +543,8 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 		env_warn(options);
 	if (status == 0)
 		status = env_read(reading);
-	file = options->file_option != NULL ? find(options->list, options->file_option) : NULL;
+	file = options->file_option != NULL ? option_find(options->list, options->file_option)
+	                                    : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
 	return status == 0 ? keys_settle(reading) : status;

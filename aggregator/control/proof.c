@@ -80,7 +80,7 @@ bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
 }
 
 /* As `winnow key` makes them: as many random bits as the hash has. */
-static bool generated(const char *text)
+static bool text_generated(const char *text)
 {
 	return strlen(text) == 2 * PROOF_BYTES &&
 	       strspn(text, "0123456789abcdef") == 2 * PROOF_BYTES;
@@ -94,7 +94,7 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 
 	if (part.bytes < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
-	if (generated(text)) {
+	if (text_generated(text)) {
 		keyed_hash(NULL, &part, 1, out->bytes, PROOF_BYTES);
 		return 0;
 	}
@@ -289,7 +289,7 @@ const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job
 
 static bool is_slow(const struct proof_named *key)
 {
-	return key->text != NULL && !generated(key->text);
+	return key->text != NULL && !text_generated(key->text);
 }
 
 bool proof_keys_ready(struct proof_keys *keys, const char *job)

@@ -18,8 +18,8 @@ void transcript_add(struct transcript *transcript, const char *line)
 }
 
 /* Keyed BLAKE2b of a label and what follows it. */
-static void derive(const uint8_t key[PROOF_BYTES], const char *label, const void *data,
-                   size_t bytes, void *out, size_t out_bytes)
+static void key_derive(const uint8_t key[PROOF_BYTES], const char *label, const void *data,
+                       size_t bytes, void *out, size_t out_bytes)
 {
 	const struct hash_part parts[] = {{label, strlen(label)}, {data, bytes}};
 
@@ -38,8 +38,8 @@ void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES
 		said[PROOF_BYTES + 4 + i] = (uint8_t)(world >> 8 * i);
 	}
 	memcpy(said + PROOF_BYTES + 8, job, length);
-	derive(key->bytes, "winnow job 2", said, PROOF_BYTES + 8 + length, out->bytes,
-	       sizeof(out->bytes));
+	key_derive(key->bytes, "winnow job 2", said, PROOF_BYTES + 8 + length, out->bytes,
+	           sizeof(out->bytes));
 }
 
 void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out)
@@ -49,7 +49,7 @@ void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out
 	for (size_t at = 0; at < sizeof(*out); at += BLOCK_BYTES, number++) {
 		size_t left = sizeof(*out) - at;
 
-		derive(secret->bytes, "winnow stretch 2", &number, 1, block, sizeof(block));
+		key_derive(secret->bytes, "winnow stretch 2", &number, 1, block, sizeof(block));
 		memcpy((uint8_t *)out + at, block, left < BLOCK_BYTES ? left : BLOCK_BYTES);
 	}
 	explicit_bzero(block, sizeof(block));
@@ -57,18 +57,19 @@ void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out
 
 void seal_group_key(const struct job_secret *secret, struct seal_key *out)
 {
-	derive(secret->bytes, "winnow group 2", NULL, 0, out, sizeof(*out));
+	key_derive(secret->bytes, "winnow group 2", NULL, 0, out, sizeof(*out));
 }
 
 void seal_worker_key(const struct job_secret *secret, const struct transcript *transcript,
                      struct seal_key *out)
 {
-	derive(secret->bytes, "winnow worker 2", transcript->hash, sizeof(transcript->hash), out,
-	       sizeof(*out));
+	key_derive(secret->bytes, "winnow worker 2", transcript->hash, sizeof(transcript->hash),
+	           out, sizeof(*out));
 }
 
 void line_key(const struct job_secret *secret, const struct transcript *transcript,
               const char *label, uint8_t out[PROOF_BYTES])
 {
-	derive(secret->bytes, label, transcript->hash, sizeof(transcript->hash), out, PROOF_BYTES);
+	key_derive(secret->bytes, label, transcript->hash, sizeof(transcript->hash), out,
+	           PROOF_BYTES);
 }

@@ -52,7 +52,7 @@ struct http {
 	bool stopping;
 };
 
-static void work(struct http *http);
+static void daemon_work(struct http *http);
 static void pages_make(uv_timer_t *timer);
 
 /* ---- answering ---- */
@@ -194,7 +194,7 @@ static void pages_answer(struct http *http)
 {
 	while (http->waiting_count > 0)
 		MHD_resume_connection(http->waiting[--http->waiting_count].connection);
-	work(http);
+	daemon_work(http);
 }
 
 static void pages_make(uv_timer_t *timer)
@@ -225,27 +225,27 @@ static void pages_make(uv_timer_t *timer)
 
 /* ---- on the loop ---- */
 
-static void timed(uv_timer_t *timer);
+static void timer_ended(uv_timer_t *timer);
 
-static void work(struct http *http)
+static void daemon_work(struct http *http)
 {
 	MHD_UNSIGNED_LONG_LONG wait_ms;
 
 	MHD_run(http->daemon);
 	if (MHD_get_timeout(http->daemon, &wait_ms) == MHD_YES)
-		uv_timer_start(&http->timer, timed, wait_ms, 0);
+		uv_timer_start(&http->timer, timer_ended, wait_ms, 0);
 }
 
-static void timed(uv_timer_t *timer)
+static void timer_ended(uv_timer_t *timer)
 {
-	work(timer->data);
+	daemon_work(timer->data);
 }
 
-static void polled(uv_poll_t *poll, int status, int events)
+static void socket_polled(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
 	(void)events;
-	work(poll->data);
+	daemon_work(poll->data);
 }
 
 /* ---- connections ---- */
@@ -289,11 +289,11 @@ static bool crowd_out(void *context)
 	crowd_remove(&http->crowd, oldest);
 	shutdown(fd, SHUT_RDWR);
 	waiting_end(http, fd);
-	work(http);
+	daemon_work(http);
 	return true;
 }
 
-static char *sorry(void *unused)
+static char *crowd_refusal(void *unused)
 {
 	(void)unused;
 	return strdup("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
@@ -317,7 +317,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	/* If it does not take the connection it closes it, without calling connection_ended(). */
 	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
 		crowd_remove(&http->crowd, member(fd));
-	work(http);
+	daemon_work(http);
 }
 
 static void connection_ended(void *context, struct MHD_Connection *connection, void **unused,
@@ -358,7 +358,7 @@ static void stop_asked(uv_async_t *async)
 	uv_walk(&http->loop, handle_close, NULL);
 }
 
-static void *run(void *context)
+static void *http_run(void *context)
 {
 	struct http *http = context;
 
@@ -390,7 +390,7 @@ static void handles_init(struct http *http)
 	uv_timer_init(&http->loop, &http->timer);
 	uv_timer_init(&http->loop, &http->pages_due);
 	http->stop.data = http->poll.data = http->timer.data = http->pages_due.data = http;
-	uv_poll_start(&http->poll, UV_READABLE, polled);
+	uv_poll_start(&http->poll, UV_READABLE, socket_polled);
 }
 
 static bool is_loopback(const struct net_ip *ip)
@@ -408,7 +408,7 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 		.context = http,
 		.taken = connection_new,
 		.make_room = crowd_out,
-		.sorry = sorry,
+		.sorry = crowd_refusal,
 	};
 	int fd, err = why_set(why, -ENOMEM, "out of memory");
 
@@ -428,14 +428,13 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 		return err;
 	}
 	fd = listener_bind(listen, "cannot serve HTTP on", why);
-	err = fd < 0 ? fd :
-	               listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
+	err = fd < 0 ? fd : listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
 	if (err != 0) {
 		free_all(http);
 		return err;
 	}
 	handles_init(http);
-	err = -pthread_create(&http->thread, NULL, run, http);
+	err = -pthread_create(&http->thread, NULL, http_run, http);
 	if (err != 0) {
 		uv_walk(&http->loop, handle_close, NULL);
 		uv_run(&http->loop, UV_RUN_DEFAULT);

@@ -20,19 +20,19 @@ struct crowd_member {
 
 struct crowd {
 	uint32_t count, room;
-	struct crowd_member *members; /* [room], the oldest first */
+	struct crowd_member *members; /* [room]; the oldest is first. */
 	uint32_t table_size;
 	struct crowd_heap {
-		uint32_t first; /* its oldest: place + 1; 0: free */
+		uint32_t first; /* The owner's oldest member is at this place, plus 1; 0: free. */
 		uint32_t count;
-	} * table; /* [table_size], by owner; of crowd_heaviest() alone */
+	} * table; /* [table_size], by owner; crowd_heaviest() alone uses it. */
 };
 
 /* The owner with the most members; of several, the one whose oldest member is oldest. */
 struct crowd_heaviest {
-	void *oldest; /* NULL: the crowd is empty */
+	void *oldest; /* NULL: the crowd is empty. */
 	uint32_t count;
-	uint32_t owners; /* all there are */
+	uint32_t owners; /* The crowd has so many in all. */
 };
 
 int crowd_open(struct crowd *crowd, uint32_t room); /* -ENOMEM */

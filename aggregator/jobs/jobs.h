@@ -27,24 +27,24 @@ struct jobs;
 struct jobs_peer; /* one control connection */
 
 struct jobs_config {
-	struct proof_keys *keys; /* NULL: anyone may join */
-	const char *software;    /* for HELLO */
-	uint32_t threads;        /* data threads: a job gets a channel on each */
-	uint32_t peers_max;      /* connections */
-	uint32_t jobs_max;       /* 1 .. JOBS_MAX */
-	uint32_t workers_max;    /* of one job */
-	size_t job_bytes_max;    /* slots and tables of one job */
-	size_t bytes_max;        /* of all jobs */
-	uint32_t payload_max;    /* UDP payload */
-	uint32_t window_bytes;   /* what a job may have under way, per channel */
-	uint32_t rcvbuf_bytes;   /* of one data thread's socket */
+	struct proof_keys *keys; /* NULL: anyone may join. */
+	const char *software;    /* HELLO says it. */
+	uint32_t threads;        /* A job gets a channel on each data thread. */
+	uint32_t peers_max;      /* So many connections may be here. */
+	uint32_t jobs_max;       /* So many jobs may be here, 1 .. JOBS_MAX. */
+	uint32_t workers_max;    /* A job may have so many workers. */
+	size_t job_bytes_max;    /* Slots and tables of one job may take so much. */
+	size_t bytes_max;        /* Those of all jobs may take so much. */
+	uint32_t payload_max;    /* No datagram is larger, in bytes of UDP payload. */
+	uint32_t window_bytes;   /* A job may have so much under way on each channel. */
+	uint32_t rcvbuf_bytes;   /* The socket of one data thread holds so much. */
 	uint32_t op_slots, segments_ahead;
-	uint64_t join_us;            /* how long the first worker of a job waits for the last */
-	uint64_t epoch_us;           /* from `now_us` to the time since 1970, roughly */
-	uint64_t hello_us;           /* how long a connection may stay without joining */
-	struct net_ip group_nets[2]; /* IPv4, IPv6; 16 random bits are added; none: no multicast */
+	uint64_t join_us;            /* The first worker of a job waits so long for the last. */
+	uint64_t epoch_us;           /* From `now_us` to the time since 1970, roughly. */
+	uint64_t hello_us;           /* A connection may stay so long without joining. */
+	struct net_ip group_nets[2]; /* IPv4, IPv6; 16 random bits are added; none: no multicast. */
 	uint16_t group_port;
-	struct net_addr data; /* where workers send datagrams; none: where they have connected to */
+	struct net_addr data; /* Workers send datagrams here; none: to where they have connected. */
 	const struct bitmap_engine *engine;
 };
 
@@ -52,42 +52,44 @@ struct seals; /* ebpf/seal.h */
 
 /* A channel as the data plane needs it. */
 struct jobs_channel {
-	uint16_t id; /* its low byte is the thread */
+	uint16_t id; /* Its low byte is the thread. */
 	uint16_t worker_count;
 	uint64_t group_token;
-	struct seal_key secret;    /* of knock_proof() */
-	const uint64_t *tokens;    /* [worker_count]; jobs owns them until detach(), */
-	const struct seals *seals; /* and these. NULL: datagrams are not sealed */
-	struct net_ip group;       /* none: no multicast */
-	struct net_ip group_from;  /* ours: most workers are connected to this one */
+	struct seal_key secret; /* knock_proof() takes it. */
+	const uint64_t *tokens; /* [worker_count]; jobs owns them until detach(). */
+	const struct seals
+		*seals;      /* NULL: datagrams are not sealed; jobs owns them until detach(). */
+	struct net_ip group; /* None: there is no multicast. */
+	struct net_ip group_from; /* Most workers are connected to this address of ours. */
 	uint16_t group_port;
 };
 
 /* What is wrong with a worker's path. */
 struct jobs_trouble {
 	enum jobs_trouble_kind {
-		JOBS_UNSENT, /* datagrams to it do not get out, and the channel gets no further */
-		JOBS_MERGED, /* its datagrams come several in one, and are lost */
-		JOBS_SLOW,   /* of all: PUSHes that the kernel might have added come to us */
+		JOBS_UNSENT, /* Datagrams to it do not get out, and the channel gets no further. */
+		JOBS_MERGED, /* Its datagrams come several in one, and are lost. */
+		JOBS_SLOW, /* PUSHes of all workers that the kernel might have added come to us. */
 	} kind;
-	uint16_t rank;      /* the first such worker; WIRE_EVERYONE: the group */
-	uint16_t more;      /* how many more there are */
-	int error;          /* JOBS_UNSENT: errno */
-	uint64_t count;     /* of datagrams, to or from this one; JOBS_SLOW: added by the kernel */
-	uint64_t of;        /* JOBS_MERGED: whole ones meanwhile, from all; JOBS_SLOW: PUSHes */
-	uint64_t for_us;    /* since the first of them, or since the channel last got further */
-	uint64_t stands_us; /* of that, while the channel got no further */
+	uint16_t rank;      /* The first such worker has it; WIRE_EVERYONE: it is the group. */
+	uint16_t more;      /* So many more workers have the same. */
+	int error;          /* JOBS_UNSENT: this is errno. */
+	uint64_t count;     /* So many datagrams, to or from it; JOBS_SLOW: added by the kernel. */
+	uint64_t of;        /* JOBS_MERGED: whole ones of all meanwhile; JOBS_SLOW: PUSHes. */
+	uint64_t for_us;    /* So long since the first of them, or since the channel got further. */
+	uint64_t stands_us; /* For so much of that the channel got no further. */
 };
 
-/* How long ago a channel heard a KNOCK of a worker, of any size, and of the job's; UINT64_MAX: never. */
+/* How long ago a channel heard a worker's KNOCKs; UINT64_MAX: never. */
 struct jobs_heard {
-	uint64_t any_us, whole_us;
+	uint64_t any_us;   /* It may be of any size. */
+	uint64_t whole_us; /* It is as large as the job's datagrams. */
 };
 
 struct jobs_ports {
-	void *context; /* of all but these: */
-	void *kernel;  /* of share() and unshare() */
-	void *data;    /* of start(), move() and heard() */
+	void *context; /* All others get it. */
+	void *kernel;  /* share() and unshare() get it. */
+	void *data;    /* start(), move() and heard() get it. */
 	/* Queue bytes for a peer. This never fails: a dead peer shows in jobs_gone(). */
 	void (*send)(void *context, struct jobs_peer *peer, const char *line);
 	/* Close after what was sent has gone; the peer is not used again. */
@@ -124,32 +126,33 @@ struct jobs_ports {
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
-	const char *state; /* "forming", "probing", "running", "ending": who is left? */
+	const char *state; /* "forming", "probing", "running"; "ending": it is asked who is left. */
 	uint32_t world, joined;
-	uint32_t features; /* bits, as in message.h; all until somebody joins who lacks one */
+	uint32_t features; /* Bits as in message.h; all until somebody joins who lacks one. */
 	uint32_t payload, window;
-	bool multicast; /* at least one worker gets results so */
-	bool fast;      /* the kernel adds its int32 frames */
+	bool multicast; /* At least one worker gets results by the group. */
+	bool fast;      /* The kernel adds its int32 frames. */
 	size_t bytes;
 	uint32_t channel_count;
 	uint16_t channel_ids[JOBS_THREADS_MAX];
-	uint64_t group_token; /* of its channels; no other job has it */
-	uint64_t state_us;    /* it has been in this state for so long */
+	uint64_t group_token; /* Its channels have it, and no other job's. */
+	uint64_t state_us;    /* It has been in this state for so long. */
 	uint64_t silence_us, stall_us;
-	uint32_t newcomers;               /* that wait until its members admit them */
-	char trouble[CONTROL_TEXT_BYTES]; /* "", or one line about a path with a problem */
+	uint32_t newcomers;               /* So many wait until its members admit them. */
+	char trouble[CONTROL_TEXT_BYTES]; /* "", or one line about a path with a problem. */
 };
 
 /* One worker of a job; what it does not know yet is "" or 0. */
 struct jobs_worker {
-	const char *
-		state; /* "missing", "joined", "ready" (its packets arrive), "left"; of a job that ends "stays", "awaited" */
+	/* "missing", "joined", "ready" (its packets arrive), "left"; of a job that ends "stays", "awaited". */
+	const char *state;
 	char host[CONTROL_NAME_BYTES], address[NET_TEXT_BYTES];
 	bool multicast;
-	uint64_t silent_us; /* since it was last heard on the control connection */
-	struct control_seen seen, seen_before; /* as it has last said, and the time before, */
-	uint64_t seen_over_us;                 /* so long before; 0: never */
-	char says[CONTROL_NAME_BYTES];         /* its program, for people */
+	uint64_t silent_us;              /* Its connection has said nothing for so long. */
+	struct control_seen seen;        /* It has said this last of its path. */
+	struct control_seen seen_before; /* It had said this the time before. */
+	uint64_t seen_over_us;         /* So much time lies between; 0: it has not said it twice. */
+	char says[CONTROL_NAME_BYTES]; /* Its program says this, for people. */
 };
 
 /* The last job that failed. */
@@ -163,24 +166,24 @@ struct jobs_failure {
 extern const char *const jobs_refusals[JOBS_REFUSALS];
 
 struct jobs_totals {
-	size_t bytes_max; /* of all jobs */
+	size_t bytes_max; /* All jobs together may take so much. */
 	uint64_t jobs_started, jobs_finished, jobs_failed;
-	uint64_t jobs_continued; /* of those that failed, by members that are left */
+	uint64_t jobs_continued; /* Members that are left have continued so many of these. */
 	uint64_t joins_refused;
-	uint64_t refused[JOBS_REFUSALS]; /* the same, by reason */
-	uint64_t lines_forged;           /* of control connections, with a wrong proof */
-	size_t bytes;                    /* reserved now */
-	uint32_t jobs;                   /* now */
-	uint32_t peers;                  /* now */
+	uint64_t refused[JOBS_REFUSALS]; /* The same refusals by reason. */
+	uint64_t lines_forged;           /* Lines of control connections had a wrong proof. */
+	size_t bytes;                    /* So much is reserved now. */
+	uint32_t jobs;                   /* So many are here now. */
+	uint32_t peers;                  /* So many are connected now. */
 	bool draining;
-	bool keys_fresh; /* the last reload has read them */
+	bool keys_fresh; /* The last reload has read the keys. */
 };
 
 /* All of it, for another thread: one piece of memory, which the receiver frees. */
 struct jobs_copy {
 	struct jobs_totals totals;
-	bool failed;                 /* a job has, */
-	struct jobs_failure failure; /* the last one */
+	bool failed;                 /* Some job has failed. */
+	struct jobs_failure failure; /* It is the last one. */
 	uint32_t job_count;
 	struct jobs_copied {
 		struct jobs_view view;

@@ -149,13 +149,13 @@ static uint64_t late_us(const struct job *job)
 	return job->silence_us / 2 > JOBS_LATE_US ? job->silence_us / 2 : JOBS_LATE_US;
 }
 
-static bool waits(const struct jobs *jobs, const struct jobs_peer *peer)
+static bool peer_waits(const struct jobs *jobs, const struct jobs_peer *peer)
 {
 	return peer != NULL && peer->open > 0 && jobs->now_us - peer->same_us >= late_us(peer->job);
 }
 
 /* In no operation for long; or frozen, whatever it was in. */
-static bool idles(const struct jobs *jobs, const struct jobs_peer *peer)
+static bool peer_idles(const struct jobs *jobs, const struct jobs_peer *peer)
 {
 	uint64_t since_us;
 
@@ -209,15 +209,15 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 
 	text[0] = '\0';
 	start_text(job, text);
-	if (job->state != JOB_RUNNING || !waits(jobs, peer))
+	if (job->state != JOB_RUNNING || !peer_waits(jobs, peer))
 		return;
-	while (!waits(jobs, job->members[rank]) || idles(jobs, job->members[rank]))
+	while (!peer_waits(jobs, job->members[rank]) || peer_idles(jobs, job->members[rank]))
 		if (++rank == job->world)
 			return;
 	if (rank != peer->rank)
 		return;
 	for (rank = 0; rank < job->world; rank++) {
-		if (!idles(jobs, job->members[rank]))
+		if (!peer_idles(jobs, job->members[rank]))
 			continue;
 		first = first != NULL ? first : job->members[rank];
 		late++;

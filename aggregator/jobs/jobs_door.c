@@ -10,7 +10,7 @@
 #include "aggregator/jobs/jobs_impl.h"
 
 /* Is it a newcomer of this job: of the same name, whatever the membership, and with the same key? */
-static bool fits(const struct job *job, const struct jobs_peer *peer)
+static bool peer_fits(const struct job *job, const struct jobs_peer *peer)
 {
 	return !peer->stays && names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
 }
@@ -21,7 +21,7 @@ struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job)
 	struct jobs_peer *peer;
 
 	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
-	if (fits(job, peer))
+	if (peer_fits(job, peer))
 		return peer;
 	return NULL;
 }
@@ -32,7 +32,7 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 	uint32_t count = 0;
 
 	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
-	count += fits(job, peer);
+	count += peer_fits(job, peer);
 	return count;
 }
 
@@ -64,6 +64,6 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		crowd_add(&jobs->newcomers, peer_owner(peer), peer);
 	}
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		if (jobs->jobs[i].state == JOB_RUNNING && fits(&jobs->jobs[i], peer))
+		if (jobs->jobs[i].state == JOB_RUNNING && peer_fits(&jobs->jobs[i], peer))
 			door_tell(jobs, &jobs->jobs[i]);
 }

@@ -31,55 +31,65 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
 /* What a worker has said in its last STAY. */
 struct jobs_stay {
-	char job[CONTROL_JOB_BYTES]; /* the last membership that it has joined; */
-	uint32_t rank;               /* its rank there */
-	char begun[CONTROL_JOB_BYTES];
-	uint32_t of, admit;
-	uint64_t without;
-	bool holds;
+	char job[CONTROL_JOB_BYTES];   /* It has last joined this membership. */
+	uint32_t rank;                 /* It had this rank there. */
+	char begun[CONTROL_JOB_BYTES]; /* The START of this membership came to it last; "": none has. */
+	uint32_t of;                   /* `begun` had so many workers. */
+	uint32_t admit;                /* So many newcomers may come. */
+	uint64_t without;              /* It leaves these aggregators out, bits by place. */
+	bool holds;                    /* It has the state of the job. */
 };
 
 /* Where a member of a membership that we have named comes from, until its JOIN has come. */
 struct job_seat {
-	char job[CONTROL_JOB_BYTES]; /* ""; it has joined, or was no member before */
+	char job[CONTROL_JOB_BYTES]; /* "": it has joined, or was no member before. */
 	uint32_t rank;
 };
 
 struct jobs_peer {
 	bool used;
-	LIST_ENTRY(jobs_peer) place;     /* among those that are used, or those that are free */
-	TAILQ_ENTRY(jobs_peer) doorstep; /* if it waits at a door */
-	bool ready;
-	bool awaits_key; /* its JOIN has come, and the key for it is being made */
-	bool door;       /* it is no member yet, and waits for this job's members: */
+	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
+	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
+	bool ready;                      /* Its READY has come. */
+	bool awaits_key;                 /* Its JOIN has come, and the key for it is being made. */
+	bool door; /* It waits until the members of the job `wanted` admit it. */
 	char wanted[CONTROL_JOB_BYTES];
-	bool gone;          /* the others continue without it: see job_fail() */
-	bool stays;         /* it has said STAY, in its job or at a door: */
+	bool gone;  /* The others continue without it: see job_fail(). */
+	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	bool joined;        /* its JOIN to `job` has come: a NEXT may have made it a member before */
-	struct job *job;    /* NULL before JOIN is accepted */
-	uint32_t rank;      /* in it; at a door: that it had before, 0: none */
+	bool joined;     /* Its JOIN to `job` has come: NEXT may have made it a member before. */
+	struct job *job; /* NULL: it is no member. */
+	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
 	uint32_t payload, rcvbuf, features;
-	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
-	struct net_ip local, ip;       /* ours, its */
-	void *handle;
-	uint64_t since_us, heard_us, pinged_us;
-	uint64_t said_us;   /* when its last line came */
-	uint64_t saying_us; /* how long it then still needed, if a line takes JOBS_LINE_US to say */
-	uint32_t open;      /* operations that it was in when it last pinged, */
-	uint64_t tag;       /* and the oldest one's; */
-	uint64_t same_us;   /* since when it says so */
-	struct control_seen seen; /* of its path, and before, and how long before: */
-	struct control_seen seen_before;
-	uint64_t seen_us, seen_over_us;
-	char says[CONTROL_NAME_BYTES]; /* its program, for people */
-	struct proof_key key;          /* it has shown that it knows; */
-	bool keyed;                    /* false: none was asked for */
-	struct transcript transcript;
-	struct line_proof lines_in, lines_out;     /* on once it has joined with a key; */
-	struct line_proof lines_early;             /* lines_in until WELCOME */
-	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
-	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
+	uint64_t silence_us, stall_us; /* It has asked for these. */
+	struct net_ip local, ip;       /* Our address and its address, of this connection. */
+	void *handle;                  /* The caller of jobs_connected() has given it. */
+	uint64_t since_us;             /* It is connected, or at a door, since then. */
+	uint64_t heard_us;             /* Its last line counts as heard at this time. */
+	uint64_t pinged_us;            /* It was last sent a PING at this time. */
+
+	/* How much it says: a line takes JOBS_LINE_US to say. */
+	uint64_t said_us;   /* Its last line came at this time. */
+	uint64_t saying_us; /* What it had said by then would have taken so long still. */
+
+	/* What its last PING has said. */
+	uint32_t open;                   /* It is in so many operations. */
+	uint64_t tag;                    /* The oldest of them has this tag. */
+	uint64_t same_us;                /* It has said the same two numbers since this time. */
+	struct control_seen seen;        /* It sees this of its path. */
+	struct control_seen seen_before; /* It saw this one report earlier. */
+	uint64_t seen_us;                /* `seen` came at this time. */
+	uint64_t seen_over_us;           /* So much time lies between the two reports. */
+	char says[CONTROL_NAME_BYTES];   /* Its program says this, for people. */
+
+	bool keyed;                         /* It has shown that it knows `key`. */
+	struct proof_key key;               /* It is empty where no key was asked for. */
+	struct transcript transcript;       /* It is of the lines of the join. */
+	struct line_proof lines_in;         /* It checks lines since the join, if there is a key. */
+	struct line_proof lines_out;        /* It proves ours. */
+	struct line_proof lines_early;      /* It checks lines said before WELCOME was heard. */
+	uint8_t nonce[CONTROL_NONCE_BYTES]; /* HELLO had it. */
+	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* JOIN had it. */
 	char host[CONTROL_NAME_BYTES];
 	char address[NET_TEXT_BYTES];
 };
@@ -87,37 +97,38 @@ struct jobs_peer {
 struct job {
 	enum job_state state;
 	char name[CONTROL_JOB_BYTES];
-	uint64_t owner; /* its first worker's, see peer_owner() */
+	uint64_t owner; /* The first worker's owner is the job's: see peer_owner(). */
 	uint32_t world;
-	uint32_t joined, ready, left;
-	uint32_t features;          /* that we and all who have joined have */
-	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
-	uint64_t since_us;
-	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
-	uint32_t opener;     /* rank of the first worker */
-	bool named;          /* we have named it: nobody else comes, and who does not join is lost */
-	bool boundary;       /* JOB_ENDING: all its members want another one, and nothing has failed */
+	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
+	uint32_t features;            /* We and all who have joined have these. */
+	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
+	uint64_t since_us;            /* It is in its state since then. */
+	uint64_t silence_us;          /* No worker has asked for a shorter one. */
+	uint32_t opener;              /* The first worker to join has this rank. */
+	bool named;             /* We have named it: its members are those that NEXT has told. */
+	bool boundary;          /* JOB_ENDING: nothing has failed, and all want to continue. */
 	struct job_seat *seats; /* [world] */
-	uint32_t epoch;      /* 0 so far: a changed membership is a job of its own */
-	size_t bytes;
-	struct channel_config shape; /* of all its channels, as far as they are alike */
-	struct net_ip group, group_from;
-	uint64_t *tokens;       /* [world] */
-	struct seal_key secret; /* that the numbers of KNOCKEDs are made with */
-	bool *multicast;        /* [world]: who gets results so */
-	struct proof_key key;   /* that its first worker has proved; */
-	struct seals *seals;    /* [world] keys made of it. NULL: there is none */
+	uint32_t epoch;         /* It is 0: a changed membership is a job of its own. */
+	size_t bytes;           /* Its slots and tables take so much. */
+	struct channel_config shape; /* All its channels have this in common. */
+	struct net_ip group;         /* Results go to this multicast group, if it is one. */
+	struct net_ip group_from;    /* They leave from this address of ours. */
+	uint64_t *tokens;            /* [world] */
+	struct seal_key secret;      /* It makes the numbers of KNOCKEDs. */
+	bool *multicast;             /* [world]; true: that worker gets results by the group. */
+	struct proof_key key;        /* The first worker has proved it. */
+	struct seals *seals;         /* [world], made of the key; NULL: there is no key. */
 	uint8_t salt[PROOF_BYTES];
-	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
-	const char *slow;                 /* or why it does not */
-	uint32_t fast_window;             /* slots that the kernel has for a channel of this job */
-	char trouble[CONTROL_TEXT_BYTES]; /* the last, */
-	uint64_t trouble_us;              /* and when it was told */
+	bool fast;            /* The kernel adds its int32 frames, on all channels. */
+	const char *slow;     /* This is why the kernel does not. */
+	uint32_t fast_window; /* The kernel has so many slots for each of its channels. */
+	char trouble[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
+	uint64_t trouble_us;              /* It was told at this time. */
 	uint32_t channel_count;
 	struct job_channel {
-		struct channel *channel;   /* NULL before START */
-		struct fast_channel *fast; /* NULL: nothing is shared with the kernel */
-		struct fast_slot *fast_slots;
+		struct channel *channel;      /* NULL before START. */
+		struct fast_channel *fast;    /* NULL: nothing is shared with the kernel. */
+		struct fast_slot *fast_slots; /* They are `fast`'s. */
 	} channels[JOBS_THREADS_MAX];
 	uint16_t channel_ids[JOBS_THREADS_MAX];
 };
@@ -126,22 +137,22 @@ struct jobs {
 	struct jobs_config config;
 	struct jobs_ports ports;
 	struct jobs_peer *peers; /* [places] */
-	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
-	LIST_HEAD(jobs_peers, jobs_peer) used; /* of these */
+	uint32_t places; /* It is one above peers_max, so that a newcomer always has a place. */
+	LIST_HEAD(jobs_peers, jobs_peer) used; /* Peers are here or in `free`. */
 	struct jobs_peers free;
-	struct jobs_peer *next; /* of those used, the next in a walk; see peer_next() */
+	struct jobs_peer *next; /* A walk comes to this one next: see peer_next(). */
 	TAILQ_HEAD(jobs_queue, jobs_peer)
-	doorsteps;              /* those at doors, in the order in which they came */
-	struct crowd waiting;   /* peers without a job, by address, but for these: */
-	struct crowd newcomers; /* those at a door that have proved its key, by key */
+	doorsteps;              /* Those at doors are in the order in which they came. */
+	struct crowd waiting;   /* Peers without a job are here by address, or in `newcomers`. */
+	struct crowd newcomers; /* Those at a door that have proved its key are here by key. */
 	struct job *jobs;       /* [jobs_max] */
-	struct crowd unstarted; /* jobs that do not run yet, by owner */
-	uint64_t now_us;        /* when anything last came in, or the clock ticked */
-	uint64_t ticked_us;
-	bool unsettled; /* a job that ends may be continued: see members_settle() */
-	struct jobs_failure failure;                /* code "": none */
-	uint64_t failed_us;                         /* when it was */
-	struct jobs_totals totals; /* but for `jobs`, which is counted when it is asked for */
+	struct crowd unstarted; /* Jobs that do not run yet are here by owner. */
+	uint64_t now_us;        /* Something last came in, or the clock ticked, at this time. */
+	uint64_t ticked_us;     /* The clock last ticked at this time. */
+	bool unsettled;         /* A job that ends may be continued: see members_settle(). */
+	struct jobs_failure failure; /* It is the last one; code "": there was none. */
+	uint64_t failed_us;          /* It was at this time. */
+	struct jobs_totals totals; /* But `jobs` is counted when somebody asks. */
 };
 
 /* jobs_blame.c */

@@ -17,25 +17,25 @@
 
 /* All zero: nothing has come yet, and the address may not change. */
 struct knocker {
-	uint64_t number; /* what a KNOCK from elsewhere must carry, once; 0: there is none */
-	uint32_t count;  /* of the latest */
-	uint64_t any_us,
-		whole_us; /* when the latest came, and that as large as the job's datagrams */
+	uint64_t number;   /* A KNOCK from elsewhere must carry it, once; 0: there is none. */
+	uint32_t count;    /* The latest KNOCK carried it. */
+	uint64_t any_us;   /* The latest KNOCK came at this time. */
+	uint64_t whole_us; /* The latest as large as the job's datagrams came at this time. */
 };
 
 /* A KNOCK, and what its caller knows of it. */
 struct knock_arrival {
 	const struct packet *packet;
-	bool home;      /* it came from the worker's address to ours: the two that are noted */
-	bool whole;     /* it is as large as the job's datagrams */
-	bool started;   /* the job has */
-	uint64_t proof; /* knock_proof() of where it came from */
+	bool home;      /* It came from the worker's address to ours: the two that are noted. */
+	bool whole;     /* It is as large as the job's datagrams. */
+	bool started;   /* The job has started. */
+	uint64_t proof; /* It is knock_proof() of where the KNOCK came from. */
 };
 
 enum knock_verdict {
-	KNOCK_STRANGE, /* it is dropped */
-	KNOCK_ASKED,   /* it is answered with the proof, and notes nothing */
-	KNOCK_HOME,    /* its address is the worker's */
+	KNOCK_STRANGE, /* The KNOCK is dropped. */
+	KNOCK_ASKED,   /* It is answered with the proof, and notes nothing. */
+	KNOCK_HOME,    /* Its address is the worker's. */
 };
 
 /*

@@ -282,7 +282,7 @@ static int send_iovecs(struct net *net, const struct message *m, struct iovec *i
 }
 
 /* Counts what happened to a message. -EAGAIN: nothing yet, because the kernel has no room. */
-static int judge(struct net *net, const struct message *m, int err)
+static int message_judge(struct net *net, const struct message *m, int err)
 {
 	if (err == -EAGAIN || err == -ENOBUFS)
 		return -EAGAIN;
@@ -296,7 +296,7 @@ static int judge(struct net *net, const struct message *m, int err)
 	return 0;
 }
 
-static uint32_t gather(struct net *net, const struct message *m, const struct net_out out[])
+static uint32_t message_gather(struct net *net, const struct message *m, const struct net_out out[])
 {
 	uint32_t count = 0;
 
@@ -320,7 +320,7 @@ static void send_apart(struct net *net, const struct message *m, const struct ne
 		int err = send_iovecs(net, &one, (struct iovec *)(uintptr_t)out[i].pieces,
 		                      out[i].piece_count);
 
-		if (judge(net, &one, err) == -EAGAIN)
+		if (message_judge(net, &one, err) == -EAGAIN)
 			net->stats.tx_errors++;
 		net->segment_offload = net->segment_offload && err != 0;
 	}
@@ -328,27 +328,27 @@ static void send_apart(struct net *net, const struct message *m, const struct ne
 
 static int send_message(struct net *net, const struct message *m, const struct net_out out[])
 {
-	int err = send_iovecs(net, m, net->iovecs, gather(net, m, out));
+	int err = send_iovecs(net, m, net->iovecs, message_gather(net, m, out));
 
 	if ((err == -EIO || err == -EINVAL) && m->segments > 1) {
 		send_apart(net, m, out);
 		return 0;
 	}
-	return judge(net, m, err);
+	return message_judge(net, m, err);
 }
 
 /*
  * Copies messages from `from` on, of a batch that fits, because the caller lends its memory for this
  * call only.
  */
-static void keep(struct net *net, uint32_t from, const struct net_out out[])
+static void messages_keep(struct net *net, uint32_t from, const struct net_out out[])
 {
 	uint32_t used = 0;
 
 	net->kept_count = net->kept_at = net->kept_offset = 0;
 	net->stats.tx_waits++;
 	for (uint32_t i = from; i < net->message_count; i++) {
-		uint32_t count = gather(net, &net->messages[i], out);
+		uint32_t count = message_gather(net, &net->messages[i], out);
 
 		net->kept[net->kept_count++] = net->messages[i];
 		for (uint32_t k = 0; k < count; k++) {
@@ -367,7 +367,7 @@ static bool udp_ready(struct net *net)
 		                      .iov_len = m->bytes};
 		int err = send_iovecs(net, m, &whole, 1);
 
-		if (judge(net, m, err) == -EAGAIN)
+		if (message_judge(net, m, err) == -EAGAIN)
 			return false;
 		net->kept_offset += m->bytes;
 		net->kept_at++;
@@ -391,7 +391,7 @@ static uint8_t steering_of(const struct net_out *out)
 }
 
 /* Room in this super-packet? */
-static bool fits(const struct net *net, const struct message *m, const struct net_out *out)
+static bool message_fits(const struct net *net, const struct message *m, const struct net_out *out)
 {
 	return net->segment_offload && out->bytes == m->segment_bytes &&
 	       steering_of(out) == m->steering && m->segments < TX_SEGMENTS_MAX &&
@@ -403,7 +403,7 @@ static bool fits(const struct net *net, const struct message *m, const struct ne
 static struct message *bin_for(struct net *net, uint32_t bins[BINS], const struct net_out *out)
 {
 	for (uint32_t i = 0; i < BINS; i++)
-		if (bins[i] != NONE && fits(net, &net->messages[bins[i]], out))
+		if (bins[i] != NONE && message_fits(net, &net->messages[bins[i]], out))
 			return &net->messages[bins[i]];
 	memmove(bins + 1, bins, (BINS - 1) * sizeof(bins[0]));
 	bins[0] = net->message_count++;
@@ -444,7 +444,7 @@ static void send_one(struct net *net, const struct net_path *path, const struct 
 	for (uint32_t i = 0; i < net->message_count; i++) {
 		if (send_message(net, &net->messages[i], out) == 0)
 			continue;
-		keep(net, i, out);
+		messages_keep(net, i, out);
 		return;
 	}
 }

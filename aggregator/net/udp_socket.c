@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int explain(struct why *why, const char *what, const struct net_addr *address)
+static int socket_explain(struct why *why, const char *what, const struct net_addr *address)
 {
 	int err = errno;
 	char text[NET_TEXT_BYTES];
@@ -127,11 +127,11 @@ static int bind_to(int fd, const struct net_config *config, const struct net_add
 	socklen_t size = net_sockaddr(at, &address);
 
 	if (bind(fd, &address.any, size) != 0 || net_end(getsockname, fd, local) != 0)
-		return explain(why, "cannot bind UDP", &config->local);
+		return socket_explain(why, "cannot bind UDP", &config->local);
 	if (config->queue_count > 1 && set_steering(fd, config->queue_count) != 0)
-		return explain(why, "cannot steer datagrams of UDP", &config->local);
+		return socket_explain(why, "cannot steer datagrams of UDP", &config->local);
 	if (!net_ip_none(&config->group) && set_group(fd, config) != 0)
-		return explain(why, "cannot join the multicast group for", &config->local);
+		return socket_explain(why, "cannot join the multicast group for", &config->local);
 	return 0;
 }
 
@@ -156,7 +156,7 @@ int udp_socket_open(const struct net_config *config, struct net_facts *out, stru
 		out->fd = socket_of(&at);
 	}
 	if (out->fd < 0)
-		return explain(why, "cannot open a UDP socket for", &config->local);
+		return socket_explain(why, "cannot open a UDP socket for", &config->local);
 	set_family(out->fd, net_ip_is_v4(&at.ip) ? AF_INET : AF_INET6, config);
 	set_options(config, out);
 	err = bind_to(out->fd, config, &at, &out->address, why);

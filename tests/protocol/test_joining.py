@@ -57,7 +57,7 @@ class Refusals(unittest.TestCase):
 
     def test_hello(self):
         raw, other = Raw(), Raw()
-        self.assertEqual((raw.hello["type"], raw.hello["version"], raw.hello["key"]), ("hello", 2, False))
+        self.assertEqual((raw.hello["type"], raw.hello["version"], raw.hello["key"]), ("hello", 3, False))
         self.assertNotEqual(raw.hello["nonce"], other.hello["nonce"])
         self.assertEqual(len(bytes.fromhex(raw.hello["nonce"])), 32)
         raw.close(), other.close()
@@ -78,7 +78,7 @@ class Refusals(unittest.TestCase):
                 self.assertIn(f"'{field}'", answer["text"])
 
     def test_impossible_workers(self):
-        self.refused("version", {"version": 3})
+        self.refused("version", {"version": 2})
         self.refused("rank", {"rank": 1})
         self.refused("world", {"world": 0, "payload": 100})
         self.refused("world", {"world": 0, "job": "name/1"})

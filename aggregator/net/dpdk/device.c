@@ -45,7 +45,7 @@ void device_log(const struct device *d, const char *level, const char *format, .
 	d->log(level, text);
 }
 
-static int explain(struct why *why, int err, const char *what, const struct device_port *port)
+static int port_explain(struct why *why, int err, const char *what, const struct device_port *port)
 {
 	return why_set(why, err, "port %s: %s: %s%s%.120s", port->name, what, rte_strerror(-err),
 	               environment.last_line[0] != '\0' ? "; " : "", environment.last_line);
@@ -53,7 +53,7 @@ static int explain(struct why *why, int err, const char *what, const struct devi
 
 /* ---- one port ---- */
 
-static int removed(uint16_t port_id, enum rte_eth_event_type type, void *context, void *unused)
+static int port_removed(uint16_t port_id, enum rte_eth_event_type type, void *context, void *unused)
 {
 	struct device_port *port = context;
 
@@ -91,7 +91,7 @@ static bool driven_by(const struct device_port *port, const char *driver)
 	return strcmp(port->info.driver_name, driver) == 0;
 }
 
-static void configuration(const struct device_port *port, struct rte_eth_conf *out)
+static void port_configuration(const struct device_port *port, struct rte_eth_conf *out)
 {
 	const struct rte_eth_dev_info *info = &port->info;
 	static const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
@@ -108,14 +108,14 @@ static void configuration(const struct device_port *port, struct rte_eth_conf *o
 }
 
 /* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
-static int configure(struct device_port *port)
+static int port_configure(struct device_port *port)
 {
 	uint32_t wanted = device.payload_max + net_headers(&device.ip);
 	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)port->info.max_mtu), 0};
 	struct rte_eth_conf conf;
 	int err = -EINVAL;
 
-	configuration(port, &conf);
+	port_configuration(port, &conf);
 	/* A driver of 24.11 marks its ring's places as parts of chains, and leaves the marks there. */
 	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
 	               !driven_by(port, DRIVER_MEMIF);
@@ -179,26 +179,26 @@ static int port_set_up(struct device_port *port, struct why *why)
 	err = check_af_xdp(port, why);
 	if (err != 0)
 		return err;
-	err = configure(port);
+	err = port_configure(port);
 	if (err != 0)
-		return explain(why, err, "cannot be configured", port);
+		return port_explain(why, err, "cannot be configured", port);
 	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx_count, &tx_count);
 	err = queues_set(port, rx_count, tx_count);
 	if (err != 0) {
-		explain(why, err,
-		        driven_by(port, DRIVER_AF_XDP)
-		                ? "cannot have queues (is an XDP program there? ip link show)"
-		                : "cannot have queues",
-		        port);
+		port_explain(why, err,
+		             driven_by(port, DRIVER_AF_XDP)
+		                     ? "cannot have queues (is an XDP program there? ip link show)"
+		                     : "cannot have queues",
+		             port);
 		return -ENOBUFS;
 	}
 	err = rte_eth_macaddr_get(port->id, &mac);
 	if (err != 0)
-		return explain(why, err, "has no address", port);
+		return port_explain(why, err, "has no address", port);
 	memcpy(port->mac, mac.addr_bytes, sizeof(port->mac));
 	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++)
 		rte_spinlock_init(&port->tx_locks[i]);
-	rte_eth_dev_callback_register(port->id, RTE_ETH_EVENT_INTR_RMV, removed, port);
+	rte_eth_dev_callback_register(port->id, RTE_ETH_EVENT_INTR_RMV, port_removed, port);
 	return 0;
 }
 
@@ -296,7 +296,7 @@ static int ports_start(struct why *why)
 		int err = rte_eth_dev_start(port->id);
 
 		if (err != 0)
-			return explain(why, err, "does not start", port);
+			return port_explain(why, err, "does not start", port);
 		hear_groups(port);
 		port->up = true;
 		if (driven_by(port, DRIVER_AF_PACKET))
@@ -327,7 +327,7 @@ static int check_addresses(struct why *why)
 	return 0;
 }
 
-static int addresses(const struct net_config *config, struct why *why)
+static int device_address(const struct net_config *config, struct why *why)
 {
 	uint32_t bits = config->port->prefix_bits, kernel_bits;
 	bool v4;
@@ -415,8 +415,8 @@ static void close_fd(int *fd)
 static void shut_down(void)
 {
 	for (uint32_t i = 0; i < device.port_count; i++) {
-		rte_eth_dev_callback_unregister(device.ports[i].id, RTE_ETH_EVENT_INTR_RMV, removed,
-		                                &device.ports[i]);
+		rte_eth_dev_callback_unregister(device.ports[i].id, RTE_ETH_EVENT_INTR_RMV,
+		                                port_removed, &device.ports[i]);
 		rte_eth_dev_stop(device.ports[i].id);
 		close_fd(&device.ports[i].single_fd);
 		close_fd(&device.ports[i].groups_fd);
@@ -430,7 +430,7 @@ static void shut_down(void)
 	close_fd(&device.reserved_fd);
 }
 
-static int start(const struct net_config *config, struct why *why)
+static int device_start(const struct net_config *config, struct why *why)
 {
 	int err = environment_start(config, why);
 
@@ -448,7 +448,7 @@ static int start(const struct net_config *config, struct why *why)
 	why_set(why, -ENOMEM, "out of memory");
 	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
 	if (err == 0)
-		err = addresses(config, why);
+		err = device_address(config, why);
 	for (uint32_t i = 0; i < device.port_count && err == 0; i++)
 		limit_payload(&device.ports[i]);
 	device.payload_now = device.payload_max;
@@ -476,7 +476,7 @@ int device_get(const struct net_config *config, struct device **out, struct why 
 		return why_set(why, -EINVAL, "the dpdk datapath has at most %d threads",
 		               DEVICE_QUEUES_MAX);
 	if (device.users == 0)
-		err = start(config, why);
+		err = device_start(config, why);
 	if (err != 0)
 		return err;
 	device.users++;

@@ -17,13 +17,13 @@ static uint32_t get16(const uint8_t *at)
 }
 
 /* Over zeros, or another of IPv4: to fill in costs less than to copy. */
-static void four(struct net_ip *out, const void *at)
+static void ip_of_four(struct net_ip *out, const void *at)
 {
 	memset(out->bytes + 10, 0xff, 2);
 	memcpy(out->bytes + 12, at, sizeof(struct in_addr));
 }
 
-static struct net_ip six(const void *at)
+static struct net_ip ip_of_six(const void *at)
 {
 	struct net_ip ip = {.scope = 0};
 
@@ -93,8 +93,8 @@ static enum frame_kind parse_arp(const uint8_t *bytes, size_t size, struct frame
 		return FRAME_OTHER;
 	out->asks = operation == ARPOP_REQUEST;
 	out->mac = bytes + offsetof(struct ether_arp, arp_sha);
-	four(&out->from_ip, arp.arp_spa);
-	four(&out->to_ip, arp.arp_tpa);
+	ip_of_four(&out->from_ip, arp.arp_spa);
+	ip_of_four(&out->to_ip, arp.arp_tpa);
 	return FRAME_NEIGHBOUR;
 }
 
@@ -131,7 +131,7 @@ static enum frame_kind parse_igmp(const struct carried *in, struct frame *out)
 	if (in->said < sizeof(igmp))
 		return FRAME_OTHER;
 	memcpy(&igmp, in->at, sizeof(igmp));
-	four(&out->to_ip, &igmp.igmp_group);
+	ip_of_four(&out->to_ip, &igmp.igmp_group);
 	return igmp.igmp_type == IGMP_MEMBERSHIP_QUERY ? FRAME_QUERY : FRAME_OTHER;
 }
 
@@ -182,7 +182,7 @@ static enum frame_kind parse_icmp6(const struct carried *in, struct frame *out)
 	memcpy(&head, in->at, sizeof(head));
 	if (head.nd_na_code != 0 || in->hops != (query ? LINK_HOPS : ND_HOPS))
 		return FRAME_OTHER;
-	target = six(&head.nd_na_target);
+	target = ip_of_six(&head.nd_na_target);
 	if (!query) {
 		if (!parse_options(in->at + sizeof(head), in->said - sizeof(head),
 		                   out->asks ? ND_OPT_SOURCE_LINKADDR : ND_OPT_TARGET_LINKADDR,
@@ -224,8 +224,8 @@ static enum frame_kind parse_four(const uint8_t *bytes, size_t size, unsigned ch
 		return FRAME_DAMAGED;
 	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_loop(bytes, header)) != 0xffff)
 		return FRAME_DAMAGED;
-	four(&out->from_ip, &ip.ip_src);
-	four(&out->to_ip, &ip.ip_dst);
+	ip_of_four(&out->from_ip, &ip.ip_src);
+	ip_of_four(&out->to_ip, &ip.ip_dst);
 	in.at = bytes + header;
 	in.size = size - header;
 	in.said = said - header;
@@ -274,8 +274,8 @@ static enum frame_kind parse_six(const uint8_t *bytes, size_t size, unsigned che
 	memcpy(&ip, bytes, sizeof(ip));
 	if (ip.ip6_vfc >> 4 != 6)
 		return FRAME_DAMAGED;
-	out->from_ip = six(&ip.ip6_src);
-	out->to_ip = six(&ip.ip6_dst);
+	out->from_ip = ip_of_six(&ip.ip6_src);
+	out->to_ip = ip_of_six(&ip.ip6_dst);
 	in.at = bytes + sizeof(ip);
 	in.size = size - sizeof(ip);
 	in.said = ntohs(ip.ip6_plen);

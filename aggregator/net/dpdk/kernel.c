@@ -139,7 +139,7 @@ void kernel_ask(uint32_t if_index, const struct net_ip *ip)
 }
 
 /* `fd`, or -errno, and it is closed. */
-static int unless(bool failed, int fd)
+static int fd_unless(bool failed, int fd)
 {
 	int err = -errno;
 
@@ -166,7 +166,7 @@ int kernel_reserve(const struct net_ip *ip, uint16_t *port)
 	bool failed = fd < 0 || refuse_all(fd) != 0 || bind(fd, &address.any, size) != 0 ||
 	              net_end(getsockname, fd, &local) != 0;
 
-	fd = unless(failed, fd);
+	fd = fd_unless(failed, fd);
 	*port = local.port;
 	return fd;
 }
@@ -226,7 +226,7 @@ int kernel_join(uint32_t if_index, const struct net_ip *group)
 		return -errno;
 	err = v4 ? setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four))
 	         : setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
-	return unless(err != 0, fd);
+	return fd_unless(err != 0, fd);
 }
 
 int kernel_hear_groups(uint32_t if_index)
@@ -234,7 +234,7 @@ int kernel_hear_groups(uint32_t if_index)
 	struct packet_mreq request = {.mr_ifindex = (int)if_index, .mr_type = PACKET_MR_ALLMULTI};
 	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	return unless(fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request,
-	                                   sizeof(request)) != 0,
-	              fd);
+	return fd_unless(fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request,
+	                                      sizeof(request)) != 0,
+	                 fd);
 }

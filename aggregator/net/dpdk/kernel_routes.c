@@ -38,7 +38,8 @@ static const uint8_t *address_of(const struct net_ip *ip)
 }
 
 /* The value of one of a message's attributes, if it has this length. */
-static const void *attribute(struct nlmsghdr *message, size_t body, uint16_t type, size_t value)
+static const void *attribute_find(struct nlmsghdr *message, size_t body, uint16_t type,
+                                  size_t value)
 {
 	struct rtattr *one = (void *)((uint8_t *)NLMSG_DATA(message) + NLMSG_ALIGN(body));
 	int left = (int)NLMSG_PAYLOAD(message, body);
@@ -50,9 +51,9 @@ static const void *attribute(struct nlmsghdr *message, size_t body, uint16_t typ
 }
 
 /* Ask, and look at every message of the answer until one is what was wanted. */
-static bool ask(const struct request *request,
-                bool (*look)(struct nlmsghdr *message, uint32_t if_index, void *out),
-                uint32_t if_index, void *out)
+static bool request_answered(const struct request *request,
+                             bool (*look)(struct nlmsghdr *message, uint32_t if_index, void *out),
+                             uint32_t if_index, void *out)
 {
 	_Alignas(struct nlmsghdr) uint8_t answer[ANSWER_BYTES];
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -78,7 +79,7 @@ static bool ask(const struct request *request,
 static bool look_at_neighbour(struct nlmsghdr *message, uint32_t if_index, void *mac)
 {
 	const struct ndmsg *body = NLMSG_DATA(message);
-	const void *found = attribute(message, sizeof(*body), NDA_LLADDR, 6);
+	const void *found = attribute_find(message, sizeof(*body), NDA_LLADDR, 6);
 
 	if (message->nlmsg_type != RTM_NEWNEIGH || (uint32_t)body->ndm_ifindex != if_index ||
 	    (body->ndm_state & USABLE) == 0 || found == NULL)
@@ -102,15 +103,15 @@ bool kernel_neighbour(uint32_t if_index, const struct net_ip *ip, uint8_t mac[6]
 	};
 
 	memcpy(request.address, address_of(ip), bytes);
-	return if_index != 0 && ask(&request, look_at_neighbour, if_index, mac);
+	return if_index != 0 && request_answered(&request, look_at_neighbour, if_index, mac);
 }
 
 static bool look_at_route(struct nlmsghdr *message, uint32_t if_index, void *gateway)
 {
 	const struct rtmsg *body = NLMSG_DATA(message);
 	bool six = body->rtm_family == AF_INET6;
-	const void *by = attribute(message, sizeof(*body), RTA_GATEWAY, address_bytes(six));
-	const void *device = attribute(message, sizeof(*body), RTA_OIF, sizeof(if_index));
+	const void *by = attribute_find(message, sizeof(*body), RTA_GATEWAY, address_bytes(six));
+	const void *device = attribute_find(message, sizeof(*body), RTA_OIF, sizeof(if_index));
 	struct net_ip found = net_ipv4(0);
 
 	if (message->nlmsg_type != RTM_NEWROUTE || body->rtm_dst_len != 0 || by == NULL ||
@@ -133,6 +134,6 @@ struct net_ip kernel_gateway(uint32_t if_index, bool six)
 	};
 	struct net_ip gateway = {.scope = 0};
 
-	(void)ask(&request, look_at_route, if_index, &gateway);
+	(void)request_answered(&request, look_at_route, if_index, &gateway);
 	return gateway;
 }

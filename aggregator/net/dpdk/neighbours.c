@@ -57,22 +57,22 @@ static struct key key_of(const struct net_ip *ip)
 }
 
 /* Neighbouring addresses go to places far apart. */
-static uint32_t place(struct key key, uint32_t step)
+static uint32_t key_place(struct key key, uint32_t step)
 {
 	uint64_t mixed = (key.high * 0xc2b2ae3d27d4eb4f + key.low) * 0x9e3779b97f4a7c15;
 
 	return ((uint32_t)(mixed >> (64 - PLACE_BITS)) + step) % ENTRIES;
 }
 
-static bool holds(const struct entry *entry, struct key key, memory_order order)
+static bool entry_holds(const struct entry *entry, struct key key, memory_order order)
 {
 	return atomic_load_explicit(&entry->ip[1], order) == key.low &&
 	       atomic_load_explicit(&entry->ip[0], order) == key.high;
 }
 
-static bool empty(const struct entry *entry)
+static bool entry_empty(const struct entry *entry)
 {
-	return holds(entry, (struct key){0, 0}, memory_order_relaxed);
+	return entry_holds(entry, (struct key){0, 0}, memory_order_relaxed);
 }
 
 bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *ip,
@@ -81,11 +81,11 @@ bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *i
 	struct key key = key_of(ip);
 
 	for (uint32_t step = 0; step < REACH; step++) {
-		const struct entry *entry = &neighbours->entries[place(key, step)];
+		const struct entry *entry = &neighbours->entries[key_place(key, step)];
 		uint32_t turn = atomic_load_explicit(&entry->turn, memory_order_acquire);
 		uint64_t station;
 
-		if (!holds(entry, key, memory_order_acquire) || net_ip_none(ip))
+		if (!entry_holds(entry, key, memory_order_acquire) || net_ip_none(ip))
 			continue;
 		station = atomic_load_explicit(&entry->station, memory_order_acquire);
 		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_acquire);
@@ -110,12 +110,12 @@ static struct entry *entry_for(struct neighbours *neighbours, struct key key)
 	struct entry *best = NULL;
 
 	for (uint32_t step = 0; step < REACH; step++) {
-		struct entry *entry = &neighbours->entries[place(key, step)];
+		struct entry *entry = &neighbours->entries[key_place(key, step)];
 
-		if (holds(entry, key, memory_order_relaxed))
+		if (entry_holds(entry, key, memory_order_relaxed))
 			return entry;
-		if (best == NULL || (empty(entry) && !empty(best)) ||
-		    (!empty(best) && entry->heard_us < best->heard_us))
+		if (best == NULL || (entry_empty(entry) && !entry_empty(best)) ||
+		    (!entry_empty(best) && entry->heard_us < best->heard_us))
 			best = entry;
 	}
 	return best;
@@ -135,7 +135,7 @@ void neighbours_learn(struct neighbours *neighbours, const struct net_ip *ip, co
 		station = station << 8 | mac[i];
 	pthread_mutex_lock(&neighbours->lock);
 	entry = entry_for(neighbours, key);
-	if (holds(entry, key, memory_order_relaxed) && entry->station == station) {
+	if (entry_holds(entry, key, memory_order_relaxed) && entry->station == station) {
 		atomic_store_explicit(&entry->heard_us, now_us, memory_order_relaxed);
 	} else {
 		turn = atomic_load_explicit(&entry->turn, memory_order_relaxed);

@@ -169,7 +169,7 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 /* ---- packets ---- */
 
 /* The thread that uses the queue introduces itself, once: memory pools keep a cache for it. */
-static void enter(struct queue *queue)
+static void queue_enter(struct queue *queue)
 {
 	const rte_cpuset_t *cpus = device_cpus(queue->index);
 
@@ -183,7 +183,7 @@ static void enter(struct queue *queue)
 static uint32_t dpdk_recv(struct net *net, struct net_in in[], uint32_t max)
 {
 	if (!net->queue->entered)
-		enter(net->queue);
+		queue_enter(net->queue);
 	return queue_receive(net, in, max);
 }
 

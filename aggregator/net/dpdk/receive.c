@@ -135,7 +135,7 @@ static bool foreign_vlan(const struct rte_mbuf *mbuf)
 }
 
 /* One frame; it is kept until the next burst if a net has it, else freed. */
-static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
+static void frame_take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 {
 	bool wanted = false;
 	struct frame frame;
@@ -191,7 +191,7 @@ static uint32_t fill_from_port(struct queue *queue, uint32_t index)
 	for (uint16_t i = 0; i < count; i++) {
 		if (i + 2 < count)
 			rte_prefetch0(rte_pktmbuf_mtod(burst[i + 2], const void *));
-		take(queue, index, burst[i]);
+		frame_take(queue, index, burst[i]);
 	}
 	return count;
 }
@@ -206,11 +206,11 @@ static uint32_t fill_from_others(struct queue *queue)
 		return 0;
 	count = rte_ring_sc_dequeue_burst(ring, (void **)burst, PORT_BURST, NULL);
 	for (uint32_t i = 0; i < count; i++)
-		take(queue, 0, burst[i]);
+		frame_take(queue, 0, burst[i]);
 	return count;
 }
 
-static void fill(struct queue *queue)
+static void queue_fill(struct queue *queue)
 {
 	uint32_t frames = 0;
 
@@ -235,7 +235,7 @@ uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max)
 	uint32_t count = 0;
 
 	if (queue->at == queue->count)
-		fill(queue);
+		queue_fill(queue);
 	while (count < max && queue->at < queue->count && queue->items[queue->at].owner == net)
 		in[count++] = queue->items[queue->at++].in;
 	return count;

@@ -21,8 +21,8 @@
 
 /* ---- frames to ports ---- */
 
-static uint32_t burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[],
-                      uint32_t count)
+static uint32_t port_burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[],
+                           uint32_t count)
 {
 	struct device_port *port = &queue->device->ports[index];
 	uint16_t tx_queue = (uint16_t)(queue->index % port->tx_queues);
@@ -42,12 +42,12 @@ static uint32_t burst(struct queue *queue, uint32_t index, struct rte_mbuf *fram
 }
 
 /* All of them: what the port has no room for is kept. */
-static void emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], uint32_t count)
+static void port_emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], uint32_t count)
 {
 	uint32_t sent = 0, kept = queue->kept_count[port];
 
 	if (kept == 0 && count > 0) /* not all drivers look at the count first */
-		sent = burst(queue, port, frames, count);
+		sent = port_burst(queue, port, frames, count);
 	for (; sent < count && kept < NET_BURST_MAX; sent++)
 		queue->kept[port][kept++] = frames[sent];
 	queue->kept_count[port] = kept;
@@ -67,7 +67,7 @@ bool queue_ready(struct net *net)
 
 		if (count == 0)
 			continue;
-		sent = burst(queue, i, queue->kept[i], count);
+		sent = port_burst(queue, i, queue->kept[i], count);
 		memmove(queue->kept[i], queue->kept[i] + sent,
 		        (count - sent) * sizeof(queue->kept[i][0]));
 		queue->kept_count[i] = count - sent;
@@ -86,7 +86,7 @@ void queue_small(struct queue *queue, uint32_t port, const uint8_t *frame, uint3
 		return;
 	}
 	memcpy(data, frame, bytes);
-	if (burst(queue, port, &mbuf, 1) == 0)
+	if (port_burst(queue, port, &mbuf, 1) == 0)
 		rte_pktmbuf_free(mbuf);
 }
 
@@ -109,7 +109,7 @@ static struct queue_asked *asked_of(struct queue *queue, const struct net_ip *ip
 }
 
 /* Find out who has `ip`; true when the kernel knew it at once. */
-static bool ask(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
+static bool neighbour_ask(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
 	struct device *device = queue->device;
 	uint8_t frame[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES];
@@ -141,10 +141,10 @@ static bool hop_find(struct queue *queue, const struct net_ip *hop, struct neigh
 
 	if (neighbours_find(neighbours, hop, out)) {
 		if (now_us - out->heard_us > STALE_US && now_us > out->heard_us)
-			ask(queue, hop, now_us);
+			neighbour_ask(queue, hop, now_us);
 		return true;
 	}
-	return ask(queue, hop, now_us) && neighbours_find(neighbours, hop, out);
+	return neighbour_ask(queue, hop, now_us) && neighbours_find(neighbours, hop, out);
 }
 
 /* NULL: there is no road. */
@@ -158,8 +158,8 @@ static const struct net_ip *hop_to(const struct device *device, const struct net
 }
 
 /* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
-static void lose(struct net *net, const struct net_path *path, const struct net_ip *hop,
-                 uint32_t count)
+static void datagrams_lose(struct net *net, const struct net_path *path, const struct net_ip *hop,
+                           uint32_t count)
 {
 	uint64_t now_us = clock_us();
 
@@ -172,7 +172,7 @@ static void lose(struct net *net, const struct net_path *path, const struct net_
 
 /* ---- datagrams to frames ---- */
 
-static void gather(struct rte_mbuf *mbuf, const struct net_out *out)
+static void datagram_gather(struct rte_mbuf *mbuf, const struct net_out *out)
 {
 	char *data = rte_pktmbuf_append(mbuf, (uint16_t)out->bytes);
 
@@ -200,7 +200,7 @@ static uint32_t payloads_make(struct queue *queue, const struct net_out out[], u
 			stats->tx_errors++;
 			continue;
 		}
-		gather(mbuf, &out[i]);
+		datagram_gather(mbuf, &out[i]);
 		queue->sums[made] = frame_sum(rte_pktmbuf_mtod(mbuf, const void *), out[i].bytes);
 		queue->payloads[made++] = mbuf;
 	}
@@ -287,7 +287,7 @@ static void send_to_group(struct queue *queue, struct frame_route *route, uint32
 		memcpy(route->from_mac, port->mac, FRAME_MAC_BYTES);
 		made = frames_make(queue, port, route, count, last && i + 1 == device->port_count,
 		                   stats);
-		emit(queue, i, queue->frames, made);
+		port_emit(queue, i, queue->frames, made);
 	}
 }
 
@@ -311,7 +311,7 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 		return;
 	}
 	if (ip == NULL || !hop_find(queue, ip, &hop)) {
-		lose(net, path, ip, count);
+		datagrams_lose(net, path, ip, count);
 		if (last)
 			rte_pktmbuf_free_bulk(queue->payloads, count);
 		return;
@@ -319,7 +319,7 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 	memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
 	memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
 	made = frames_make(queue, &device->ports[hop.port], &route, count, last, &net->stats);
-	emit(queue, hop.port, queue->frames, made);
+	port_emit(queue, hop.port, queue->frames, made);
 }
 
 static bool any_kept(const struct queue *queue)
