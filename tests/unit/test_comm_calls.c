@@ -122,7 +122,7 @@ static void test_published(void **state)
 	comm->peers[comm->peer_count].place = 1;
 	comm->peers[comm->peer_count].fd = -1;
 	comm->peers[comm->peer_count].connect_due_us = UINT64_MAX;
-	comm->agreed = 3;
+	comm->without = 2;
 	comm->stays = true;
 	world_wake(comm);
 	assert_int_equal(told(comm->next_how), SESSION_WAIT);

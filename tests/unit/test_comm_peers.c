@@ -500,10 +500,8 @@ static void test_restarted(void **state)
 {
 	struct link_config links[1] = {{.job = "job",
 	                                .host = "host",
-	                                .world = 2,
 	                                .silence_us = 10000000,
-	                                .join_us = 60000000,
-	                                .restarts = true}};
+	                                .join_us = 60000000}};
 	struct session_config config = {
 		.links = links, .names = (const char *[]){"one:1"}, .link_count = 1};
 	struct winnow_comm *comm = opened(1);
@@ -514,7 +512,7 @@ static void test_restarted(void **state)
 	(void)state;
 	session_close(comm->session);
 	assert_int_equal(session_open(&config, 0, &comm->session), 0);
-	peer->restarts = true;
+	comm->at_door = true;
 	for (uint32_t i = 0; i < 4; i++, now_us += COMM_CONNECT_AGAIN_US) {
 		turn_until_settled(comm, now_us);
 		fd = accept(listener, NULL, NULL);
@@ -549,7 +547,7 @@ static void test_moved(void **state)
 
 		peer->addresses[0] = refusing(&now_at);
 		snprintf(peer->name, sizeof(peer->name), "127.0.0.1:%u", now_at.port);
-		peer->restarts = way == 0;
+		comm->at_door = way == 0;
 		comm->peers_known = 2;
 		if (way == 1)
 			comm->peers[0].connect_due_us = UINT64_MAX;

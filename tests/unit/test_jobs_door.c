@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_jobs_door.c - newcomers wait until the members admit them, or found the job where it is not */
+/* test_jobs_door.c - newcomers wait until the members admit them, or found the job where it is not: MEMBERS.md */
 
 #include "tests/unit/test_jobs_members.h"
 
-static void knock(struct bench *b, uint32_t i, const char *job)
+static void stay_and_admit(struct bench *b, uint32_t i, const char *job, uint32_t most)
 {
-	struct control_message message = join_of(job, 0, 0);
+	struct control_message message = stay_of(job, i, 2);
 
-	connect_worker(b, i);
-	say(b, i, &message);
-}
-
-static void stay_and_admit(struct bench *b, uint32_t i, uint32_t most)
-{
-	struct control_message message = {.kind = CONTROL_STAY, .most = most, .of = 2};
-
+	message.admit = most;
 	say(b, i, &message);
 }
 
@@ -30,33 +23,32 @@ static void test_admit(void **state)
 	struct bench *b = members_open();
 
 	(void)state;
-	knock(b, 5, "job");
+	knock(b, 5, "job", 0);
 	expect_silence(b, 5);
 	b->now_us += 10;
 	job_running(b, 0, "job/3", 2);
 	expect_waiting(b, 0, 1);
 	expect_waiting(b, 1, 1);
-	knock(b, 4, "job");
-	knock(b, 3, "other");
-	knock(b, 6, "jobs");
+	knock(b, 4, "job", 0);
+	knock(b, 3, "other", 0);
+	knock(b, 6, "jobs", 0);
 	expect_waiting(b, 0, 2);
 	expect_waiting(b, 1, 2);
-	stay_and_admit(b, 0, 7);
+	stay_and_admit(b, 0, "job/3", 7);
 	assert_int_equal(b->attached_count, 2); /* nothing has ended */
 	expect_silence(b, 0);
 	expect_silence(b, 1);
-	stay_and_admit(b, 1, 1);
+	stay_and_admit(b, 1, "job/3", 1);
 	expect_next(b, 0, 0, 3, 0, name);
 	expect_next(b, 1, 1, 3, 0, name);
 	expect_next(b, 5, 2, 3, 0, name);
 	expect_silence(b, 4);
-	assert_int_equal(totals_of(b).jobs, 0);
 	assert_int_equal(totals_of(b).jobs_failed, 0);
 	/* The one that still waits is told of from the next membership's start on, also when it goes. */
-	job_running(b, 0, name, 3);
+	all_come(b, name, (uint32_t[]){0, 1, 5}, 3);
 	expect_waiting(b, 0, 1);
 	expect_waiting(b, 1, 1);
-	expect_waiting(b, 2, 1);
+	expect_waiting(b, 5, 1);
 	jobs_gone(b->jobs, b->workers[4].peer, "reset");
 	tick(b, 1000000);
 	expect_waiting(b, 0, 0);
@@ -79,8 +71,8 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 	job_running(b, 0, "job/3", 2);
 	expect_waiting(b, 0, 2);
 	expect_waiting(b, 1, 2);
-	stay_and_admit(b, 0, 7);
-	stay_and_admit(b, 1, 7);
+	stay_and_admit(b, 0, "job/3", 7);
+	stay_and_admit(b, 1, "job/3", 7);
 	expect_next(b, 0, want[0], 4, 0, name);
 	expect_next(b, 1, want[1], 4, 0, name);
 	expect_next(b, 4, want[2], 4, 0, name);
@@ -88,47 +80,53 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 	bench_close(b);
 }
 
-/* A newcomer may found the job while no membership of it is here, not even one that ends. */
-static void test_first(void **state)
+/* A newcomer may found the job under its name alone, where no membership of it is that has been named here. */
+static void test_found(void **state)
 {
+	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = members_open();
 
 	(void)state;
-	join(b, 0, "job/first.1", 0, 1);
+	join(b, 0, "job", 0, 1);
 	expect_line(b, 0, CONTROL_WELCOME);
-	join(b, 1, "job/first.2", 0, 1);
-	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "the job is here"));
-	join(b, 2, "jo/first.1", 0, 1);
+	join(b, 1, "job", 0, 1);
+	expect_end(b, 1, "rank", 0);
+	say_kind(b, 0, CONTROL_READY);
+	expect_line(b, 0, CONTROL_START);
+	stay(b, 0, "job", 0, 1);
+	expect_next(b, 0, 0, 1, 0, name);
+	join(b, 1, "job", 0, 1);
+	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "'job' is here"));
+	join(b, 2, "jo", 0, 1);
 	expect_line(b, 2, CONTROL_WELCOME);
-	join(b, 3, "job2/first.1", 0, 1);
-	expect_line(b, 3, CONTROL_WELCOME);
 	jobs_gone(b->jobs, b->workers[0].peer, "reset");
-	job_running(b, 4, "job/2", 2);
-	jobs_gone(b->jobs, b->workers[4].peer, "reset");
-	expect_told(b, 5, "lost");
-	join(b, 6, "job/first.3", 0, 1);
-	expect_end(b, 6, "running", 0);
-	say_kind(b, 5, CONTROL_LEAVE);
-	join(b, 7, "job/first.3", 0, 1);
-	expect_line(b, 7, CONTROL_WELCOME);
+	/* Its members wait here, since the aggregator was restarted, say. */
+	knock(b, 0, "job", 0);
+	stay(b, 0, name, 0, 2);
+	join(b, 1, "job", 0, 1);
+	expect_end(b, 1, "running", 0);
+	jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	join(b, 1, "job", 0, 1);
+	expect_line(b, 1, CONTROL_WELCOME);
 	bench_close(b);
 }
 
-/* On an aggregator that has been restarted either the members continue, or the founder. */
-static void test_founded_anew(void **state)
+/* A decider that drains names nothing at a boundary: its members come back, and it takes nobody. */
+static void test_drains(void **state)
 {
 	struct bench *b = members_open();
 
 	(void)state;
-	join(b, 0, "job/first.1", 0, 1);
-	expect_line(b, 0, CONTROL_WELCOME);
-	come(b, 1, "job/again.1", 0, 2, 1);
-	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "the job is here"));
-	come(b, 2, "other/again.1", 0, 2, 1);
-	come(b, 3, "other/again.1", 1, 2, 1);
-	expect_line(b, 3, CONTROL_WELCOME);
-	join(b, 4, "other/first.1", 0, 1);
-	expect_end(b, 4, "running", 0);
+	job_running(b, 0, "job", 2);
+	jobs_drain(b->jobs);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(expect_line(b, i, CONTROL_PING)->drains);
+	stay(b, 0, "job", 0, 2);
+	stay(b, 1, "job", 1, 2);
+	assert_true(b->workers[0].closed && b->workers[1].closed);
+	assert_int_equal(totals_of(b).jobs, 0);
+	knock(b, 0, "job", 0);
+	expect_end(b, 0, "draining", 0);
 	bench_close(b);
 }
 
@@ -143,7 +141,7 @@ static void test_own_rank(void **state)
 	expect_ranks(4, 9, (uint32_t[]){0, 1, 2, 3});
 }
 
-/* Those who continue after a loss have not asked for more. A newcomer must live, say nothing else, and be well spoken. */
+/* After a loss no newcomers come. A newcomer must live, say nothing else, and be well spoken. */
 static void test_door(void **state)
 {
 	char name[CONTROL_JOB_BYTES] = "";
@@ -157,15 +155,15 @@ static void test_door(void **state)
 	connect_worker(b, 3);
 	say(b, 3, &wrong);
 	assert_non_null(strstr(expect_end(b, 3, "world", 0)->text, "is a membership"));
-	knock(b, 3, "job");
+	knock(b, 3, "job", 0);
 	say_kind(b, 3, CONTROL_READY);
 	assert_non_null(strstr(expect_end(b, 3, "protocol", 0)->text, "not admitted"));
-	knock(b, 3, "job");
+	knock(b, 3, "job", 0);
 	say(b, 3, &bye);
 	assert_true(b->workers[3].closed);
 	expect_silence(b, 3);
-	knock(b, 3, "job");
-	knock(b, 4, "job");
+	knock(b, 3, "job", 0);
+	knock(b, 4, "job", 0);
 	wait(b, 12, 8);
 	assert_true(b->workers[4].closed && !b->workers[3].closed); /* it was silent */
 	b->workers[3].read = b->workers[3].written;
@@ -173,9 +171,8 @@ static void test_door(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		expect_waiting(b, i, 1);
 	assert_true(jobs_view(b->jobs, 0, &view) && view.newcomers == 1);
-	stay_and_admit(b, 0, 1);
+	stay_and_admit(b, 0, "job", 1);
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
-	expect_told(b, 0, "lost");
 	expect_told(b, 2, "lost");
 	assert_true(jobs_view(b->jobs, 0, &view));
 	assert_string_equal(view.state, "ending");
@@ -185,7 +182,7 @@ static void test_door(void **state)
 	assert_string_equal(worker.state, "left");
 	jobs_worker(b->jobs, 0, 2, &worker);
 	assert_string_equal(worker.state, "awaited");
-	stay(b, 2, 0);
+	stay(b, 2, "job", 2, 3);
 	expect_next(b, 0, 0, 2, 0, name);
 	expect_next(b, 2, 1, 2, 0, name);
 	expect_silence(b, 3);
@@ -195,8 +192,8 @@ static void test_door(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_admit),        cmocka_unit_test(test_first),
-		cmocka_unit_test(test_founded_anew), cmocka_unit_test(test_own_rank),
+		cmocka_unit_test(test_admit),  cmocka_unit_test(test_found),
+		cmocka_unit_test(test_drains), cmocka_unit_test(test_own_rank),
 		cmocka_unit_test(test_door),
 	};
 

@@ -45,21 +45,34 @@ static inline void expect_told(struct bench *b, uint32_t i, const char *code)
 	assert_false(b->workers[i].closed);
 }
 
-static uint32_t members = 4; /* of the membership that these workers come from */
-static bool by_majority;     /* is the next one named by a majority of them? */
-
-static inline void stay(struct bench *b, uint32_t i, uint64_t without)
+/* Worker `i` wants to continue: it was rank `rank` of `of` in `job`, which it has begun. */
+static inline struct control_message stay_of(const char *job, uint32_t rank, uint32_t of)
 {
-	struct control_message message = {.kind = CONTROL_STAY,
-	                                  .without = without,
-	                                  .fewer = without != 0,
-	                                  .of = members,
-	                                  .first = i == 0};
+	struct control_message message = {
+		.kind = CONTROL_STAY, .rank = rank, .of = of, .holds = true};
+
+	snprintf(message.job, sizeof(message.job), "%s", job);
+	snprintf(message.begun, sizeof(message.begun), "%s", job);
+	return message;
+}
+
+static inline void stay(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t of)
+{
+	const struct control_message message = stay_of(job, rank, of);
 
 	say(b, i, &message);
 }
 
-/* Out: the name of the membership, "" for none. */
+/* A worker at the door of `job`: a newcomer that asks for this rank. */
+static inline void knock(struct bench *b, uint32_t i, const char *job, uint32_t rank)
+{
+	const struct control_message message = join_of(job, rank, 0);
+
+	connect_worker(b, i);
+	say(b, i, &message);
+}
+
+/* The connection stands. Out: the name of the membership; in: "", or what it must be. */
 static inline void expect_next(struct bench *b, uint32_t i, uint32_t rank, uint32_t world,
                                uint64_t without, char name[CONTROL_JOB_BYTES])
 {
@@ -68,22 +81,31 @@ static inline void expect_next(struct bench *b, uint32_t i, uint32_t rank, uint3
 	assert_int_equal(m->next_rank, rank);
 	assert_int_equal(m->next_world, world);
 	assert_true(m->without == without);
-	assert_int_equal(m->majority, by_majority);
-	assert_true(b->workers[i].closed);
+	assert_false(b->workers[i].closed);
 	if (name[0] != '\0')
 		assert_string_equal(m->next, name);
 	strcpy(name, m->next);
 }
 
-/* Worker `i` joins, and says from where it comes. */
-static inline void come(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world,
-                        uint64_t after)
+/* By its connection, as NEXT has said. */
+static inline void come(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world)
 {
-	struct control_message message = join_of(job, rank, world);
+	const struct control_message message = join_of(job, rank, world);
 
-	message.after = after;
-	connect_worker(b, i);
 	say(b, i, &message);
+}
+
+/* Workers `who` join as ranks 0, 1 .., and it runs. */
+static inline void all_come(struct bench *b, const char *job, const uint32_t who[], uint32_t world)
+{
+	for (uint32_t rank = 0; rank < world; rank++)
+		come(b, who[rank], job, rank, world);
+	for (uint32_t rank = 0; rank < world; rank++) {
+		expect_line(b, who[rank], CONTROL_WELCOME);
+		say_kind(b, who[rank], CONTROL_READY);
+	}
+	for (uint32_t rank = 0; rank < world; rank++)
+		expect_line(b, who[rank], CONTROL_START);
 }
 
 #endif /* TESTS_UNIT_TEST_JOBS_MEMBERS_H */

@@ -194,14 +194,14 @@ static void test_path_dead_and_told(void **state)
 	                                    .rank = 3,
 	                                    .text = "rank 3 sends datagrams that do not arrive"});
 	assert_int_equal(link_look(link)->state, LINK_FAILED);
-	assert_true(link_waits_for_us(link));
+	assert_true(link_stands(link));
 	now_us = since_us + SILENCE_US + SILENCE_US / 2; /* when the verdict was due */
 	assert_true(link_deadline(link) <= now_us);
 	link_tick(link, now_us);
 	free(link_take_line(link, now_us));
 	assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
 	pass(link, 2 * SILENCE_US);
-	assert_false(link_waits_for_us(link));
+	assert_false(link_stands(link));
 	assert_true(link_deadline(link) == UINT64_MAX);
 	link_close(link);
 }
@@ -356,10 +356,10 @@ static void test_early(void **state)
 	(void)state;
 	old.drains = true;
 	say(link, &old);
-	assert_false(link_early(link)); /* nobody has said that it will be restarted */
+	assert_false(link_early(link)); /* a member of a membership that runs elsewhere */
 	heard(link, CONTROL_JOIN);
 	link_close(link);
-	config.restarts = true;
+	config.world = 0;
 	link = opened(&config);
 	for (uint32_t i = 0; i < 5; i++) {
 		say(link, &old);

@@ -1,118 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_link_members.c - how a job continues after a loss, as one aggregator's link has it: who is lost, who owes an answer */
+/* test_link_members.c - a link after the end of its membership: does its connection stand, is the aggregator lost? */
 
 #include "tests/unit/test_link.h"
 
-/* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
-static void test_who_is_lost(void **state)
+/* FAILED about a loss leaves the connection; after that its end is no loss of the aggregator. */
+static void test_stands(void **state)
 {
 	static const struct {
-		bool aborts, names_us, lost;
-	} cases[] = {{false, false, true}, {false, true, false}, {true, true, true}};
+		const char *code;
+		bool stands, lost, over;
+	} cases[] = {{"lost", true, false, false},
+	             {"gone", true, false, false},
+	             {"shutdown", false, true, false},
+	             {"aborted", false, false, true}};
 	struct link_config config = basic();
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct link *link = link_running(&config);
-		struct control_message failed = {
-			.kind = CONTROL_FAILED,
-			.rank = config.rank + !cases[i].names_us,
-			.code = "lost",
-			.text = "is lost",
-		};
-
-		if (cases[i].aborts)
-			link_abort(link, "lost", "aggregator b: rank 1 is lost");
-		say(link, &failed);
-		assert_true(link_waits_for_us(link));
-		assert_false(link_lost(link));
-		link_gone(link, "connection reset");
-		assert_false(link_waits_for_us(link));
-		assert_int_equal(link_lost(link), cases[i].lost);
-		link_close(link);
-	}
-}
-
-/* It pings until then; has it been lost by then? */
-static bool lost_at(struct link *link, uint64_t until_us)
-{
-	while (now_us < until_us) {
-		uint64_t step_us = until_us - now_us < 100000 ? until_us - now_us : 100000;
-
-		now_us += step_us;
-		say(link, &(struct control_message){.kind = CONTROL_PING});
-		link_tick(link, now_us);
-		free(link_take_line(link, now_us));
-	}
-	return link_lost(link);
-}
-
-/*
- * An aggregator that is asked how the job continues, and only pings, is lost in the end: the stall time and twice
- * the silence time after it was asked, or after the end, or after the others had to ask, whichever was the latest.
- */
-static void test_owes_next(void **state)
-{
-	const struct control_message failed = {
-		.kind = CONTROL_FAILED, .rank = 2, .code = "lost", .text = "is lost"};
-	enum { NOT_BEGUN, NOT_ENDED, ENDED, ABORTED, ENDED_LATER, ANSWERED, CASES };
-	struct link_config config = basic();
-	uint64_t patience_us;
-
-	(void)state;
-	config.stall_us = 60012000; /* no ping is due then */
-	patience_us = config.stall_us + 2 * SILENCE_US;
-	config.join_us = 10 * patience_us;
-	for (int which = 0; which < CASES; which++) {
-		const bool begun = which != NOT_BEGUN && which != ABORTED;
-		struct link *link = begun ? link_running(&config) : probing(&config);
-		const bool waits = which == NOT_BEGUN || which == ANSWERED;
-		uint64_t from_us;
-
-		if (which == ABORTED)
-			link_abort(link, "lost", "aggregator b: rank 1 is lost");
-		if (which == ABORTED)
-			heard(link, CONTROL_ABORT);
-		if (which == ENDED || which == ANSWERED)
-			say(link, &failed);
-		assert_false(lost_at(link, now_us + 2 * patience_us)); /* nobody has asked */
-		from_us = which == NOT_ENDED ? now_us + 2000000 : now_us;
-		link_stay(link, &(struct control_message){.first = true}, from_us);
-		heard(link, CONTROL_STAY);
-		if (which == ENDED_LATER) {
-			assert_false(lost_at(link, from_us + patience_us / 2));
-			say(link, &failed);
-			from_us = now_us;
-		}
-		assert_false(lost_at(link, from_us + patience_us - 1));
-		if (which == ANSWERED)
-			say(link, &(struct control_message){.kind = CONTROL_NEXT});
-		else if (!waits)
-			assert_true(link_deadline_lines(link) == now_us + 1);
-		assert_int_equal(lost_at(link, now_us + 1), !waits);
-		link_close(link);
-	}
-}
-
-/* We stood still, and have not read what has come meanwhile. */
-static void test_owes_next_stood_still(void **state)
-{
-	const struct link_config config = basic();
 	struct link *link = link_running(&config);
 
 	(void)state;
+	assert_true(link_stands(link) && !link_lost(link));
+	link_gone(link, "connection reset");
+	assert_true(!link_stands(link) && link_lost(link) && !link_ended(link));
+	link_close(link);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message failed = {
+			.kind = CONTROL_FAILED, .rank = 2, .text = "is no more"};
+
+		strcpy(failed.code, cases[i].code);
+		link = link_running(&config);
+		say(link, &failed);
+		assert_int_equal(link_stands(link), cases[i].stands);
+		link_gone(link, "connection closed");
+		assert_false(link_stands(link));
+		assert_int_equal(link_lost(link), cases[i].lost);
+		assert_int_equal(link_ended(link), cases[i].over);
+		link_close(link);
+	}
+	/* Silence is its end, unless we stood still ourselves. */
+	link = link_running(&config);
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
 	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
-	link_stay(link, &(struct control_message){.first = true}, 0);
-	heard(link, CONTROL_STAY);
 	now_us += 3600000000;
 	link_tick(link, now_us);
-	assert_false(link_lost(link));
-	assert_true(link_waits_for_us(link));
+	assert_true(link_stands(link));
+	pass(link, SILENCE_US);
+	assert_false(link_stands(link));
 	link_close(link);
 }
 
-/* How to go on is heard only by who has asked: another word of it, without that, ends the session. */
+/* How to go on is heard only by those who have asked: another word of it ends the session. */
 static void test_next_unasked(void **state)
 {
 	const struct control_message next = {
@@ -127,7 +62,7 @@ static void test_next_unasked(void **state)
 	link_close(link);
 	/* As soon as it has asked, running. */
 	link = link_running(&config);
-	link_stay(link, &(struct control_message){.first = true}, 0);
+	link_stay(link, &(struct control_message){.job = "job"});
 	heard(link, CONTROL_STAY);
 	say(link, &next);
 	assert_non_null(link_next(link));
@@ -138,9 +73,7 @@ static void test_next_unasked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who_is_lost),
-		cmocka_unit_test(test_owes_next),
-		cmocka_unit_test(test_owes_next_stood_still),
+		cmocka_unit_test(test_stands),
 		cmocka_unit_test(test_next_unasked),
 	};
 

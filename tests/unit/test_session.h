@@ -22,9 +22,6 @@ static inline void count_done(struct allreduce *task)
 }
 
 static uint32_t link_count = LINKS;
-static bool by_majority; /* has one named the membership? */
-static uint32_t named;
-static bool comes_again; /* to a membership of which all aggregators were lost */
 
 static inline struct session *session_of(const char *job)
 {
@@ -36,8 +33,7 @@ static inline struct session *session_of(const char *job)
 		.link_count = link_count,
 		.pool = pool,
 		.bitmap = bitmap_best(),
-		.again = comes_again,
-		.voice = {.of = 9, .first = true, .named = named, .majority = by_majority}};
+		.stay = {.begun = "job/before", .of = 9}};
 	struct session *session;
 
 	for (uint32_t i = 0; i < LINKS; i++) {
@@ -55,6 +51,24 @@ static inline struct session *session_of(const char *job)
 static inline struct session *session_opened(void)
 {
 	return session_of(basic().job);
+}
+
+/* At the decider's door, with what it says of memberships before. */
+static inline struct session *session_at_door(const struct control_message *stay)
+{
+	struct link_config links[1] = {basic()};
+	struct session_config config = {.links = links,
+	                                .names = (const char *[]){"one:1"},
+	                                .link_count = 1,
+	                                .pool = pool,
+	                                .bitmap = bitmap_best(),
+	                                .stay = *stay};
+	struct session *session;
+
+	links[0].world = 0;
+	assert_int_equal(session_open(&config, now_us, &session), 0);
+	link_connected(session_link(session, 0), now_us);
+	return session;
 }
 
 static inline void tell(struct session *session, uint32_t index,
