@@ -153,7 +153,7 @@ static void our_join(struct script *s, struct control_message *m)
 	m->op_slots = within(script_u16(s), 1, 1024);
 	m->segments_ahead = within(script_u16(s), 1, 64);
 	m->features = script_u8(s) & CONTROL_FEATURES;
-	m->after = script_u64(s);
+	strcpy(m->begun, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
 	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
 	strcpy(m->data_address, script_u8(s) & 1 ? "10.0.0.1:65535" : "");
 	strcpy(m->job, script_u8(s) & 1 ? "job" : "job/next.0123456789abcdef");
@@ -176,12 +176,11 @@ static void our_run(struct script *s, struct control_message *m)
 	script_fill(s, (uint8_t *)&m->seen, sizeof(m->seen));
 	m->seen.frames *= script_u8(s) & 1;
 	m->without = script_u64(s);
-	m->agreed = script_u64(s);
 	m->waiting = script_u32(s) * (script_u8(s) & 1);
-	m->most = m->came = script_u32(s);
-	m->of = m->named = script_u32(s);
+	m->admit = m->came = script_u32(s);
+	m->of = script_u32(s);
 	m->next_rank = m->next_world = script_u32(s);
-	strcpy(m->next, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
+	strcpy(m->next, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "job");
 	our_text(s, m->says, sizeof(m->says));
 	our_text(s, m->code, sizeof(m->code));
 	our_text(s, m->text, sizeof(m->text));
@@ -198,8 +197,8 @@ static void our_message(struct script *s)
 	message.version = script_u8(s) == 0 ? script_u32(s) : WIRE_VERSION;
 	flags = script_u8(s);
 	message.key = message.multicast = flags & 1;
-	message.fast = message.fewer = message.majority = flags & 2;
-	message.first = message.drains = flags & 4;
+	message.fast = message.holds = flags & 2;
+	message.drains = flags & 4;
 	our_join(s, &message);
 	our_run(s, &message);
 	line = message_format(&message);

@@ -21,6 +21,8 @@ def extend(value, near, bits=32):
 class Channel:
     """`frames` has those from ack on that are planned; `shares` are of operations that have a slot."""
 
+    first = True  # is it the first aggregator's?
+
     def __init__(self, index, number, rank, welcome, start, rng, advice=True):
         self.index, self.number, self.rank, self.rng, self.advice = index, number, rank, rng, advice
         self.token, self.group_token = int(welcome["token"], 16), int(welcome["group_token"], 16)

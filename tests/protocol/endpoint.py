@@ -150,27 +150,27 @@ def receive(sock):
 CONTINUES = ("lost", "gone", "path", "join_timeout", "udp_timeout")  # 5.4
 
 
-def fnv(text):
-    """4.6"""
-    number = 0xCBF29CE484222325
-    for byte in text.encode():
-        number = (number ^ byte) * 0x100000001B3 % 2**64
-    return number
-
-
 class Endpoint:
     """A worker of a job: joins all aggregators; then .worker takes operations."""
 
-    def __init__(self, aggregators, job, rank, world, weather=None, advice=True, **settings):
+    def __init__(self, aggregators, job, rank, world, weather=None, advice=True, newcomer=False, **settings):
         self.rank, self.world, self.advice = rank, world, advice
         self.weather, self.rng = weather or Weather(), random.Random(rank)
-        self.links = [Link(a, Joining(job, rank, world, **settings)) for a in aggregators]
+        self.aggregators, self.settings, self.job = aggregators, settings, job
+        self.begun, self.holds, self.next = ("", 0), not newcomer, None  # MEMBERS.md
+        self.left_out, self.stays, self.door = set(), newcomer, newcomer
+        self.admit = 0
+        self.begin_joining([0] if newcomer else range(len(aggregators)), {})
+
+    def begin_joining(self, places, links):
+        """At the aggregators at these places of the list; some links are there already."""
+        names = (self.job.split("/")[0], self.rank, 0) if self.door else (self.job, self.rank, self.world)
+        joining = lambda: Joining(*names, **self.settings)
+        self.places = list(places)
+        self.links = [links.get(i) or Link(self.aggregators[i], joining()) for i in self.places]
         self.worker = self.failure = None
         self.ready = False
         self.busy_at = 0
-        self.all, self.lost, self.next = list(self.links), set(), None  # 5.8: its links, which are lost, NEXT
-        self.stays = False
-        self.agreed = 0  # 5.10
 
     def submit(self, array, **what):
         """11.4: fails at once if a worker has left."""
@@ -185,7 +185,7 @@ class Endpoint:
     def step(self, now):
         """All that can be done now without waiting; nothing once it has left or failed."""
         if self.stays:
-            self.wait_for_next()
+            self.wait_for_next(now)
             return
         link = None
         try:
@@ -259,10 +259,11 @@ class Endpoint:
                 channel = Channel(
                     len(channels), number, self.rank, joining.welcome, joining.start, self.rng, self.advice
                 )
-                channel.link = link
+                channel.link, channel.first = link, link is self.links[0]
                 link.channels[number] = channel
                 channels.append(channel)
         op_slots = min(j.welcome["op_slots"] for j in each) if self.advice else 1
+        self.begun = (self.job, self.world)
         ahead = min(j.welcome["segments_ahead"] for j in each)
         self.worker = Worker(self.world, channels, each[0].start["payload"], op_slots, ahead)
 
@@ -292,54 +293,95 @@ class Endpoint:
     def end(self, code, rank, text, link=None):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
-        if code in CONTINUES and "members" in self.all[0].joining.features:
+        if code in CONTINUES and "members" in self.links[0].joining.features:
             self.stay(link, text)
             return
         self.failed = [getattr(link.joining, "failed", None) for link in self.links]
         passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone"}
         self.last_word("abort", code=passed_on.get(code, "aborted"), text=text)
 
+    # ---- MEMBERS.md ----
+
     def stay(self, link, text):
-        """5.8: this worker wants to continue; `link` has ended the membership, or is lost."""
-        self.stays = True
+        """This worker wants to continue; `link` has ended the membership, or is lost."""
         lost = link is not None and not hasattr(link.joining, "failed")
         if lost:
-            self.lost.add(self.all.index(link))
+            self.left_out.add(self.places[self.links.index(link)])
         for other in self.links:
             if other is not link:
                 other.joining.say("abort", code="gone" if lost else "lost", text=text)
-        self.say_stay()
+                self.flush(other)
+        self.stay_on()
+
+    def stay_on(self):
+        """All that counts from now on comes from the decider."""
+        self.stays = True
+        self.close(self.links[1:])
+        self.links = self.links[:1]
+        if 0 in self.left_out:
+            self.to_door()
+        else:
+            self.say_stay()
 
     def say_stay(self):
-        at = min(set(range(len(self.all))) - self.lost, default=None)
-        if at is not None:
-            without = sum(1 << i for i in self.lost)
-            agreed = f"{self.agreed:016x}"
-            counts = {"most": 0, "of": self.all[at].joining.world, "first": self.all[at].joining.rank == 0, "named": 0}
-            self.all[at].joining.say("stay", without=f"{without:016x}", agreed=agreed, fewer=bool(self.lost), **counts)
-            self.flush(self.all[at])
+        begun, of = self.begun
+        without = sum(1 << i for i in self.left_out)
+        said = {"begun": begun} if begun else {}
+        self.links[0].joining.say("stay", job=self.job, rank=self.rank, of=of, without=f"{without:016x}",
+                                  admit=self.admit, holds=self.holds, **said)  # fmt: skip
+        self.flush(self.links[0])
 
-    def wait_for_next(self):
-        """5.8: of all that comes only NEXT counts, and that a connection ends."""
-        for i, link in enumerate(self.all):
-            if i in self.lost or self.next:
-                continue
-            try:
-                for line in link.lines():
-                    line = link.joining.proven.check(line)
-                    said = json.loads(line) if line else {"type": "forged"}
-                    if said["type"] == "next":
-                        self.next = said
-            except Ended:
-                self.lost.add(i)
-                self.say_stay()
+    def to_door(self):
+        self.left_out.discard(0)
+        self.close(self.links)
+        self.links, self.door = [], True
 
-    def mark(self, i):
-        """5.8: what stands for this membership at that aggregator."""
-        joining = self.all[i].joining
-        if "/next." in joining.job or "/again." in joining.job:
-            return fnv(joining.job)
-        return int(joining.welcome["salt" if joining.key else "group_token"][:16], 16)
+    def wait_for_next(self, now):
+        """At the decider, where this worker has said `stay`, or at its door."""
+        try:
+            if not self.links:
+                self.begin_joining([0], {})
+            link = self.links[0]
+            for line in link.lines():
+                line = link.joining.proven.check(line)
+                said = json.loads(line) if line else {"type": "forged"}
+                if said["type"] == "next":
+                    self.follow(said, now)
+                    return
+                if said["type"] == "failed" and said["code"] not in CONTINUES:
+                    raise Ended(said["code"], said["rank"], said["text"])
+                link.joining.heard_at = now
+                if said["type"] == "hello":
+                    link.joining.transcript.add(line)
+                    link.joining.on_hello(said, now)
+                    self.holds and self.say_stay()
+            link.joining.tick(now)
+            self.flush(link)
+        except OSError:
+            self.links = []
+        except Ended as ended:
+            if ended.args[0] in CONTINUES:
+                self.to_door()
+            else:
+                self.failure, self.stays = ended.args, False
+
+    def follow(self, said, now):
+        """NEXT: to join by the decider's connection, and by new ones to the others."""
+        decider, self.next = self.links[0], said
+        self.job, self.rank, self.world = said["next"], said["next_rank"], said["next_world"]
+        without = int(said["without"], 16)
+        self.left_out = {i for i in range(len(self.aggregators)) if without >> i & 1}
+        self.stays = self.door = False
+        decider.joining = Joining(self.job, self.rank, self.world, on=decider.joining, **self.settings)
+        decider.joining.join(now)
+        decider.channels, decider.to = {}, None
+        places = [i for i in range(len(self.aggregators)) if i not in self.left_out]
+        self.begin_joining(places, {0: decider})
+
+    def close(self, links):
+        for link in links:
+            for sock in link.sockets():
+                sock.close()
 
     def leave(self):
         """11.4"""
@@ -349,8 +391,7 @@ class Endpoint:
         for link in self.links:
             link.joining.say(kind, **fields)
             self.flush(link)
-            for sock in link.sockets():
-                sock.close()
+        self.close(self.links)
         self.links = []
 
 

@@ -28,11 +28,11 @@ class Joining:
 
     def __init__(
         self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000,
-        features=("scatter",), after=0,
+        features=("scatter",), on=None,
     ):
         self.job, self.rank, self.world, self.key, self.payload = job, rank, world, key, payload
         self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
-        self.features, self.after = list(features), after
+        self.features = list(features)
         self.nonce, self.rcvbuf = os.urandom(32), 0
         self.out = b""  # lines to send
         self.transcript, self.keys = Transcript(), None
@@ -48,13 +48,17 @@ class Joining:
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
         self.seen = {}  # of the path, once it runs
         self.silent = 0  # how long they have waited without news of this aggregator
+        if on:  # MEMBERS.md: by the connection of this one, whose NEXT has come
+            self.hello, self.hello_nonce, self.rcvbuf, self.out = on.hello, on.hello_nonce, on.rcvbuf, on.out
+            self.transcript, self.proves, self.proven = on.transcript, on.proves, on.proven
+            self.heard_at, self.ticked_at = on.heard_at, on.ticked_at
 
     def say(self, kind, **fields):
         line = json.dumps({"type": kind, **fields}).encode() + b"\n"
         if kind == "join":
             self.transcript.add(line)  # 5.5
         self.out += self.proves.prove(line)
-        if kind == "join" and self.key:  # 5.6
+        if kind == "join" and self.key and self.proves.key is None:  # 5.6
             keys = Keys(self.key, bytes(32), 0, self.job, self.world, self.transcript.hash)
             self.proves, self.proven = Lines(keys.to_aggregator), Lines(keys.to_worker)
 
@@ -100,11 +104,13 @@ class Joining:
             raise Ended("version", self.world, "the aggregator speaks another version")
         if self.key and not said["key"]:
             raise Ended("key", self.world, "the aggregator wants no proof")
+        self.join(now)
+
+    def join(self, now):
         shown = self.proof("winnow join 1")
         self.say("join", version=3, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
                  host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
-                 silence_ms=self.silence_ms, stall_ms=self.stall_ms,
-                 **({"after": f"{self.after:016x}"} if self.after else {}))  # fmt: skip
+                 silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
         self.ping_at = now + self.silence_ms * 250
 
     def proof(self, label):

@@ -34,7 +34,8 @@ class Operation:
         self.rows = [padded[elements] for elements in self.elements]
         self.own = [element.nonzero(rows, self.kind).any(axis=1) for rows in self.rows]
         self.sums = np.zeros_like(padded)  # 7: blocks that no worker has stay zero; the last is what does not exist
-        used = [channels[turn(self.tag) % len(channels)]] if cut.eager else channels
+        first = [channel for channel in channels if channel.first]  # of the first aggregator: 4.4
+        used = [first[turn(self.tag) % len(first)]] if cut.eager else channels
         for channel in used:
             self.take_part(channel)
 

@@ -403,70 +403,77 @@ class Ends(unittest.TestCase):
     def elastic(self, world, silence_ms=1000, **options):
         return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "features": ["scatter", "members"]}, **options)
 
-    def continued(self, team, left, aggregators, at):
-        """The rest goes on as NEXT says, which is the same for all but for the rank."""
-        team.workers = left
-        self.assertTrue(drive(left, lambda: all(worker.next for worker in left), 20))
-        said = [worker.next for worker in left]
+    def continued(self, team, members, without=0):
+        """These go on as NEXT says, which is the same for all but for the rank, and work together."""
+        team.workers = members
+        self.assertTrue(drive(members, lambda: all(worker.next and worker.worker for worker in members), 20), [w.failure for w in members])
+        said = [worker.next for worker in members]
         self.assertRegex(said[0]["next"], r"^[^/]+/next\.[0-9a-f]{16}$")
         self.assertEqual({each["next"] for each in said}, {said[0]["next"]})
-        self.assertEqual([(s["next_rank"], s["next_world"]) for s in said], [(i, len(left)) for i in range(len(left))])
-        self.assertEqual({each["without"] for each in said}, {f"{2**aggregators - 1 ^ sum(1 << i for i in at):016x}"})
-        name, marks = said[0]["next"], [[worker.mark(i) for i in at] for worker in left]
-        self.assertEqual(len({tuple(mark) for mark in marks}), 1)
-        for worker in left:
-            worker.last_word("leave")
-            for link in worker.all:
-                link.tcp.close()
-        settings = lambda rank: {**self.QUICK, "features": ["scatter", "members"], "after": marks[rank][0]}
-        with Team(len(left), at=[OPEN[i] for i in at], job=name, settings=settings) as again:
-            arrays = [np.full(5000, rank + 1, dtype="<f4") for rank in range(len(left))]
-            for worker, array in zip(again.workers, arrays):
-                worker.submit(array, dtype="f32", tag=1)
-            again.until(lambda: all(worker.worker.idle for worker in again.workers), 20)
+        self.assertEqual([(s["next_rank"], s["next_world"]) for s in said], [(i, len(members)) for i in range(len(members))])
+        self.assertEqual({each["without"] for each in said}, {f"{without:016x}"})
+        for count in (5000, 5):
+            arrays = [np.full(count, rank + 1, dtype="<f4") for rank in range(len(members))]
+            ops = [worker.submit(array, dtype="f32", tag=count) for worker, array in zip(members, arrays)]
+            team.until(lambda: all(op.done for op in ops), 20)
+            want = sum(range(1, len(members) + 1))
+            self.assertTrue(all((op.result == want).all() for op in ops))
+        team.until(lambda: all(worker.worker.idle for worker in members), 20)
 
     def test_those_who_are_left(self):
-        """5.8: all but the one that is lost are told the same membership, in the order of ranks."""
+        """All but the one that is lost continue, in the order of ranks; then once more."""
         with self.elastic(4) as team:
-            lost = team.workers[1]
-            lost.links[0].tcp.shutdown(2)
-            self.continued(team, [team.workers[i] for i in (0, 2, 3)], 1, [0])
-            lost.last_word("leave")
-
-    def test_without_the_first_aggregator(self):
-        """5.8: all have lost it, and the second one says how they continue; with half of them it does not."""
-        for left in 3, 1:
-            with self.elastic(3, aggregators=2) as team:
+            for lost in 1, 0:
+                gone = team.workers.pop(lost)
+                gone.close(gone.links)
+                gone.links = []
                 for worker in team.workers:
-                    worker.links[0].tcp.shutdown(2)
-                if left < 3:
-                    for worker in team.workers[left:]:
-                        worker.links[1].tcp.shutdown(2)
-                    self.assertTrue(drive(team.workers, lambda: team.workers[0].next, 20))
-                    self.assertNotIn("next", team.workers[0].next)
-                    self.assertIn("no majority", team.workers[0].next["text"])
-                else:
-                    self.continued(team, team.workers, 2, [1])
+                    worker.next = None
+                self.continued(team, team.workers)
 
-    def test_first(self):
-        """5.9: one of those who know no rank founds the job, and nobody else does while it is there."""
-        job = f"first-{os.getpid()}"
-        settings = lambda rank: {**self.QUICK, "features": ["scatter", "members"]}
-        with Team(1, job=f"{job}/first.0000000000000001", settings=settings) as team:
-            late = Endpoint(OPEN[:1], f"{job}/first.0000000000000002", 0, 1, None, **settings(0))
+    def test_without_an_aggregator(self):
+        """One worker has lost the second one, and all leave it out."""
+        with self.elastic(3, aggregators=2) as team:
+            team.workers[1].links[1].tcp.shutdown(2)
+            self.continued(team, team.workers, 2)
+
+    def test_the_decider_is_lost(self):
+        """All have lost it, and come back to its door."""
+        with self.elastic(3, aggregators=2) as team:
+            for worker in team.workers:
+                worker.links[0].tcp.shutdown(2)
+            self.continued(team, team.workers)
+
+    def test_gone_on(self):
+        """Who comes late is told that the others have gone on; it may come as a newcomer."""
+        with self.elastic(3) as team:
+            late = team.workers[2]
+            late.links[0].tcp.shutdown(2)
+            self.continued(team, team.workers[:2])
+            self.assertTrue(drive([late], lambda: late.failure and late.failure[0] == "running", 20))
+
+    def test_newcomer(self):
+        """At a boundary: all members say stay while the membership runs."""
+        with self.elastic(2) as team:
+            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, features=["scatter", "members"])
+            everybody = [*team.workers, came]
+            drive(everybody, lambda: came.links and came.links[0].joining.hello, 5)
+            rest(everybody, 0.1)
+            for worker in team.workers:
+                worker.admit = 1
+                worker.stay_on()
+            self.continued(team, everybody)
+            self.assertEqual(came.next["came"], 1)
+
+    def test_found(self):
+        """The job's name alone is taken while its members are here in another membership."""
+        with self.elastic(2) as team:
+            job = team.workers[0].job
+            for worker in team.workers:
+                worker.stay_on()
+            self.continued(team, team.workers)
+            late = Endpoint(OPEN[:1], job, 0, 1, None, **self.QUICK)
             self.assertEqual([code for code, _, _ in outcome([late])], ["running"])
-            with Team(1, job=f"{job}x/first.0000000000000002", settings=settings):
-                pass
-            self.assertIsNone(team.workers[0].failure)
-
-    def test_leaves_one_out(self):
-        """5.10: nothing is lost, and all want to go on without the first aggregator; or only some of them do."""
-        for some in False, True:
-            with self.elastic(3, aggregators=2) as team:
-                for rank, worker in enumerate(team.workers):
-                    worker.stays, worker.agreed = True, 0 if some and rank == 1 else 1
-                    worker.say_stay()
-                self.continued(team, team.workers, 2, [0, 1] if some else [1])
 
     def test_one_aggregator_is_lost(self):
         """11.2: the others are told, with the same code."""

@@ -11,7 +11,6 @@ static void test_join(void **state)
 	uint32_t channels;
 
 	(void)state;
-	config.after = 77;
 	link = opened(&config);
 	assert_null(link_take_line(link, now_us));
 	say(link, &hello);
@@ -20,7 +19,7 @@ static void test_join(void **state)
 	assert_string_equal(join.host, "host");
 	assert_true(join.rank == 1 && join.world == 4 && join.payload == 8972);
 	assert_true(join.version == WIRE_VERSION && join.rcvbuf == 1 << 20);
-	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000 && join.after == 77);
+	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000);
 	assert_memory_equal(join.nonce, config.nonce, sizeof(join.nonce));
 	assert_null(link_take_line(link, now_us));
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
@@ -221,8 +220,7 @@ static void test_proven_lines(void **state)
 	heard(link, CONTROL_JOIN);
 	say(link, &(struct control_message){.kind = CONTROL_PING});
 	say(link, &first);
-	assert_false(link_look(link)->accepted);
-	link_stay(link, &(struct control_message){.of = 4}, 0);
+	link_stay(link, &(struct control_message){.job = "job", .of = 4});
 	line = link_take_line(link, now_us);
 	assert_non_null(line);
 	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);

@@ -28,7 +28,7 @@ static const struct {
          "\",\"proof\":\"" PROOF
          "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
          "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
-         "\"stall_ms\":864000000,\"after\":\"0123456789abcdef\"}\n"},
+         "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
          "{\"type\":\"welcome\",\"proof\":\"" PROOF
          "\",\"features\":[\"scatter\"],\"payload\":1472,"
@@ -58,12 +58,11 @@ static const struct {
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
-	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"agreed\":"
-                       "\"0000000000000003\",\"fewer\":true,\"most\":2,\"of\":5,"
-                       "\"first\":true,\"named\":6}\n"},
-	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"drains\":true,"
-                       "\"came\":1,\"majority\":true,\"next\":\"a/"
-                       "next.1\",\"next_rank\":1,"
+	{CONTROL_STAY, "{\"type\":\"stay\",\"job\":\"a/next.2\",\"rank\":3,\"without\":"
+                       "\"8000000000000001\",\"begun\":\"a/next.1\",\"of\":5,"
+                       "\"admit\":2,\"holds\":true}\n"},
+	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"came\":1,"
+                       "\"next\":\"a/next.1\",\"next_rank\":1,"
                        "\"next_world\":2,\"text\":\"so\"}\n"},
 };
 
@@ -147,8 +146,8 @@ static void test_message_missing(void **state)
 			snprintf(reason, sizeof(reason), "'%.*s'", length, name);
 			snprintf(line, sizeof(line), "%.*s%s", (int)(at - wire[i].line),
 			         wire[i].line, end);
-			if (wire[i].kind != CONTROL_PING && strncmp(name, "after", 5) != 0 &&
-			    strncmp(name, "next\"", 5) != 0 && strncmp(name, "drains", 6) != 0)
+			if (wire[i].kind != CONTROL_PING && strncmp(name, "begun", 5) != 0 &&
+			    strncmp(name, "drains", 6) != 0)
 				assert_refused(line, reason);
 			else
 				assert_int_equal(parsed(line).kind, wire[i].kind);
@@ -157,9 +156,8 @@ static void test_message_missing(void **state)
 				if (wrong[k][0] == '"' && *value == '"' && end - value < 60 &&
 				    strncmp(name, "job", 3) != 0 &&
 				    strncmp(name, "next\"", 5) != 0 &&
-				    strncmp(name, "after", 5) != 0 &&
+				    strncmp(name, "begun", 5) != 0 &&
 				    strncmp(name, "without", 7) != 0 &&
-				    strncmp(name, "agreed", 6) != 0 &&
 				    strstr(at, "token") == NULL &&
 				    strncmp(name, "group\"", 6) != 0 &&
 				    strncmp(name, "data_address", 12) != 0)
@@ -264,6 +262,12 @@ static void test_message_names(void **state)
 	assert_true(message_name_is("a/next.1", CONTROL_NEXT_NAME));
 	assert_false(message_name_is("a/next", CONTROL_NEXT_NAME) ||
 	             message_name_is("next.1", CONTROL_NEXT_NAME));
+	assert_true(message_name_number("a/next.00000000000000ff") == 255);
+	assert_true(message_name_number("a/next.ffffffffffffffff") == UINT64_MAX);
+	assert_true(message_name_number("a/next.0000000000000ff") == 0);
+	assert_true(message_name_number("a/next.00000000000000FF") == 0);
+	assert_true(message_name_number("a/nexts0000000000000ff") == 0);
+	assert_true(message_name_number("a") == 0);
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"/b\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/b/c\""), "'job'");
