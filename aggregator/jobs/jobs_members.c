@@ -143,6 +143,8 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 	return count < most ? count : most;
 }
 
+static const char orphaned[] = "no worker is left that has the state of job '%.*s': start it anew";
+
 static void job_refuse(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++) {
@@ -152,8 +154,8 @@ static void job_refuse(struct jobs *jobs, struct job *job)
 		if (peer == NULL)
 			continue;
 		peer->job = NULL;
-		peer_refuse(jobs, peer, "running",
-		            "nobody is left who has the state of job '%s'", job->name);
+		peer_refuse(jobs, peer, "orphaned", orphaned, (int)message_name_base(job->name),
+		            job->name);
 	}
 	job_release(jobs, job);
 }
@@ -225,6 +227,8 @@ static int by_rank(const void *a, const void *b)
 	return x->stay.rank < y->stay.rank ? -1 : x->stay.rank > y->stay.rank;
 }
 
+static const char gone_on[] = "the others have gone on without this worker";
+
 /* A worker that was a member waits too long for the others, or is told that these go on without it. */
 static void door_refuse(struct jobs *jobs, const struct jobs_peer *like, bool all)
 {
@@ -233,11 +237,11 @@ static void door_refuse(struct jobs *jobs, const struct jobs_peer *like, bool al
 
 	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL; peer = next) {
 		next = TAILQ_NEXT(peer, doorstep);
-		if (waits_like(peer, &one))
-			peer_refuse(jobs, peer, "running",
-			            all ? "nobody has come who has the state of job '%s'"
-			                : "job '%s' has gone on without this worker",
-			            peer->wanted);
+		if (waits_like(peer, &one) && all)
+			peer_refuse(jobs, peer, "orphaned", orphaned,
+			            (int)message_name_base(peer->wanted), peer->wanted);
+		else if (waits_like(peer, &one))
+			peer_refuse(jobs, peer, "running", gone_on);
 	}
 }
 
@@ -329,8 +333,7 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 		return;
 	}
 	if (job != NULL || job_kin(jobs, peer->wanted) != NULL) {
-		peer_refuse(jobs, peer, "running", "job '%s' has gone on without this worker",
-		            peer->wanted);
+		peer_refuse(jobs, peer, "running", gone_on);
 		return;
 	}
 	TAILQ_FOREACH(other, &jobs->doorsteps, doorstep)

@@ -214,7 +214,9 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(job, sizeof(job), "%.*s",
-	         (int)(comm->at_door ? message_name_base(comm->job) : strlen(comm->job)), comm->job);
+	         (int)(comm->at_door && comm->stay.kind != 0 ? message_name_base(comm->job)
+	                                                     : strlen(comm->job)),
+	         comm->job);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		links[i] = (struct link_config){
 			.job = job,

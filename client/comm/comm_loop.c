@@ -226,7 +226,7 @@ static void publish_next(struct winnow_comm *comm)
 	if (how == SESSION_WAIT)
 		return;
 	pthread_mutex_lock(&comm->lock);
-	if (next != NULL)
+	if (how == SESSION_NEXT || (how == SESSION_NONE && next != NULL))
 		comm->next = *next;
 	comm->next_how = how;
 	pthread_cond_broadcast(&comm->changed);

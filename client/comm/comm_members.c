@@ -142,6 +142,10 @@ static int begin(struct winnow_comm *comm, struct session *before, struct why *w
 
 	reset(comm);
 	result = comm_open_session(comm, comm->keeps ? session_link(before, 0) : NULL, why);
+	if (result == WINNOW_OK && comm->keeps && comm->peers[0].fd < 0) { /* it has ended meanwhile */
+		comm->peers[0].gone = true;
+		session_gone(comm->session, 0, "connection closed");
+	}
 	comm->keeps = false;
 	session_close(before);
 	if (result == WINNOW_OK)
@@ -227,9 +231,22 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
 }
 
-/* SESSION_WAIT: nobody has said it in time. */
+/* Why this worker does not continue, and with which result. */
+static int none_why(const struct winnow_comm *comm, struct why *why)
+{
+	const char *said = comm->next.kind == CONTROL_FAILED ? comm->next.text : comm->error.text;
+
+	if (comm->next.kind == CONTROL_FAILED && strcmp(comm->next.code, "orphaned") == 0)
+		return why_set(why, WINNOW_ERR_REFUSED, "%s", said);
+	if (!comm->at_door)
+		return why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s", said);
+	return why_set(why, (int)comm->result, "%s", comm->error.text);
+}
+
+/* SESSION_WAIT: nobody has said it in time. SESSION_NONE: *result says why. */
 static enum session_next await_turn(struct winnow_comm *comm, const struct winnow_membership *how,
-                                    struct control_message *next, struct why *why)
+                                    struct control_message *next, struct why *why,
+                                    int *result)
 {
 	enum session_next next_how;
 
@@ -245,8 +262,7 @@ static enum session_next await_turn(struct winnow_comm *comm, const struct winno
 	next_how = comm->next_how;
 	*next = comm->next;
 	if (next_how == SESSION_NONE)
-		why_set(why, comm->at_door ? (int)comm->result : WINNOW_ERR_LOST, "%s",
-		        comm->error.text);
+		*result = none_why(comm, why);
 	pthread_mutex_unlock(&comm->lock);
 	return next_how;
 }
@@ -269,17 +285,17 @@ static int door(struct winnow_comm *comm, struct why *why)
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
 {
-	enum session_next next_how = await_turn(comm, how, next, why);
-	int result;
+	int result = WINNOW_OK;
+	enum session_next next_how = await_turn(comm, how, next, why, &result);
 
 	while (next_how == SESSION_AWAY) {
 		result = door(comm, why);
 		if (result != WINNOW_OK)
 			return result;
-		next_how = await_turn(comm, how, next, why);
+		next_how = await_turn(comm, how, next, why, &result);
 	}
 	if (next_how == SESSION_NONE)
-		return comm->at_door ? (int)comm->result : WINNOW_ERR_LOST;
+		return result;
 	if (next_how == SESSION_WAIT && comm_given_up(how->give_up))
 		return why_set(why, WINNOW_ERR_ABORTED,
 		               "given up before it was known who is left");
@@ -339,7 +355,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		        winnow_last_error());
 		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
 	}
-	if (result != WINNOW_ERR_LOST || ended.text[0] == '\0')
+	if (result != WINNOW_ERR_LOST || !comm->at_door || ended.text[0] == '\0')
 		return result;
 	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */
 	why_set(&why, result, "the others have gone on without this worker: %s", ended.text);

@@ -69,6 +69,7 @@ enum winnow_result explain_code(const char *code, bool joined)
 		{"timeout", WINNOW_ERR_TIMEOUT},
 		{"protocol", WINNOW_ERR_PROTOCOL},
 		{"unreachable", WINNOW_ERR_UNREACHABLE},
+		{"orphaned", WINNOW_ERR_REFUSED},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

@@ -142,6 +142,11 @@ bool link_lost(const struct link *link)
 	       (link->failed.kind != CONTROL_FAILED || strcmp(link->failed.code, "shutdown") == 0);
 }
 
+const struct control_message *link_failed(const struct link *link)
+{
+	return link->failed.kind == CONTROL_FAILED ? &link->failed : NULL;
+}
+
 bool link_ended(const struct link *link)
 {
 	const char *code = link->failed.code;
@@ -429,7 +434,7 @@ bool link_again(struct link *link)
 	link->send_join = link->send_stay = link->view.drains = false;
 	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
-	link->failed = (struct control_message){0};
+	link->failed = link->next = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }

@@ -632,8 +632,9 @@ enum session_next session_stay(struct session *session, const struct session_wis
 	uint64_t without = wish->without;
 
 	*out = link_next(decider);
-	if (*out != NULL)
+	if (*out != NULL && link_stands(decider))
 		return SESSION_NEXT;
+	*out = link_failed(decider);
 	if (session->world == 0)
 		return session->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
 	if (others_end(session) || link_ended(decider))

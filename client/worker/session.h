@@ -106,7 +106,7 @@ enum session_next {
 	SESSION_WAIT, /* for what the decider says */
 	SESSION_NEXT, /* in this membership: *out, by the connection of link 0 */
 	SESSION_AWAY, /* the connection to the decider is lost: go to its door with session_stays() */
-	SESSION_NONE, /* not at all, as not all workers know how; or the door is shut */
+	SESSION_NONE, /* not at all: *out is what the decider has said, or NULL */
 };
 enum session_next session_stay(struct session *session, const struct session_wish *wish,
                                uint64_t now_us, const struct control_message **out);

@@ -411,7 +411,7 @@ class State(unittest.TestCase):
                         os.environ["WINNOW_AGGREGATORS"] = kept
                 for name in range(1, 1 + newcomers):
                     (text,) = self.said(name)
-                    self.assertRegex(text, "^no worker has the state of this job: all came as newcomers")
+                    self.assertRegex(text, "no worker is left that has the state of job")
 
     def await_newcomers(self, aggregator, count):
         until, found = time.monotonic() + 60, None

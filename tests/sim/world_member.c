@@ -288,6 +288,23 @@ bool member_idle(const struct sim_member *m)
 	       m->turn == m->world->members->spec->turns;
 }
 
+static void connection_gone(struct sim_member *m, uint32_t index)
+{
+	struct member_peer *peer = &m->peers[index];
+
+	peer->connection = 0;
+	if (link_again(session_link(m->session, index))) {
+		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
+		if (!m->at_door)
+			peer->until_us = now_of(m) + (message_name_is(m->job, CONTROL_NEXT_NAME)
+			                                      ? CONNECT_ALIVE_US
+			                                      : CONNECT_ONCE_MORE_US);
+		return;
+	}
+	peer->gone = true;
+	session_gone(m->session, index, "connection reset");
+}
+
 /* ---- from one membership to the next ---- */
 
 static void join_look(struct sim_member *m)
@@ -367,8 +384,10 @@ static void part(struct sim_member *m)
 	m->world_size = m->next.next_world;
 	m->left_out = m->next.without;
 	m->at_door = false;
-	session_begin(m, m->peers[0].connection != 0 ? session_link(before, 0) : NULL);
+	session_begin(m, session_link(before, 0));
 	session_close(before);
+	if (m->peers[0].connection == 0)
+		connection_gone(m, 0);
 }
 
 static void leave(struct sim_member *m)
@@ -426,23 +445,6 @@ static void connect_try(struct sim_member *m, uint32_t index)
 		peer->gone = true;
 		session_unreachable(m->session, index, "no answer");
 	}
-}
-
-static void connection_gone(struct sim_member *m, uint32_t index)
-{
-	struct member_peer *peer = &m->peers[index];
-
-	peer->connection = 0;
-	if (link_again(session_link(m->session, index))) {
-		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
-		if (!m->at_door)
-			peer->until_us = now_of(m) + (message_name_is(m->job, CONTROL_NEXT_NAME)
-			                                      ? CONNECT_ALIVE_US
-			                                      : CONNECT_ONCE_MORE_US);
-		return;
-	}
-	peer->gone = true;
-	session_gone(m->session, index, "connection reset");
 }
 
 /* ---- running ---- */

@@ -289,10 +289,10 @@ static void test_holds(void **state)
 	wait(b, 9, 1);
 	assert_false(b->workers[0].closed);
 	wait(b, 1, 1);
-	expect_end(b, 0, "running", 0);
+	expect_end(b, 0, "orphaned", 0);
 	at_door(b, 0, &other);
 	wait(b, 10, 1);
-	expect_end(b, 0, "running", 0);
+	expect_end(b, 0, "orphaned", 0);
 	assert_int_equal(totals_of(b).jobs, 0);
 	bench_close(b);
 }
