@@ -754,17 +754,17 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),        cmocka_unit_test(test_aliases),
-		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_command),        cmocka_unit_test(test_other_variable),
-		cmocka_unit_test(test_keys),           cmocka_unit_test(test_argument_alone),
-		cmocka_unit_test(test_files_wrong),    cmocka_unit_test(test_long_lines),
-		cmocka_unit_test(test_twice),          cmocka_unit_test(test_encodings),
-		cmocka_unit_test(test_surroundings),   cmocka_unit_test(test_items),
+		cmocka_unit_test(test_sizes),        cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),      cmocka_unit_test(test_aliases),
+		cmocka_unit_test(test_32_bits),      cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),       cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),   cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),         cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_command),      cmocka_unit_test(test_other_variable),
+		cmocka_unit_test(test_keys),         cmocka_unit_test(test_argument_alone),
+		cmocka_unit_test(test_files_wrong),  cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_twice),        cmocka_unit_test(test_encodings),
+		cmocka_unit_test(test_surroundings), cmocka_unit_test(test_items),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
