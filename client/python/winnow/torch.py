@@ -24,23 +24,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _native, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import (  # noqa: F401 - classes are for programs
-    SHORT_WARM_UP,
-    SHORT_WIRE,
-    LargestSums,
-    RandomK,
-    Threshold,
-    TopK,
-    compressor_of,
-    merge_memories,
-)
+from ._compress import SHORT_WARM_UP, SHORT_WIRE, compressor_of, lost_of, parts_of, remember_lost
+from ._compress import TopK, merge_memories  # noqa: F401 - for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
 from ._member import BLOCK_MAX, OpStats, Shares, WinnowError, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
-from ._sums import Exchange, parts_of
 
 _group.register()
 
@@ -78,8 +69,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
-    own gradient, before NCCL adds up; "sums" is not with nodes.
+    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). The same on all
+    ranks. With nodes each GPU chooses of its own gradient, before NCCL adds up.
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
     bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. With nodes, and with None, by its
     shape. The same on all ranks.
@@ -115,8 +106,6 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
-    if compress is not None and compress.of_sums and nodes:
-        raise ValueError("largest sums are not with nodes, where no GPU knows what of its own was sent: take another compress")
     check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
         _refuse_difference(
@@ -277,13 +266,12 @@ class HookState:
         """
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
-        of_sums = compressed and self.compress.of_sums
         leaves = compressed and not self.node or _way.leaves(segments)
-        staged = of_sums or device is not None and (tensor.is_sparse or leaves)
+        staged = device is not None and (tensor.is_sparse or leaves)
         if tensor.is_sparse:
-            start, finish, cost, failed = self._sparse(tensor, staged)
+            start, finish, cost = self._sparse(tensor, staged)
         else:
-            start, finish, cost, failed = self._dense(tensor, segments, parameters, staged)
+            start, finish, cost = self._dense(tensor, segments, parameters, staged)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -316,7 +304,7 @@ class HookState:
                     self._seen.look(parameter, part)
             return result
 
-        return self._completer.future(submit, done, failed, device, staged)
+        return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
         return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress", "way")}
@@ -325,47 +313,26 @@ class HookState:
         self.__init__(**settings)
 
     def _dense(self, tensor, segments, parameters, staged):
-        """Of largest sums, another thread begins the second operation when the first is done."""
-        home = exchange = first = None
+        home = lost = None
         compress = None if self.node else self.compress
 
         def start(options):
             nonlocal home
             home, begin = self._leaving(tensor, segments, parameters)
-            tag = next(self._tags) if compress is not None and compress.of_sums else None
-
-            def leave():
-                nonlocal exchange, first
-                home.leave()
-                exchange = Exchange(compress, parameters, home.there, self.comm, self.wire)
-                if exchange.two:
-                    first = exchange.start(self.comm, self.wire, tag=tag, priority=options["priority"])
 
             def go():
-                if home.leaves:
-                    leave()
-                if exchange.two:
-                    first.wait()
-                    exchange.choose()
-                return begin(options if exchange.lost is None else {**options, "lost": exchange.lost})
+                nonlocal lost
+                home.leave()
+                lost = lost_of(compress, home.there, parameters, self.comm, self.wire)
+                return begin(options if lost is None else {**options, "lost": lost})
 
-            if not home.leaves:
-                leave()
             return go if staged else go()
 
-        def cost(request):
-            return home.cost(OpStats(*map(sum, zip(request.stats, first.stats))) if first else request.stats)
-
         def finish(request):
-            exchange.settle()
+            remember_lost(compress, lost, parameters)
             return home.come_back()
 
-        def failed(error):
-            if exchange is not None and exchange.two:
-                exchange.settle(False)
-            self._failed(error)
-
-        return start, finish, cost, failed
+        return start, finish, lambda request: home.cost(request.stats)
 
     def _leaving(self, tensor, segments, parameters):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
@@ -401,7 +368,7 @@ class HookState:
                 return request.stats
             return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
 
-        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost, self._failed
+        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
