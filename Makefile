@@ -59,7 +59,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo demo-elastic format install deb clean help deps wheel wheel-library
+.PHONY: all demo demo-elastic format install deb manifests clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 	@:
 
@@ -181,6 +181,9 @@ deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
 	$(Q)docker/install-packages.sh build deb
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
+
+manifests: ## the chart as plain manifests for kubectl, in build/kubernetes; PyPI has Helm's own library
+	$(Q)docker/manifests.sh $(BUILD)/kubernetes
 
 deps: ## install from Debian what building needs and this machine lacks
 	$(Q)docker/install-packages.sh build
