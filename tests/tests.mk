@@ -10,8 +10,7 @@ benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian bench fuzz fuzzers lint
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so \
-	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
 $(units:%=$(BUILD)/tests/unit/%.o): private extra := -O0
@@ -112,8 +111,8 @@ $(BUILD)/emulated/%.o: %.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(emulated_flags) $(compile) -c $< -o $@
 
-# What takes fibers' turns must not be taken for threads that race.
-$(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o: private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
+# Sanitizers do not know fibers: the kernels, what runs them and their test are built without.
+$(emulated:%=$(BUILD)/emulated/%.o) $(cuda_kernels:%=$(BUILD)/emulated/%.cu.o) $(BUILD)/emulated/tests/gpu/test_kernels.o: private sanitize :=
 
 emulated_cuda := $(BUILD)/tests/gpu/libemulated-cuda.so
 emulated_link := g++ $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
@@ -134,7 +133,3 @@ $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kerne
 $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
-
-# The benches on the emulation measure nothing, but run.
-$(BUILD)/emulated/bench_%: $(BUILD)/emulated/tests/bench/bench_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
-	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@
