@@ -17,7 +17,6 @@ $(units:%=$(BUILD)/tests/unit/%.o): private extra := -O0
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/test_simnet: $(BUILD)/tests/sim/simnet.o
-$(BUILD)/tests/unit/test_comm_calls $(BUILD)/tests/unit/test_comm_loop: $(BUILD)/tests/unit/comm_world.o
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcheck.a $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 

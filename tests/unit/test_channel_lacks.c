@@ -6,60 +6,6 @@
 #include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 
-/* By sequence: sent to all before the latest that the worker has seen, or not. */
-static void test_lacks_sequence(void **state)
-{
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
-	for (uint32_t frame = 0; frame < 3; frame++)
-		for (uint16_t rank = 0; rank < 2; rank++)
-			push_value(b, rank, frame, 1);
-	send_lacks(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
-	send_lacks(b, 1, 0, 7, 0);
-	expect_drop(b, WIRE_DROP_NONE);
-	for (uint32_t frame = 0; frame < 3; frame++)
-		expect_result(b, WIRE_EVERYONE, frame, 2);
-	expect_nothing(b);
-	send_lacks(b, 1, 0, 7, 0);
-	expect_nothing(b);
-	send_lacks(b, 1, 0, 7, 2);
-	expect_result(b, 1, 0, 2);
-	expect_result(b, 1, 1, 2);
-	expect_nothing(b);
-	send_lacks(b, 1, 1, 3, 0x8004); /* far behind, by serial numbers */
-	expect_nothing(b);
-	send_lacks(b, 1, 0, 4, 3);
-	expect_result(b, 1, 2, 2);
-	expect_nothing(b);
-	/* What all have is not sent again; what has not been sent is on its way in its slot, too. */
-	send_ack_all(b, 1);
-	send_lacks(b, 1, 0, 1, 3);
-	expect_nothing(b);
-	push_value(b, 0, 16, 3);
-	push_value(b, 1, 16, 4);
-	send_lacks(b, 1, 16, 1, 3);
-	expect_result(b, WIRE_EVERYONE, 16, 7);
-	expect_nothing(b);
-	bench_close(b);
-}
-
-/* What all have acknowledged is over, even while it still lies in its slot. */
-static void test_lacks_before_base(void **state)
-{
-	struct bench *b = dense_open(1, 64, 0);
-
-	(void)state;
-	push_value(b, 0, 0, 1);
-	expect_result(b, WIRE_EVERYONE, 0, 1);
-	send_lacks(b, 0, 0, 1, 1);
-	expect_result(b, 0, 0, 1);
-	send_ack(b, 0, 1);
-	send_lacks(b, 0, 0, 1, 1);
-	expect_nothing(b);
-	bench_close(b);
-}
-
 /* 70,000 results: sequences pass 65,535 and go on from 0. */
 static void test_sequence_wraps(void **state)
 {
@@ -143,91 +89,6 @@ static void test_lacks_flood(void **state)
 	bench_close(b);
 }
 
-/* However little is asked for at a time, and though its ack moves now and then: the same in the long run. */
-static void flood_slowly(uint32_t burst, uint32_t ack_every_us)
-{
-	struct bench *b = dense_open(1, 16, 0);
-	uint32_t drawn = 0, ack = 0;
-
-	for (uint32_t frame = 0; frame < 16; frame++)
-		push_value(b, 0, frame, 1);
-	pull_all(b);
-	for (uint32_t us = 0; us < 4000000; us += 500) {
-		b->now_us += 500;
-		if (us % ack_every_us == ack_every_us - 500 && ack < 8)
-			send_ack(b, 0, ++ack);
-		for (uint32_t i = 0; i < burst; i++)
-			send_lacks(b, 0, 15, 1, b->sequence);
-		while (bench_pull(b))
-			drawn += b->got.kind == WIRE_RESULT;
-	}
-	/* Rounds of 2, 4 .. 256 ms, and then of 400; and what was acknowledged. */
-	assert_in_range(drawn, 16 * 8, 16 * (8 + 4000 / 400) + 8);
-	bench_close(b);
-}
-
-static void test_lacks_slowly(void **state)
-{
-	(void)state;
-	flood_slowly(1, 5000000); /* 4 in a round of 2 ms */
-	flood_slowly(3, 5000000);
-	flood_slowly(16, 5000000);
-	flood_slowly(3, 2000);
-	flood_slowly(16, 300000);
-}
-
-/* Who gets on has as much sent again as it has lost, whatever it has had to ask for before. */
-static void test_lacks_honest(void **state)
-{
-	struct bench *b = bench_open(1, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-
-	(void)state;
-	a.count = UINT64_C(1000) * FRAME_BLOCKS * BLOCK_ELEMS;
-	announce_all(b, &a);
-	pull_all(b);
-	for (uint32_t frame = 0; frame < 1000; frame++) {
-		push_value(b, 0, frame, 1);
-		pull_all(b);
-		if (frame < 16) { /* a bad path: each is asked for ten times */
-			for (uint32_t i = 0; i < 10; i++, b->now_us += 400000)
-				send_lacks(b, 0, frame, 1, b->sequence);
-			pull_all(b);
-		}
-		send_lacks(b, 0, frame, 1, b->sequence);
-		expect_result(b, 0, frame, 1);
-		expect_nothing(b);
-		send_ack(b, 0, frame + 1);
-		pull_all(b);
-		b->now_us += 10;
-	}
-	bench_close(b);
-}
-
-/* An announcement that comes again, and a plan that is lacking, draw answers from the same store. */
-static void test_plan_flood(void **state)
-{
-	struct bench *b = dense_open(2, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-	uint32_t drawn = 0;
-
-	(void)state;
-	for (uint16_t rank = 0; rank < 2; rank++)
-		push_value(b, rank, 0, 1);
-	pull_all(b);
-	for (uint32_t i = 0; i < 100; i++) {
-		send_announce(b, 0, &a, NULL, 0);
-		send_lacks_plan(b, 0, 0);
-		push_value(b, 0, 0, 1); /* draws nothing */
-		while (bench_pull(b)) {
-			assert_true(b->dest == 0);
-			drawn++;
-		}
-	}
-	assert_int_equal(drawn, 16);
-	bench_close(b);
-}
-
 /* ---- plans among many ---- */
 
 /* An operation without frames for each slot and segment, from frame 0 on. */
@@ -303,118 +164,6 @@ static void test_lacks_plans(void **state)
 }
 
 /* ---- PUSHes ---- */
-
-/* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
-static void test_wants(void **state)
-{
-	struct bench *b = dense_open(2, 16, UINT32_MAX - 1);
-	const uint32_t first = UINT32_MAX - 1;
-
-	(void)state;
-	push_value(b, 0, first + 1, 1);
-	push_value(b, 1, first + 2, 1);
-	send_ask(b, 0, 5, first + 4);
-	expect_wants(b, 0, 5, first, 0xd);
-	send_ask(b, 0, 6, first); /* what it has pushed does not become less */
-	expect_wants(b, 0, 6, first, 0xd);
-	send_ask(b, 1, 7, first + 1);
-	expect_wants(b, 1, 7, first, 1);
-	send_ask(b, 1, 8, first + 17); /* only 16 have a slot: that is no news */
-	expect_wants(b, 1, 8, first, 1);
-	send_ask(b, 1, 9, first + 16);
-	expect_wants(b, 1, 9, first, 0xfffb);
-	/* From its ack on. */
-	b->acks[1] = first + 4;
-	send_ask(b, 1, 10, 0);
-	expect_wants(b, 1, 10, first + 4, 0xfff);
-	assert_int_equal(channel_stats(b->channel)->wants, 6);
-	expect_drop(b, WIRE_DROP_NONE);
-	expect_nothing(b);
-	bench_close(b);
-}
-
-static void send_late(struct bench *b, uint16_t rank, uint16_t late)
-{
-	send_status(b, rank, &(struct status){.stamp = 1, .late = late}, 0, 0);
-}
-
-static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame)
-{
-	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
-	struct wire_header head = bench_head(b, rank, WIRE_PUSH, frame);
-	struct packet_out out;
-
-	head.pushed = frame;
-	packet_begin(&out, &head);
-	packet_point(&out, data, sizeof(data));
-	bench_send(b, &out);
-}
-
-/*
- * Without being asked: each once, when a packet comes what it has called late or more after one that said it was pushed.
- */
-static void test_wants_unasked(void **state)
-{
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
-	send_late(b, 0, 400);
-	send_push_of(b, 0, 0);
-	send_push_of(b, 0, 2); /* 1 is lost, or late */
-	b->now_us += 400;
-	send_push_of(b, 0, 4); /* that it was is known from now on, and that 3 was */
-	b->now_us += 399;
-	send_push_of(b, 0, 5);
-	expect_nothing(b);
-	send_push_of(b, 0, 3); /* was late */
-	b->now_us += 1;
-	send_push_of(b, 1, 0); /* the other worker has nothing to do with it */
-	pull_all(b);
-	send_push_of(b, 0, 6);
-	expect_wants(b, 0, 0, 1, 1);
-	b->now_us += 5000;
-	send_push_of(b, 0, 7);
-	expect_nothing(b);
-	/* No sooner than 300 us, no later than 5 ms, whatever the worker says. */
-	send_late(b, 0, 0);
-	send_push_of(b, 0, 9);
-	b->now_us += 300;
-	send_push_of(b, 0, 10);
-	b->now_us += 299;
-	send_push_of(b, 0, 11);
-	expect_nothing(b);
-	b->now_us += 1;
-	send_push_of(b, 0, 12);
-	expect_wants(b, 0, 0, 8, 1);
-	send_late(b, 0, 65535);
-	b->now_us += 4999;
-	send_push_of(b, 0, 14);
-	expect_nothing(b);
-	b->now_us += 1;
-	send_push_of(b, 0, 15);
-	b->now_us += 5000;
-	send_push_of(b, 0, 15);
-	expect_wants(b, 0, 0, 13, 1);
-	bench_close(b);
-}
-
-/* What fits one STATUS; the rest when it is asked for again. */
-static void test_wants_many(void **state)
-{
-	struct bench *b = bench_open(1, 2048, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-	struct status status;
-
-	(void)state;
-	a.count = UINT64_C(1100) * FRAME_BLOCKS * BLOCK_ELEMS;
-	announce_all(b, &a);
-	pull_all(b);
-	send_ask(b, 0, 3, 1000);
-	status = expect_status(b, 0, 3);
-	assert_int_equal(status.word_count, 16);
-	assert_true(status.first == 0 && status.words[0] == UINT64_MAX);
-	bench_close(b);
-}
 
 /* Nonsense about what has been pushed and acknowledged does not make it look for long. */
 static void test_wants_nonsense(void **state)
@@ -503,20 +252,9 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lacks_slowly),
-		cmocka_unit_test(test_lacks_honest),
-		cmocka_unit_test(test_lacks_plans),
-		cmocka_unit_test(test_lacks_flood),
-		cmocka_unit_test(test_plan_flood),
-		cmocka_unit_test(test_lacks_sequence),
-		cmocka_unit_test(test_lacks_before_base),
-		cmocka_unit_test(test_sequence_wraps),
-		cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_unasked),
-		cmocka_unit_test(test_wants_many),
-		cmocka_unit_test(test_wants_nonsense),
-		cmocka_unit_test(test_want_owners),
-		cmocka_unit_test(test_answer_of_path),
+		cmocka_unit_test(test_lacks_plans),    cmocka_unit_test(test_lacks_flood),
+		cmocka_unit_test(test_sequence_wraps), cmocka_unit_test(test_wants_nonsense),
+		cmocka_unit_test(test_want_owners),    cmocka_unit_test(test_answer_of_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -242,31 +242,6 @@ static void test_refused(void **state)
 	}
 }
 
-/* An aggregator that starts later than its workers. */
-static void test_started_late(void **state)
-{
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[0];
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(HERE)};
-	socklen_t size = sizeof(address);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-
-	(void)state;
-	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-	peer->addresses[0] = (struct net_addr){net_ipv4(HERE), ntohs(address.sin_port)};
-	for (uint32_t turn = 0; turn < 5; turn++)
-		peers_turn(comm, 0);
-	assert_false(peer->connected);
-	assert_int_equal(listen(listener, 8), 0);
-	peers_turn(comm, COMM_CONNECT_AGAIN_US - 1);
-	assert_int_equal(peer->fd, -1);
-	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
-	assert_true(peer->connected);
-	close(listener);
-	closed(comm);
-}
-
 /* ---- reading and writing ---- */
 
 static void say(int fd, const char *text, size_t bytes)
@@ -394,29 +369,6 @@ static void test_full_socket(void **state)
 	closed(comm);
 }
 
-/* One aggregator is gone: the other is told which, in the words that we say here. */
-static void test_others_are_told(void **state)
-{
-	struct winnow_comm *comm = opened(2);
-	int listeners[2], fds[2];
-
-	(void)state;
-	for (uint32_t i = 0; i < 2; i++)
-		listeners[i] = listening(&comm->peers[i].addresses[0], 8);
-	turn_until_settled(comm, 0);
-	for (uint32_t i = 0; i < 2; i++)
-		fds[i] = accept(listeners[i], NULL, NULL);
-	say(fds[0], "not ours\n", 9);
-	turn_until_failed(comm, 0);
-	failed_as(comm, "aggregator one:1: it does not speak Winnow's protocol");
-	hears(comm, fds[1], 0, "aggregator one:1: it does not speak Winnow's protocol");
-	for (uint32_t i = 0; i < 2; i++)
-		close(listeners[i]);
-	for (uint32_t i = 0; i < 2; i++)
-		close(fds[i]);
-	closed(comm);
-}
-
 /* ---- those that are left out, and those that are restarted ---- */
 
 static void say_hello(int fd, bool drains)
@@ -492,47 +444,6 @@ static void test_left_out(void **state)
 		assert_true(peer->look_us == (us < COMM_LOOK_MAX_US ? us : COMM_LOOK_MAX_US));
 		assert_true(comm->back == 0);
 	}
-	closed(comm);
-}
-
-/* The old one drains: it is asked again until the new one is there, or the time is over. */
-static void test_restarted(void **state)
-{
-	struct link_config links[1] = {{.job = "job",
-	                                .host = "host",
-	                                .world = 2,
-	                                .silence_us = 10000000,
-	                                .join_us = 60000000,
-	                                .restarts = true}};
-	struct session_config config = {
-		.links = links, .names = (const char *[]){"one:1"}, .link_count = 1};
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[0];
-	int listener = listening(&peer->addresses[0], 8), fd;
-	uint64_t now_us = 0;
-
-	(void)state;
-	session_close(comm->session);
-	assert_int_equal(session_open(&config, 0, &comm->session), 0);
-	peer->restarts = true;
-	for (uint32_t i = 0; i < 4; i++, now_us += COMM_CONNECT_AGAIN_US) {
-		turn_until_settled(comm, now_us);
-		fd = accept(listener, NULL, NULL);
-		if (i < 3)
-			say_hello(fd, true);
-		for (uint32_t turn = 0; i < 3 && turn < TURNS_MAX && peer->connected; turn++) {
-			peers_turn(comm, now_us);
-			usleep(1000);
-		}
-		assert_true(i == 3 || peer->fd == -1);
-		assert_true(peer->connect_until_us == UNTIL_US);
-		if (i < 3)
-			close(fd);
-	}
-	say_hello(fd, false);
-	hears(comm, fd, now_us, "\"type\":\"join\"");
-	close(fd);
-	close(listener);
 	closed(comm);
 }
 
@@ -621,13 +532,11 @@ static void test_forks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_next_address),    cmocka_unit_test(test_silent_address),
-		cmocka_unit_test(test_refused),         cmocka_unit_test(test_started_late),
-		cmocka_unit_test(test_lines),           cmocka_unit_test(test_not_lines),
-		cmocka_unit_test(test_reset),           cmocka_unit_test(test_full_socket),
-		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_left_out),
-		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_forks),
+		cmocka_unit_test(test_next_address), cmocka_unit_test(test_silent_address),
+		cmocka_unit_test(test_refused),      cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_not_lines),    cmocka_unit_test(test_reset),
+		cmocka_unit_test(test_full_socket),  cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_moved),        cmocka_unit_test(test_forks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

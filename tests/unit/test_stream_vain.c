@@ -96,28 +96,11 @@ static void test_asks(void **state)
 	bench_close(b);
 }
 
-/* Whom others keep waiting asks as often as ever: nothing is missing, so nothing is in vain. */
-static void test_waits(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_planned(b, all_bits);
-
-	(void)state;
-	(void)answer_all(b, 10 * SECOND_US, 0);
-	assert_int_equal(b->stream->vain, 0);
-	b->sequence = 1;
-	send_credit(b);
-	assert_int_equal(answer_all(b, 1000, 0).lists, 1);
-	task_close(task);
-	bench_close(b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pushes),
 		cmocka_unit_test(test_asks),
-		cmocka_unit_test(test_waits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
