@@ -9,7 +9,7 @@ tools := $(BUILD)/tests/sim/sim \
 benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp flood nic mpi_bench $(if $(have_dpdk),dpdk_source dpdk_bytes))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
-.PHONY: tests check check-unit check-release check-debian check-programs mutants bench fuzz fuzzers lint
+.PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
@@ -82,6 +82,13 @@ SEED ?= 1
 FILES ?= $(addsuffix .c,$(filter aggregator/channel/% aggregator/jobs/% bitmap/% client/comm/% client/worker/%,$(core) $(daemon) $(library)))
 mutants: ## put N=20 faults, drawn by SEED=1, into a copy of FILES="client/worker/*.c", and say which no test sees (a minute each)
 	$(Q)tests/mutants.py $(N) $(SEED) $(wildcard $(FILES))
+
+# A build of its own, whose programs count what they execute.
+COVERED ?= bad_joins bench deaths doctor drain garbage job log members metrics mismatch run status strangers sums tiles trace waiting
+coverage: ## which lines of C simulation, unit tests and these end-to-end tests execute: COVERED="bench deaths"
+	$(Q)docker/install-packages.sh build dpdk check
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) BUILD=$(BUILD)/cov CFLAGS='-O1 -g --coverage' LDFLAGS=--coverage tests
+	$(Q)tests/coverage.py $(BUILD)/cov $(COVERED)
 
 SUITE ?= trixie
 check-debian: ## demo and check in a fresh Debian of another release (root, long); SUITE=bookworm

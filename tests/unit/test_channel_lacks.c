@@ -180,38 +180,6 @@ static void test_wants_nonsense(void **state)
 	bench_close(b);
 }
 
-/* Of a frame's parts and owners: who has no block in it is not asked for one. */
-static void test_want_owners(void **state)
-{
-	struct bench *b = bench_open(2, 16, 0);
-	struct announce a = announce_of(TAG, 0);
-	const uint64_t words[2][2] = {{1, 0}, {0, 1}};
-	uint8_t body[20] = {0xff};
-	struct packet packet = {.kind = WIRE_STATUS, .token = b->tokens[0], .body = body};
-
-	(void)state;
-	a.count = 300 * 100;
-	a.block_elems = 300; /* 1200 bytes: three parts */
-	for (uint16_t rank = 0; rank < 2; rank++)
-		send_announce(b, rank, &a, words[rank], 16);
-	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, 6);
-	send_ask(b, 0, 1, 6);
-	expect_wants(b, 0, 1, 0, 7);
-	send_ask(b, 1, 1, 6);
-	expect_wants(b, 1, 1, 3, 7);
-	packet.body_bytes = 20;
-	channel_receive(b->channel, &packet, b->now_us);
-	expect_drop(b, WIRE_DROP_LENGTH);
-	/* Each part has its own length. */
-	send_push(b, 0, 2, zeros, 552);
-	expect_drop(b, WIRE_DROP_LENGTH);
-	send_push(b, 0, 2, zeros, 1200 - 2 * 552);
-	expect_drop(b, WIRE_DROP_NONE);
-	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 2);
-	assert_int_equal(b->got.body_bytes, 1200 - 2 * 552);
-	bench_close(b);
-}
-
 /* An answer says for how long its STATUS has been here, and how many of the worker's came marked. */
 static void test_answer_of_path(void **state)
 {
@@ -254,7 +222,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lacks_plans),    cmocka_unit_test(test_lacks_flood),
 		cmocka_unit_test(test_sequence_wraps), cmocka_unit_test(test_wants_nonsense),
-		cmocka_unit_test(test_want_owners),    cmocka_unit_test(test_answer_of_path),
+		cmocka_unit_test(test_answer_of_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -116,69 +116,11 @@ static void test_fixed_padding(void **state)
 
 /* ---- reduce-scatter: section 4.5 ---- */
 
-/* Two shares of 8 blocks. This worker is rank 1: the second share is its own. */
-static struct allreduce *scatter_open(struct bench *b, const uint64_t *bits)
-{
-	struct allreduce *task = task_open(b, UINT64_C(2) * 8 * BLOCK_ELEMS);
-	struct geometry_input input = {.count = task->count,
-	                               .block_elems = BLOCK_ELEMS,
-	                               .elem_bytes = 4,
-	                               .shard_count = 1,
-	                               .payload = WIRE_PAYLOAD_MIN,
-	                               .scatter = 2};
-	struct stream_scan scan = {.bits = bits, .exponent = WIRE_EXPONENT_NONE};
-
-	assert_true(geometry_compute(&input, &task->cut));
-	assert_int_equal(task->cut.segment_count, 2);
-	task->scatter = true;
-	task->share_first = task->share_count = UINT64_C(8) * BLOCK_ELEMS;
-	stream_begin(b->stream, task);
-	for (uint32_t number = 0; number < 2; number++) {
-		struct announce a;
-
-		stream_announce(b->stream, task, number, &scan, b->now_us);
-		expect_packet(b, WIRE_ANNOUNCE, 0);
-		assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
-		assert_int_equal(a.flags & WIRE_SCATTER, WIRE_SCATTER);
-	}
-	return task;
-}
-
-/* In what was sent again to it alone, too, data is for the receiver, and the others have none. */
-static void test_scatter_again(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = scatter_open(b, no_bits);
-	struct wire_header head = bench_head(b, WIRE_RESULT, FIRST + 1);
-	struct plan plan = plan_of(TAG, 1, 0);
-	const uint64_t one = 1;
-	uint8_t sums[BLOCK_BYTES] = {9};
-
-	(void)state;
-	b->planned += 2;
-	assert_null(send_plan(b, FIRST, &plan, &one, 8));
-	plan.segment = 1;
-	assert_null(send_plan(b, FIRST + 1, &plan, &one, 8));
-	head.worker = RANK;
-	assert_null(send_head(b, &head, NULL, 0)); /* its own frame */
-	expect_drop(b, WIRE_DROP_LENGTH);
-	assert_null(send_head(b, &head, sums, BLOCK_BYTES));
-	head.frame = FIRST;
-	assert_null(send_head(b, &head, sums, BLOCK_BYTES));
-	expect_drop(b, WIRE_DROP_LENGTH);
-	assert_ptr_equal(send_head(b, &head, NULL, 0), task);
-	expect_drop(b, WIRE_DROP_NONE);
-	assert_memory_equal(task->recv, sums, BLOCK_BYTES);
-	task_close(task);
-	bench_close(b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_held),
 		cmocka_unit_test(test_fixed_padding),
-		cmocka_unit_test(test_scatter_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
