@@ -197,4 +197,4 @@ help: ## this list
 -include tests/tests.mk # images are built without tests/
 
 # Other builds lie inside, and may be under way.
--include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -path $(BUILD)/fuzz -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)
+-include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -path $(BUILD)/fuzz -o -path $(BUILD)/cov -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)

@@ -3,36 +3,6 @@
 
 #include "tests/unit/test_link.h"
 
-/* FAILED names a worker that is lost, which cannot continue, or the one that has told of another's loss. */
-static void test_who_is_lost(void **state)
-{
-	static const struct {
-		bool aborts, names_us, lost;
-	} cases[] = {{false, false, true}, {false, true, false}, {true, true, true}};
-	struct link_config config = basic();
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct link *link = link_running(&config);
-		struct control_message failed = {
-			.kind = CONTROL_FAILED,
-			.rank = config.rank + !cases[i].names_us,
-			.code = "lost",
-			.text = "is lost",
-		};
-
-		if (cases[i].aborts)
-			link_abort(link, "lost", "aggregator b: rank 1 is lost");
-		say(link, &failed);
-		assert_true(link_waits_for_us(link));
-		assert_false(link_lost(link));
-		link_gone(link, "connection reset");
-		assert_false(link_waits_for_us(link));
-		assert_int_equal(link_lost(link), cases[i].lost);
-		link_close(link);
-	}
-}
-
 /* It pings until then; has it been lost by then? */
 static bool lost_at(struct link *link, uint64_t until_us)
 {
@@ -112,36 +82,11 @@ static void test_owes_next_stood_still(void **state)
 	link_close(link);
 }
 
-/* How to go on is heard only by who has asked: another word of it, without that, ends the session. */
-static void test_next_unasked(void **state)
-{
-	const struct control_message next = {
-		.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
-
-	(void)state;
-	say(link, &next);
-	assert_failed(link, "protocol", "out of turn");
-	assert_null(link_next(link));
-	link_close(link);
-	/* As soon as it has asked, running. */
-	link = link_running(&config);
-	link_stay(link, &(struct control_message){.first = true}, 0);
-	heard(link, CONTROL_STAY);
-	say(link, &next);
-	assert_non_null(link_next(link));
-	assert_string_equal(link_next(link)->next, next.next);
-	link_close(link);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who_is_lost),
 		cmocka_unit_test(test_owes_next),
 		cmocka_unit_test(test_owes_next_stood_still),
-		cmocka_unit_test(test_next_unasked),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
