@@ -59,7 +59,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo demo-elastic format install deb clean help deps wheel wheel-library
+.PHONY: all demo demo-elastic format install deb manifests clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 	@:
 
@@ -182,6 +182,9 @@ deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
 
+manifests: ## the chart as plain manifests for kubectl, in build/kubernetes; PyPI has Helm's own library
+	$(Q)docker/manifests.sh $(BUILD)/kubernetes
+
 deps: ## install from Debian what building needs and this machine lacks
 	$(Q)docker/install-packages.sh build
 
@@ -194,4 +197,4 @@ help: ## this list
 -include tests/tests.mk # images are built without tests/
 
 # Other builds lie inside, and may be under way.
--include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -path $(BUILD)/fuzz -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)
+-include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -path $(BUILD)/fuzz -o -path $(BUILD)/cov -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)

@@ -203,18 +203,16 @@ uint64_t topk_take(void *gradient, float *memory, uint64_t count, enum dtype dty
                    const struct topk *topk)
 {
 	const struct bitmap_engine *engine = bitmap_best();
-	const struct limit fixed = {.least = magnitude(topk->threshold), .all_ties = true};
 	uint64_t taken = 0;
 
 	assert(topk_knows(dtype) && topk_wrong(topk) == NULL);
 	for (uint64_t at = 0, n; at < count; at += n) {
 		uint8_t *part = (uint8_t *)gradient + at * dtype_bytes(dtype);
-		struct limit limit = fixed;
+		struct limit limit;
 
 		n = count - at < topk->chunk ? count - at : topk->chunk;
 		remember(engine, memory + at, part, n, dtype, topk->decay);
-		if (topk->k > 0)
-			limit = limit_of(memory + at, n, topk->block, share_of(topk, n));
+		limit = limit_of(memory + at, n, topk->block, share_of(topk, n));
 		taken += send(engine, part, memory + at, n, dtype, topk->block, limit);
 	}
 	return taken;

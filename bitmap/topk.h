@@ -13,7 +13,6 @@
 #ifndef BITMAP_TOPK_H
 #define BITMAP_TOPK_H
 
-#include <float.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,10 +29,9 @@ struct topk {
 	/* Elements among which is chosen, a multiple of `block`. The last chunk may be shorter, and has a
 	 * share of k in proportion, rounded up. */
 	uint64_t chunk;
-	uint64_t k;     /* blocks of each chunk; or 0: all that reach the threshold */
+	uint64_t k;     /* blocks of each chunk, 1 or more */
 	uint32_t block; /* elements that are chosen together, by the largest magnitude among them */
-	float threshold;
-	float decay; /* 0 .. 1: what is left of the memory after a step */
+	float decay;    /* 0 .. 1: what is left of the memory after a step */
 };
 
 /* NULL: it makes sense; or why not. */
@@ -44,8 +42,8 @@ static inline const char *topk_wrong(const struct topk *topk)
 		return "block is not from 1 to 1024, or chunk no multiple of it";
 	if (!(topk->decay >= 0 && topk->decay <= 1))
 		return "decay is not from 0 to 1";
-	if (topk->k == 0 && !(topk->threshold > 0 && topk->threshold <= FLT_MAX))
-		return "k is 0, and threshold not above 0 and finite";
+	if (topk->k < 1)
+		return "k is 0: want 1 or more blocks of a chunk";
 	return topk->k > topk->chunk / topk->block ? "k is more than a chunk's blocks" : NULL;
 }
 

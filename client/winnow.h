@@ -485,10 +485,9 @@ WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, v
 struct winnow_choice {
 	uint64_t
 		chunk; /* elements among which is chosen, a multiple of block; the last chunk may be shorter */
-	uint64_t k; /* of each chunk, the k largest blocks: 1 .. chunk / block; 0: by threshold */
+	uint64_t k; /* of each chunk, the k largest blocks: 1 .. chunk / block */
 	uint32_t
 		block; /* elements that are chosen together, by the largest of them: 1 .. 1024; 0: 1 */
-	float threshold; /* if k is 0: all blocks with a magnitude of at least that, above 0 and finite */
 	float decay; /* 0 .. 1: what is left of the memory after a step */
 };
 

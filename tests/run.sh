@@ -195,7 +195,6 @@ elsewhere() { is_late "$1" || marked 'waits|aside|long' "$1"; }
 is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
-[ -n "$san" ] || add check mutants 60 tests/mutants.sh --look
 add_unit() { # file
 	local name
 	name=$(basename "$1" .c)

@@ -4,21 +4,19 @@ units := $(notdir $(filter tests/unit/test_%,$(call sources_of,tests/unit)))
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
-	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/tiles $(BUILD)/tests/e2e/sums $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
+	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/tiles $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
 	$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
 benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp flood nic mpi_bench $(if $(have_dpdk),dpdk_source dpdk_bytes))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
-.PHONY: tests check check-unit check-release check-debian bench fuzz fuzzers lint
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so \
-	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
+.PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
 $(units:%=$(BUILD)/tests/unit/%.o): private extra := -O0
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/test_simnet: $(BUILD)/tests/sim/simnet.o
-$(BUILD)/tests/unit/test_comm_calls $(BUILD)/tests/unit/test_comm_loop: $(BUILD)/tests/unit/comm_world.o
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcheck.a $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
@@ -76,6 +74,22 @@ check check-release:
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests $(also)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')
 
+# What the simulation and the unit tests need.
+check-programs: $(unit_tests) $(BUILD)/tests/sim/sim
+
+N ?= 20
+SEED ?= 1
+FILES ?= $(addsuffix .c,$(filter aggregator/channel/% aggregator/jobs/% bitmap/% client/comm/% client/worker/%,$(core) $(daemon) $(library)))
+mutants: ## put N=20 faults, drawn by SEED=1, into a copy of FILES="client/worker/*.c", and say which no test sees (a minute each)
+	$(Q)tests/mutants.py $(N) $(SEED) $(wildcard $(FILES))
+
+# A build of its own, whose programs count what they execute.
+COVERED ?= bad_joins bench deaths doctor drain garbage job log members metrics mismatch run status strangers sums tiles trace waiting
+coverage: ## which lines of C simulation, unit tests and these end-to-end tests execute: COVERED="bench deaths"
+	$(Q)docker/install-packages.sh build dpdk check
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) BUILD=$(BUILD)/cov CFLAGS='-O1 -g --coverage' LDFLAGS=--coverage tests
+	$(Q)tests/coverage.py $(BUILD)/cov $(COVERED)
+
 SUITE ?= trixie
 check-debian: ## demo and check in a fresh Debian of another release (root, long); SUITE=bookworm
 	$(Q)tests/debian.sh $(SUITE) $(BUILD)
@@ -112,8 +126,8 @@ $(BUILD)/emulated/%.o: %.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(emulated_flags) $(compile) -c $< -o $@
 
-# What takes fibers' turns must not be taken for threads that race.
-$(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o: private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
+# Sanitizers do not know fibers: the kernels, what runs them and their test are built without.
+$(emulated:%=$(BUILD)/emulated/%.o) $(cuda_kernels:%=$(BUILD)/emulated/%.cu.o) $(BUILD)/emulated/tests/gpu/test_kernels.o: private sanitize :=
 
 emulated_cuda := $(BUILD)/tests/gpu/libemulated-cuda.so
 emulated_link := g++ $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
@@ -134,7 +148,3 @@ $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kerne
 $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
-
-# The benches on the emulation measure nothing, but run.
-$(BUILD)/emulated/bench_%: $(BUILD)/emulated/tests/bench/bench_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
-	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@

@@ -10,7 +10,6 @@ int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype
 	const struct topk topk = {.chunk = choice->chunk,
 	                          .k = choice->k,
 	                          .block = choice->block > 0 ? choice->block : 1,
-	                          .threshold = choice->threshold,
 	                          .decay = choice->decay};
 	const char *wrong = topk_wrong(&topk);
 	uint64_t sent;

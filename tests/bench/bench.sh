@@ -229,8 +229,8 @@ part_bitmap() {
 
 conditions
 part_train() {
-	printf '\n## Training steps\n\n| model | N | Gloo: ms | attach(): ms | auto: ms | group: ms | x attach() | x auto | x group | Gloo: sent, received (MB) | attach() | auto | group |\n'
-	printf '|---|---|---|---|---|---|---|---|---|---|---|---|---|\n'
+	printf '\n## Training steps\n\n| model | N | Gloo: ms | attach(): ms | group: ms | x attach() | x group | Gloo: sent, received (MB) | attach() | group |\n'
+	printf '|---|---|---|---|---|---|---|---|---|---|\n'
 	# shellcheck disable=SC2086 # a list
 	tests/bench/train.sh "$build" ${WORKERS:-} || [ $? = 77 ] # no newest torch: it has said why
 }

@@ -15,7 +15,7 @@ node_run() { # nodes gpus density: one process a node; JSON lines of all
 	sleep 0.3
 	for ((i = 0; i < $1; i++)); do
 		WINNOW_CUDA_PLUGIN=$build/winnow-cuda-emulated.so WINNOW_NCCL=$build/tests/gpu/libemulated-cuda.so EMULATED_CUDA_DEVICES=$2 \
-			EMULATED_CUDA_PAUSE_US=0 "$build/tests/gpu/device_worker" "aggregators=127.0.0.1:$port" job=bench "rank=$i" \
+			"$build/tests/gpu/device_worker" "aggregators=127.0.0.1:$port" job=bench "rank=$i" \
 			"world=$1" "gpus=$2" local=all "density=$3" "count=$node_count" block=256 "ops=$node_ops" >"$raw/node-$1-$i.out" &
 		pids_here+=($!)
 		pids+=($!)

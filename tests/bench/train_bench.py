@@ -27,7 +27,6 @@ except ImportError:  # before torch 2.6
 
 ROWS, WIDTH = 50_000, 128
 TOUCHED = 2500
-# attach(way="auto") has compared its ways by then.
 WARM, STEPS = 16, int(os.environ.get("STEPS", 10))
 
 
@@ -92,7 +91,7 @@ def features(width):
 
 
 class Way:
-    """A model whose gradients are averaged in one of four ways; subclasses make it."""
+    """A model whose gradients are averaged in one way; subclasses make it."""
 
     def __init__(self, make, batch, rank, world):
         torch.manual_seed(1)
@@ -128,18 +127,12 @@ class Gloo(Way):
 
 
 class Attached(Gloo):
-    way = None
-
     def make(self, model, world):
         super().make(model, world)
-        self.state = winnow.torch.attach(self.model, way=self.way)
+        self.state = winnow.torch.attach(self.model)
 
     def close(self):
         self.state.close()
-
-
-class Auto(Attached):
-    way = "auto"
 
 
 class Group(Way):
@@ -238,9 +231,9 @@ def main():
         ("LoRA", lora, features(1024)),
         ("layers", layers, features(800)),
     ):
-        row(rank, world, title, make, batch, (Gloo, Attached, Auto, Group))
+        row(rank, world, title, make, batch, (Gloo, Attached, Group))
     if fully_shard:
-        row(rank, world, "layers, FSDP2", layers, features(800), (Sharded, None, None, ShardedGroup))
+        row(rank, world, "layers, FSDP2", layers, features(800), (Sharded, None, ShardedGroup))
 
 
 if __name__ == "__main__":

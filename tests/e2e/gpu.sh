@@ -5,10 +5,6 @@
 #   faulty, fault   one of them, and what it has in its environment: NAME=VALUE
 export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libemulated-cuda.so
 names=() jobs=0 faulty="" fault=""
-# Shared memory of emulated kernels is thread-local. In an object that is opened late, a thread gets it when it first
-# asks, in the middle of a kernel: to the sanitizer, one fiber's memory that another one uses.
-early=SEED=
-[[ ${SAN:-} != *thread* ]] || early=LD_PRELOAD=$WINNOW_CUDA_PLUGIN
 
 # A node's only process has all its GPUs: n0, n1 ..; or there is one process a GPU, which is its GPU 0: n0-0, n0-1 ..
 # Without GPUs of a node's, each is a worker with one of two.
@@ -25,7 +21,7 @@ nodes() { # all|each nodes gpus arg..: starts these processes
 			names+=("$name")
 			rm -f "$tmp/$name.out" # an earlier job's
 			EMULATED_CUDA_SEED=${#names[@]} EMULATED_CUDA_DEVICES=$devices \
-				start "$name" "${worker_side[@]}" env "$own" "$early" "$BUILD/tests/gpu/device_worker" "aggregators=$HOST:$PORT" \
+				start "$name" "${worker_side[@]}" env "$own" "$BUILD/tests/gpu/device_worker" "aggregators=$HOST:$PORT" \
 				rank=$node "world=$count" "gpus=$gpus" "local=$part" "id=$tmp/id$jobs.$node" "job=job$jobs" "${@:4}"
 		done
 	done

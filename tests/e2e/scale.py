@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scale.py WINNOWD - workers as the Deployment has them, and aggregators as the StatefulSet does, without a cluster
+"""scale.py WINNOWD MANIFESTS - workers as the Deployment has them, and aggregators as the StatefulSet does, without a cluster
 
 Processes are started with the manifests' own arguments and environment, but for addresses and files, and end as pods do: by
 SIGTERM, within the grace period. What kubectl would do is done to them: scale 2, 4, 3; a pod that is killed and replaced;
@@ -20,13 +20,12 @@ import yaml
 sys.path.insert(0, "tests/python")
 from ports import free_port  # noqa: E402
 
-HERE = pathlib.Path("docker/kubernetes")
 LIMIT_S = 100
 REPORT = re.compile(r"step (\d+): loss \S+, parameters add up to (\S+), (\d+) of (\d+)")
 
 
-def load(name, kind):
-    (found,) = [one for one in yaml.safe_load_all((HERE / name).read_text()) if one["kind"] == kind]
+def load(path, kind):
+    (found,) = [one for one in yaml.safe_load_all(path.read_text()) if one["kind"] == kind]
     return found["spec"]["template"]["spec"], found["spec"]["replicas"]
 
 
@@ -70,12 +69,12 @@ class Pod:
 
 
 class Cluster:
-    def __init__(self, winnowd, folder):
+    def __init__(self, winnowd, manifests, folder):
         self.folder = folder
         (folder / "keys").write_text("* a-key-for-tests\n")
         (folder / "keys").chmod(0o400)
-        self.aggregator, count = load("winnow.yaml", "StatefulSet")
-        self.worker, self.replicas = load("worker-deployment.yaml", "Deployment")
+        self.aggregator, count = load(manifests / "winnow.yaml", "StatefulSet")
+        self.worker, self.replicas = load(manifests / "worker-deployment.yaml", "Deployment")
         self.winnowd = winnowd
         self.ports, self.metrics = ([free_port() for _ in range(count)] for _ in range(2))
         dockerfile = pathlib.Path("docker/worker.Dockerfile").read_text()
@@ -176,7 +175,7 @@ def repeated(pods):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
-            cluster = Cluster(sys.argv[1], pathlib.Path(folder))
+            cluster = Cluster(sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(folder))
             for count in (cluster.replicas, 4, 3):
                 cluster.scale(count)
             killed = cluster.workers.pop(0)

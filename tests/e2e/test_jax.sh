@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# winnow.jax, where Python has jax: Debian's has not, so PYTHON=venv/bin/python tests/e2e/test_jax.sh
-# no-sanitizers: Debian's python is not built with them
+# winnow.jax: two workers train with PyPI's newest jax, on the CPU.
+# no-sanitizers: PyPI's packages are not built with them
+# release: it downloads jax
 . "$(dirname "$0")/lib.sh"
-. tests/e2e/python.sh
-need_modules numpy torch jax
+. tests/e2e/newest_torch.sh
+pip_install jax 2>"$tmp/pip.log" || echo "no newer jax: $(tail -n 1 "$tmp/pip.log")"
+need_modules jax
 winnowd --insecure-no-key --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
-$python -m unittest -v test_jax || exit 1
+run_modules 1 test_jax
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

@@ -5,5 +5,6 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch yaml
-timeout 280 "$python" tests/e2e/scale.py "$BUILD/winnowd" >"$tmp/scale.out" 2>"$tmp/scale.err" || fail "status $?: $(tail -n 30 "$tmp/scale.err")"
+docker/manifests.sh "$tmp/made" >"$tmp/made.log" 2>&1 || { status=$? && cat "$tmp/made.log" && exit "$status"; }
+timeout 280 "$python" tests/e2e/scale.py "$BUILD/winnowd" "$tmp/made" >"$tmp/scale.out" 2>"$tmp/scale.err" || fail "status $?: $(tail -n 30 "$tmp/scale.err")"
 cat "$tmp/scale.out"

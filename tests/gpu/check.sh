@@ -17,7 +17,6 @@
 #
 #   RESULTS=FOLDER/results
 #   PYTHON=python3   the Python that has PyTorch
-#   EMULATED=1       a reduced set on the emulated CUDA; FOLDER is a whole build
 #   DEVICE=cpu       those three without a GPU, against Gloo
 #   SIZES=100M,1G DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto WORLDS=2,4   of beside and allreduce
 set -uo pipefail
@@ -25,10 +24,8 @@ cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
 shift
 parts=${*:-kernels staging end-to-end bench torch beside allreduce memcheck}
-PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-} DEVICE=${DEVICE:-cuda}
-programs=$folder benches=$folder
-[ -z "$EMULATED" ] || programs=$folder/tests/gpu benches=$folder/emulated
-worker=$programs/device_worker
+PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-cuda}
+worker=$folder/device_worker
 logs=$(realpath "${RESULTS:-$folder/results}")
 mkdir -p "$logs"
 pids=() mps=
@@ -42,7 +39,6 @@ stop_all() {
 for name in $(compgen -e | grep -E '^(WINNOW_|NCCL_|RANK$|WORLD_SIZE$|MASTER_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_MAX_CONNECTIONS$)' || true); do
 	unset "$name"
 done
-[ -z "$EMULATED" ] || export WINNOW_CUDA_PLUGIN=$folder/winnow-cuda-emulated.so
 export WINNOW_LIBRARY=$folder/libwinnow.so BUILD=$folder DEVICE PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 [ -x "$folder/winnowd" ] || {
@@ -105,19 +101,15 @@ table() { # name seconds command..
 
 # ---- parts ----
 
-if [ -z "$EMULATED" ]; then
-	ops=200 most=1500000 some=20M staging=100M times=7
-else
-	ops=20 most=30000 some=64K staging=1M times=1
-fi
+ops=200 most=1500000 some=20M staging=100M times=7
 some=$(numfmt --from=iec "$some") staging=$(numfmt --from=iec "$staging")
 
 part_kernels() {
-	run kernels 300 "$programs/test_kernels"
+	run kernels 300 "$folder/test_kernels"
 }
 
 part_staging() {
-	table staging 540 "$benches/bench_staging" "$staging" "$times"
+	table staging 540 "$folder/bench_staging" "$staging" "$times"
 }
 
 # A time limit is that of a worker who hangs. Streams that are at work for long before each operation are load=.
@@ -138,7 +130,7 @@ part_end_to_end() {
 }
 
 part_bench() {
-	table bench 580 "$benches/bench_gpu" ${EMULATED:+65536}
+	table bench 580 "$folder/bench_gpu"
 }
 
 has_torch() { # name: a line that skips it otherwise
@@ -180,7 +172,7 @@ share_gpu() {
 	command -v nvidia-cuda-mps-control >/dev/null || return 1
 	export CUDA_MPS_PIPE_DIRECTORY=$logs/mps CUDA_MPS_LOG_DIRECTORY=$logs/mps
 	mkdir -p "$logs/mps"
-	nvidia-cuda-mps-control -d >"$logs/mps.start" 2>&1 && mps=yes && timeout 60 "$benches/bench_staging" 1000000 1 >"$logs/mps.probe" 2>&1 && return
+	nvidia-cuda-mps-control -d >"$logs/mps.start" 2>&1 && mps=yes && timeout 60 "$folder/bench_staging" 1000000 1 >"$logs/mps.probe" 2>&1 && return
 	[ -z "$mps" ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1
 	mps=
 	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -199,14 +191,14 @@ part_memcheck() {
 	sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 	[ -x "$sanitizer" ] || sanitizer=
 	# Some virtual machines show a GPU, and no debugger's view of it.
-	if ! "${sanitizer:-false}" --error-exitcode 9 "$programs/test_kernels" 1 0 >"$logs/memcheck" 2>&1; then
+	if ! "${sanitizer:-false}" --error-exitcode 9 "$folder/test_kernels" 1 0 >"$logs/memcheck" 2>&1; then
 		echo "${sanitizer:-no compute-sanitizer}${sanitizer:+ cannot watch one tensor of test_kernels: see memcheck}" >>"$logs/memcheck"
 		report memcheck 77 0
 		return
 	fi
-	run memcheck-kernels 120 "$sanitizer" --tool memcheck --error-exitcode 9 "$programs/test_kernels" 60 0
+	run memcheck-kernels 120 "$sanitizer" --tool memcheck --error-exitcode 9 "$folder/test_kernels" 60 0
 	for tool in racecheck synccheck initcheck; do
-		run "$tool-kernels" 90 "$sanitizer" --tool $tool --error-exitcode 9 "$programs/test_kernels" 60 0
+		run "$tool-kernels" 90 "$sanitizer" --tool $tool --error-exitcode 9 "$folder/test_kernels" 60 0
 	done
 	aggregators 1
 	workers memcheck 180 2 "$sanitizer" --tool memcheck --error-exitcode 9 "$worker" ops=30 most=100000 seed=60

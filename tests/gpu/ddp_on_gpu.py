@@ -127,8 +127,8 @@ def train_twice(rank, kind, group, attach, over=contextlib.nullcontext, **option
 def against_reference(rank, world, comm, kind, wire=None, way=None, **options):
     attach = functools.partial(winnow.torch.attach, comm=comm, wire=wire, way=way)
     state = train_twice(rank, kind, reference_group(), attach, **options)
-    if way:  # averages are looked at, and dense buckets try the reference's ring
-        assert min(state.ring.seconds) > 0 and state._seen.looks > 4, (state.ring.seconds, state._seen.looks)
+    if way:  # averages are looked at
+        assert state._seen.looks > 4, state._seen.looks
 
 
 @joined

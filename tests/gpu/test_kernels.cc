@@ -23,10 +23,7 @@
 #include "tests/gpu/plain_gpu.h"
 #include "tests/unit/test_elements.h"
 
-#ifdef __SANITIZE_THREAD__
-#define ROUNDS 60
-#define LARGE_BYTES 100000
-#elif defined(WINNOW_EMULATED_CUDA)
+#ifdef WINNOW_EMULATED_CUDA
 #define ROUNDS 400
 #define LARGE_BYTES 1000000
 #else

@@ -156,11 +156,6 @@ class Lost(harness.CommCase):
         narrow.close()
 
 
-def made(kind, **options):
-    kinds = {"topk": winnow.torch.TopK, "sums": winnow.torch.LargestSums, "threshold": winnow.torch.Threshold}
-    return kinds.get(kind, winnow.torch.RandomK)(1e-9 if kind == "threshold" else 1, **options)
-
-
 class Slope(nn.Module):
     """Gradients are the same in each step: `size` once, and small ones, of which fixed8 knows nothing."""
 
@@ -174,12 +169,12 @@ class Slope(nn.Module):
         return sum((part * slope).sum() for part, slope in zip(self.parts, self.slopes))
 
 
-def slid(rank, world, job, kind, wire, steps, outer):
+def slid(rank, world, job, wire, steps, outer):
     """By parameter: how far it came in so many steps, and how far it should be; and its memory."""
     net = Slope(1 if wire == "fixed8" else 2.0**-8)
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1.0)
-        compress, step, run = made(kind), inner, net
+        compress, step, run = winnow.torch.TopK(1), inner, net
         if outer:
             step = winnow.torch.OuterOptimizer(net, inner, H=1, compress=compress, wire=wire, comm=comm, warm_up=0)
         else:
@@ -195,15 +190,11 @@ def slid(rank, world, job, kind, wire, steps, outer):
     return [(-part.detach().flatten(), steps * slope.flatten(), its) for part, slope, its in zip(net.parts, net.slopes, kept)]
 
 
-def trained(rank, world, job, kind, wire, outer):
+def trained(rank, world, job, wire, outer):
     """Weights and memory after a training whose every random number is drawn from seeds."""
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
-    compress = {
-        "topk": lambda: winnow.torch.TopK(0.05, block=4, momentum=0.5, warm_up=2),
-        "sums": lambda: winnow.torch.LargestSums(0.05, own=0.1),
-        "randomk": lambda: winnow.torch.RandomK(0.05),
-    }[kind]()
+    compress = winnow.torch.TopK(0.05, block=4, momentum=0.5, warm_up=2)
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         step = torch.optim.SGD(net.parameters(), lr=0.2)
         run, state = net, None
@@ -225,19 +216,17 @@ def trained(rank, world, job, kind, wire, outer):
 class Two(harness.TeamCase):
     def test_small_ones_arrive(self):
         """What is below the unit of the wire's numbers is remembered until it is above."""
-        kinds = [(kind, False) for kind in ("topk", "sums", "randomk", "threshold")] + [("topk", True), ("sums", True)]
-        for wire, unit, kinds in (("fixed8", 2.0**-7, kinds), ("fixed16", 2.0**-23, kinds[::5])):
-            for kind, outer in kinds:
-                ranks = self.team.run(slid, harness.fresh_job(), kind, wire, 40, outer)
+        for wire, unit in (("fixed8", 2.0**-7), ("fixed16", 2.0**-23)):
+            for outer in (False, True):
+                ranks = self.team.run(slid, harness.fresh_job(), wire, 40, outer)
                 for (came, should, kept), (_, _, others) in zip(*ranks):
                     torch.testing.assert_close(came + (kept + others) / 2, should, rtol=1e-5, atol=0)
                 for parts in ranks:
                     for came, should, kept in parts:
                         # Both workers have the same, so halves of sums are whole numbers, and nothing is lost on the way back.
-                        self.assertLess(float((came - should).abs().max()), 4 * unit, (kind, outer))
-                        if kind != "sums":
-                            torch.testing.assert_close(came + kept, should, rtol=1e-5, atol=0)
-                            self.assertLess(float(kept.abs().max()), 1.01 * unit)
+                        self.assertLess(float((came - should).abs().max()), 4 * unit, outer)
+                        torch.testing.assert_close(came + kept, should, rtol=1e-5, atol=0)
+                        self.assertLess(float(kept.abs().max()), 1.01 * unit)
 
 
 class Three(harness.TeamCase):
@@ -245,21 +234,14 @@ class Three(harness.TeamCase):
 
     def test_twice_the_same(self):
         """Whatever the order in which packets come: weights and memories of two runs are equal to the bit, and all ranks' weights."""
-        for wire, kind, outer in (
-            ("fixed32", "topk", False),
-            ("fixed16", "randomk", False),
-            ("fixed16", "sums", True),
-            ("fixed8", "topk", False),
-            ("fixed8", "sums", False),
-            ("fixed8", "topk", True),
-        ):
-            first, second = (self.team.run(trained, harness.fresh_job(), kind, wire, outer) for _ in range(2))
+        for wire, outer in (("fixed32", False), ("fixed16", False), ("fixed16", True), ("fixed8", False), ("fixed8", True)):
+            first, second = (self.team.run(trained, harness.fresh_job(), wire, outer) for _ in range(2))
             for (weights, memory), (others, its) in zip(first, second):
                 for ours, theirs, root in zip(weights, others, first[0][0]):
-                    self.assertTrue(torch.equal(ours, theirs) and torch.equal(ours, root), (wire, kind, outer))
+                    self.assertTrue(torch.equal(ours, theirs) and torch.equal(ours, root), (wire, outer))
                 self.assertEqual(sorted(memory), ["0.weight", "2.weight"])
                 for name in memory:
-                    self.assertTrue(torch.equal(memory[name], its[name]), (wire, kind, outer, name))
+                    self.assertTrue(torch.equal(memory[name], its[name]), (wire, outer, name))
                     self.assertTrue(memory[name].any(), name)
 
 

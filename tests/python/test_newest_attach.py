@@ -21,8 +21,8 @@ def model():
     return nn.Sequential(nn.Linear(90, 800, device="cpu"), nn.Linear(800, 3, device="cpu"))
 
 
-def trained(rank, ddp, steps=16):
-    """More steps than way="auto" takes to compare."""
+def trained(rank, ddp, steps=9):
+    """Averages are looked at four times, with way="auto"."""
     optimizer, draw = torch.optim.SGD(ddp.parameters(), lr=0.01), torch.Generator("cpu").manual_seed(rank)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -65,7 +65,7 @@ def outer(rank, comm, compress):
 def elastic(comm):
     alone = dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
     ddp = DistributedDataParallel(model(), process_group=alone)
-    state = winnow.torch.attach(ddp, comm, elastic=True, compress="sums:0.1")
+    state = winnow.torch.attach(ddp, comm, elastic=True, compress=winnow.torch.TopK(0.1), wire="bf16")
     optimizer = torch.optim.Adam(ddp.parameters())
     state.share(optimizer)
     for _ in range(3):
@@ -88,12 +88,11 @@ def on_meta(rank, world, job):
             got = trained(rank, ddp)
             assert abs(got - want) < 1e-4, (arguments, got, want)
             state.close()
-        for compress in ("topk:0.1", "sums:0.1", "threshold:0.001", "randomk:0.1"):
-            ddp = DistributedDataParallel(model())
-            state = winnow.torch.attach(ddp, compress=compress, wire="bf16")
-            trained(rank, ddp, 3)
-            state.close()
-        for compress in (None, "topk:0.1", "sums:0.1"):
+        ddp = DistributedDataParallel(model())
+        state = winnow.torch.attach(ddp, compress=winnow.torch.TopK(0.1, warm_up=1), wire="bf16")
+        trained(rank, ddp, 3)
+        state.close()
+        for compress in (None, "topk:0.1"):
             with winnow.Comm(job=f"{job}-outer-{compress}".replace(":", "-"), rank=rank, world=world) as comm:
                 outer(rank, comm, compress)
         with winnow.Comm(job=f"{job}-elastic", rank=rank, world=world) as comm:

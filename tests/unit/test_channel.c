@@ -135,21 +135,6 @@ static void test_longest_segments(void **state)
 	}
 }
 
-static void test_impossible_leaves_nothing(void **state)
-{
-	struct bench *b = bench_open(2, 16, 0);
-	const struct announce good = announce_of(TAG, WIRE_ALL);
-	struct announce a = good;
-
-	(void)state;
-	a.dtype = 0;
-	refuse(b, &a, WIRE_DROP_OPERATION);
-	assert_true(channel_idle(b->channel));
-	announce_all(b, &good);
-	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, FRAMES);
-	bench_close(b);
-}
-
 /* Flags, bitmap and length must fit each other; the worker may then try again. */
 static void test_bitmap_lengths(void **state)
 {
@@ -186,131 +171,6 @@ static void test_bitmap_lengths(void **state)
 }
 
 /* ---- plans ---- */
-
-/* The union of what all say, the largest exponent, and consecutive frames. */
-static void test_union(void **state)
-{
-	struct bench *b = bench_open(3, 16, UINT32_MAX - 1);
-	struct announce a = announce_of(TAG, 0);
-	const uint64_t words[3][2] = {{5, 0}, {4, 1}, {0x8000000000000000, 2}};
-	const uint64_t want[2] = {0x8000000000000005, 3};
-	struct plan plan;
-
-	(void)state;
-	a.form = WIRE_FIXED32;
-	for (uint16_t rank = 0; rank < 3; rank++) {
-		a.exponent = (int16_t)(rank == 1 ? 7 : -9 + rank);
-		send_announce(b, rank, &a, words[rank], WORD_BYTES);
-		expect_drop(b, WIRE_DROP_NONE);
-	}
-	plan = expect_plan(b, WIRE_EVERYONE, UINT32_MAX - 1);
-	assert_true(plan.tag == TAG);
-	assert_int_equal(plan.segment, 0);
-	assert_int_equal(plan.frame_count, 2);
-	assert_int_equal(plan.status, WIRE_OK);
-	assert_int_equal(plan.exponent, 7);
-	assert_int_equal(plan.flags, 0);
-	expect_set(&plan, want, BLOCKS);
-	expect_nothing(b);
-
-	a = announce_of(TAG + 1, WIRE_NONE);
-	a.op_slot = 1;
-	announce_all(b, &a);
-	plan = expect_plan(b, WIRE_EVERYONE, 0);
-	assert_int_equal(plan.frame_count, 1);
-	assert_int_equal(plan.flags, WIRE_NONE);
-	assert_int_equal(plan.exponent, WIRE_EXPONENT_NONE);
-	assert_int_equal(plan.set.bytes + plan.set.blocks_bytes, 0);
-	assert_int_equal(b->got.planned, 1);
-	assert_int_equal(channel_stats(b->channel)->blocks, 2 * BLOCKS);
-	assert_int_equal(channel_stats(b->channel)->blocks_nonzero, 5);
-	bench_close(b);
-}
-
-static void test_nonfinite(void **state)
-{
-	struct bench *b = bench_open(2, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL | WIRE_NONFINITE);
-
-	(void)state;
-	a.form = WIRE_FIXED32;
-	send_announce(b, 0, &a, NULL, 0);
-	a.flags = WIRE_NONE;
-	send_announce(b, 1, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_NONE);
-	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).flags, WIRE_ALL | WIRE_NONFINITE);
-	/* The next operation in its place knows nothing of that. */
-	send_ack_all(b, 16);
-	send_ack_all(b, FRAMES);
-	a.generation = 2;
-	announce_all(b, &a);
-	pull_all(b);
-	send_announce(b, 0, &a, NULL, 0);
-	assert_int_equal(expect_plan(b, 0, FRAMES).flags, WIRE_NONE);
-	bench_close(b);
-}
-
-/* Two workers with one operation each and the same tag: the slots need not be the same. */
-static void test_again(void **state)
-{
-	struct bench *b = bench_open(2, 64, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-
-	(void)state;
-	send_announce(b, 0, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_NONE);
-	send_announce(b, 0, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_nothing(b);
-	a.op_slot = 1;
-	send_announce(b, 1, &a, NULL, 0);
-	expect_plan(b, WIRE_EVERYONE, 0);
-	expect_nothing(b);
-	/* The plan again for him who asks, until he says that he has all of it. */
-	send_announce(b, 1, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	assert_int_equal(expect_plan(b, 1, 0).frame_count, FRAMES);
-	expect_nothing(b);
-	assert_int_equal(channel_stats(b->channel)->plan_resends, 1);
-	send_ack(b, 1, FRAMES - 1);
-	send_announce(b, 1, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_plan(b, 1, 0);
-	send_ack(b, 1, FRAMES);
-	send_announce(b, 1, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_nothing(b);
-	bench_close(b);
-}
-
-static void test_plan_again(void **state)
-{
-	struct bench *b = bench_open(1, 64, 10);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-
-	(void)state;
-	send_lacks_plan(b, 0, 10);
-	announce_all(b, &a);
-	expect_plan(b, WIRE_EVERYONE, 10);
-	for (uint32_t frame = 10; frame < 10 + FRAMES; frame++) {
-		send_lacks_plan(b, 0, frame);
-		expect_drop(b, WIRE_DROP_NONE);
-		expect_plan(b, 0, 10);
-	}
-	send_lacks_plan(b, 0, 10 + FRAMES);
-	send_lacks_plan(b, 0, 9);
-	expect_nothing(b);
-	/* Also when some of it is over; but not when all of it is by the time of the answer. */
-	send_ack(b, 0, 13);
-	send_lacks_plan(b, 0, 14);
-	expect_plan(b, 0, 10);
-	expect_nothing(b);
-	send_lacks_plan(b, 0, 10);
-	send_ack(b, 0, 10 + FRAMES);
-	expect_credit(b);
-	expect_nothing(b);
-	bench_close(b);
-}
 
 /* ---- operations and their slots ---- */
 
@@ -403,54 +263,6 @@ static void test_table_full(void **state)
 	bench_close(b);
 }
 
-/* A tag that a worker has part in already is another operation: both are planned, in order. */
-static void test_same_tag_twice(void **state)
-{
-	struct bench *b = bench_open(2, 64, 0);
-	struct announce a = announce_of(TAG, WIRE_NONE);
-
-	(void)state;
-	for (uint16_t slot = 0; slot < 2; slot++) {
-		a.op_slot = slot;
-		send_announce(b, 0, &a, NULL, 0);
-		expect_drop(b, WIRE_DROP_NONE);
-	}
-	for (uint16_t slot = 0; slot < 2; slot++) {
-		a.op_slot = slot;
-		send_announce(b, 1, &a, NULL, 0);
-		expect_plan(b, WIRE_EVERYONE, slot);
-		expect_nothing(b);
-	}
-	bench_close(b);
-}
-
-/* Five segments of 4032 blocks, two of which may be under way. */
-static void test_segments_in_turn(void **state)
-{
-	struct bench *b = bench_open(1, 4, 0);
-	struct announce a = announce_of(TAG, WIRE_NONE);
-
-	(void)state;
-	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 5;
-	for (uint32_t segment = 0; segment < 5; segment++) {
-		a.segment = segment + 2;
-		send_announce(b, 0, &a, NULL, 0);
-		expect_drop(b, WIRE_DROP_OPERATION);
-		a.segment = segment;
-		send_announce(b, 0, &a, NULL, 0);
-		expect_drop(b, WIRE_DROP_NONE);
-		assert_int_equal(expect_plan(b, WIRE_EVERYONE, segment).segment, segment);
-		send_ack(b, 0, segment + 1);
-		pull_all(b);
-		send_announce(b, 0, &a, NULL, 0);
-		expect_drop(b, WIRE_DROP_STALE);
-	}
-	assert_true(channel_idle(b->channel));
-	assert_int_equal(channel_stats(b->channel)->operations, 1);
-	assert_int_equal(channel_stats(b->channel)->tensor_bytes, a.count * 4);
-	bench_close(b);
-}
-
 static void test_memory(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
@@ -489,21 +301,10 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_impossible),
-		cmocka_unit_test(test_longest_segments),
-		cmocka_unit_test(test_impossible_leaves_nothing),
-		cmocka_unit_test(test_bitmap_lengths),
-		cmocka_unit_test(test_union),
-		cmocka_unit_test(test_nonfinite),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_plan_again),
-		cmocka_unit_test(test_generations),
-		cmocka_unit_test(test_contradiction),
-		cmocka_unit_test(test_table_full),
-		cmocka_unit_test(test_same_tag_twice),
-		cmocka_unit_test(test_segments_in_turn),
-		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_strangers),        cmocka_unit_test(test_impossible),
+		cmocka_unit_test(test_longest_segments), cmocka_unit_test(test_bitmap_lengths),
+		cmocka_unit_test(test_generations),      cmocka_unit_test(test_contradiction),
+		cmocka_unit_test(test_table_full),       cmocka_unit_test(test_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -384,17 +384,6 @@ static inline void expect_answer(struct bench *b, uint16_t dest, uint32_t stamp)
 	assert_int_equal(expect_status(b, dest, stamp).word_count, 0);
 }
 
-/* That lists these frames, from the first bit that is set. */
-static inline void expect_wants(struct bench *b, uint16_t dest, uint32_t stamp, uint32_t first,
-                                uint64_t word)
-{
-	struct status status = expect_status(b, dest, stamp);
-
-	assert_int_equal(status.word_count, 1);
-	assert_int_equal(status.first, first);
-	assert_true(status.words[0] == word);
-}
-
 static inline void expect_nothing(struct bench *b)
 {
 	assert_false(bench_pull(b));

@@ -372,6 +372,16 @@ static void test_lacks_plans(void **state)
 
 /* ---- PUSHes ---- */
 
+static void expect_wants(struct bench *b, uint16_t dest, uint32_t stamp, uint32_t first,
+                         uint64_t word)
+{
+	struct status status = expect_status(b, dest, stamp);
+
+	assert_int_equal(status.word_count, 1);
+	assert_int_equal(status.first, first);
+	assert_true(status.words[0] == word);
+}
+
 /* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
 static void test_wants(void **state)
 {

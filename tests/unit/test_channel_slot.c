@@ -37,26 +37,6 @@ static void test_closed_frames(void **state)
 	bench_close(b);
 }
 
-/* Hollow frames take no slot: there is nothing to push. */
-static void test_hollow(void **state)
-{
-	struct bench *b = bench_open(2, 4, 0);
-	struct announce a = announce_of(TAG, WIRE_NONE);
-
-	(void)state;
-	announce_all(b, &a);
-	expect_plan(b, WIRE_EVERYONE, 0);
-	send_push(b, 0, 0, zeros, BLOCK_BYTES);
-	expect_drop(b, WIRE_DROP_FRAME);
-	send_lacks(b, 1, 0, 3, 0); /* no such frame has a RESULT */
-	expect_nothing(b);
-	send_lacks_plan(b, 1, 0);
-	send_lacks_plan(b, 1, 1); /* this one does not exist */
-	expect_plan(b, 1, 0);
-	expect_nothing(b);
-	bench_close(b);
-}
-
 /* Workers 0 and 1 own blocks 0, 1 and 1, 2; of 3 in one frame. */
 static struct bench *sparse_open(enum reduction reduction)
 {
@@ -86,68 +66,6 @@ static void test_wrong_lengths(void **state)
 	send_push(b, 0, 0, zeros, BLOCK_BYTES * 2);
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_int_equal(channel_stats(b->channel)->pushes, 1);
-	bench_close(b);
-}
-
-/* A block that one worker did not send counts as its zeros; blocks are found by their bits. */
-static void test_absent_are_zeros(void **state)
-{
-	const struct {
-		enum reduction reduction;
-		float want[3];
-	} cases[] = {
-		{REDUCE_SUM, {-2, 3, 8}}, {REDUCE_AVG, {-1, 1.5f, 4}}, {REDUCE_MIN, {-2, -4, 0}},
-		{REDUCE_MAX, {0, 7, 8}},  {REDUCE_PROD, {0, -28, 0}},
-	};
-
-	(void)state;
-	for (size_t c = 0; c < 5; c++) {
-		struct bench *b = sparse_open(cases[c].reduction);
-		float data[2][64];
-
-		for (size_t i = 0; i < 64; i++) {
-			data[0][i] = i < 32 ? -2 : -4;
-			data[1][i] = i < 32 ? 7 : 8;
-		}
-		send_push(b, 1, 0, data[1], sizeof(data[1]));
-		expect_nothing(b);
-		send_push(b, 0, 0, data[0], sizeof(data[0]));
-		expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 0);
-		assert_int_equal(b->got.body_bytes, 3 * BLOCK_BYTES);
-		for (size_t i = 0; i < 96; i++) {
-			float got;
-
-			memcpy(&got, b->got.body + i * 4, 4);
-			assert_true(got == cases[c].want[i / 32]);
-		}
-		assert_int_equal(channel_stats(b->channel)->passed_through, 0);
-		bench_close(b);
-	}
-}
-
-/* Nothing is added twice, before or after the sum is whole. */
-static void test_doubles(void **state)
-{
-	struct bench *b = dense_open(3, 16, 0);
-
-	(void)state;
-	push_value(b, 0, 3, 1);
-	expect_drop(b, WIRE_DROP_NONE);
-	push_value(b, 0, 3, 1);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	push_value(b, 1, 3, 10);
-	push_value(b, 1, 3, 10);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_nothing(b);
-	push_value(b, 2, 3, 100);
-	expect_drop(b, WIRE_DROP_NONE);
-	push_value(b, 1, 3, 1000);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_result(b, WIRE_EVERYONE, 3, 111);
-	push_value(b, 1, 3, 1000); /* draws nothing: who lacks the RESULT says so */
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_nothing(b);
-	assert_int_equal(channel_stats(b->channel)->pushes, 3);
 	bench_close(b);
 }
 
@@ -181,97 +99,6 @@ static void test_acks(void **state)
 	send_ack(b, 1, first + 18);
 	expect_credit(b);
 	expect_nothing(b);
-	bench_close(b);
-}
-
-/* Alone after a quarter of the window, sooner when nothing else will carry it, never twice. */
-static void test_credit(void **state)
-{
-	struct bench *b = dense_open(1, 16, 0);
-
-	(void)state;
-	for (uint32_t ack = 1; ack < FRAMES; ack++) {
-		send_ack(b, 0, ack);
-		if (ack % 4 == 0)
-			expect_credit(b);
-		expect_nothing(b);
-	}
-	send_ack(b, 0, FRAMES);
-	expect_credit(b);
-	expect_nothing(b);
-	assert_true(channel_idle(b->channel));
-	bench_close(b);
-}
-
-/* A RESULT to all carries the credit: it does not go alone. */
-static void test_credit_rides(void **state)
-{
-	struct bench *b = dense_open(1, 16, 0);
-
-	(void)state;
-	send_ack(b, 0, 3);
-	push_value(b, 0, 5, 1);
-	expect_result(b, WIRE_EVERYONE, 5, 1);
-	send_ack(b, 0, 6);
-	expect_nothing(b);
-	send_ack(b, 0, 7);
-	expect_credit(b);
-	bench_close(b);
-}
-
-static void send_room(struct bench *b, uint16_t rank, uint32_t ack, uint16_t window)
-{
-	struct wire_header head = bench_head(b, rank, WIRE_STATUS, 0);
-	struct packet_out out;
-
-	head.edge = ack;
-	head.window = window;
-	packet_begin(&out, &head);
-	packet_put_status(&out, &(struct status){.stamp = 1});
-	bench_send(b, &out);
-}
-
-static void expect_room(struct bench *b, uint16_t window)
-{
-	expect_credit(b);
-	assert_int_equal(b->got.window, window);
-}
-
-/* As the worker takes that takes least; never back, never nothing, never more than has a slot. */
-static void test_credit_of_rooms(void **state)
-{
-	struct bench *b = bench_open(2, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-
-	(void)state;
-	send_room(b, 0, 0, 4);
-	announce_all(b, &a); /* rank 0 says "whatever has a slot" now, which is more */
-	expect_plan(b, WIRE_EVERYONE, 0);
-	assert_int_equal(b->got.window, 16);
-	bench_close(b);
-
-	b = bench_open(2, 16, 0);
-	b->window = 6;
-	announce_all(b, &a);
-	expect_plan(b, WIRE_EVERYONE, 0);
-	assert_int_equal(b->got.window, 6);
-	send_room(b, 0, 0, 9);
-	expect_nothing(b); /* the other one takes 6 */
-	send_room(b, 1, 0, 7);
-	expect_nothing(b); /* less than a quarter */
-	send_room(b, 1, 0, 8);
-	expect_room(b, 8);
-	send_room(b, 1, 0, 2);
-	send_room(b, 0, 30, 2); /* an ack may be a lie */
-	send_room(b, 1, UINT32_MAX / 2, 2);
-	expect_nothing(b);
-	b->window = 1;
-	send_ack_all(b, 8); /* 9, and at least one beyond base */
-	expect_room(b, 1);
-	send_room(b, 0, 8, 17); /* more than there are slots */
-	send_room(b, 1, 8, 65535);
-	expect_room(b, 16);
-	expect_drop(b, WIRE_DROP_NONE);
 	bench_close(b);
 }
 
@@ -314,12 +141,11 @@ static void test_result_table_full(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_closed_frames),    cmocka_unit_test(test_hollow),
-		cmocka_unit_test(test_wrong_lengths),    cmocka_unit_test(test_absent_are_zeros),
-		cmocka_unit_test(test_doubles),          cmocka_unit_test(test_acks),
-		cmocka_unit_test(test_credit),           cmocka_unit_test(test_credit_rides),
-		cmocka_unit_test(test_reply_table_full), cmocka_unit_test(test_result_table_full),
-		cmocka_unit_test(test_credit_of_rooms),
+		cmocka_unit_test(test_closed_frames),
+		cmocka_unit_test(test_wrong_lengths),
+		cmocka_unit_test(test_acks),
+		cmocka_unit_test(test_reply_table_full),
+		cmocka_unit_test(test_result_table_full),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

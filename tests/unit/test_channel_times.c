@@ -129,65 +129,12 @@ static void test_last(void **state)
 	bench_close(b);
 }
 
-/* Without frames nobody waits: the pause before an operation is nobody's. */
-static void test_last_paused(void **state)
-{
-	struct bench *b = bench_open(2, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_NONE);
-
-	(void)state;
-	for (uint32_t i = 0; i < 2; i++) {
-		b->now_us += 1000000;
-		a.tag = TAG + i;
-		a.generation = i + 1;
-		announce_all(b, &a);
-		pull_all(b);
-		b->now_us += 10;
-		send_ack(b, 0, i + 1);
-		b->now_us += 5;
-		send_ack(b, 1, i + 1);
-		assert_true(last_us(b, 0) == 0 && last_us(b, 1) == 5 * (i + 1));
-	}
-	bench_close(b);
-}
-
-/* A worker alone waits for nobody; an operation that fails takes no time. */
-static void test_alone_and_failed(void **state)
-{
-	struct bench *b = bench_open(1, 4, 0);
-	struct announce a = announce_of(TAG, WIRE_NONE);
-
-	(void)state;
-	send_announce(b, 0, &a, NULL, 0);
-	pull_all(b);
-	b->now_us += 700;
-	send_ack(b, 0, 1);
-	assert_true(late_us(b, 0) == 0 && last_us(b, 0) == 0);
-	assert_int_equal(channel_stats(b->channel)->times[3], 1);
-	bench_close(b);
-
-	b = bench_open(2, 4, 0);
-	send_announce(b, 0, &a, NULL, 0);
-	a.count++;
-	b->now_us += 50;
-	send_announce(b, 1, &a, NULL, 0);
-	pull_all(b);
-	send_ack_all(b, 1);
-	pull_all(b);
-	assert_int_equal(channel_stats(b->channel)->mismatches, 1);
-	for (uint32_t i = 0; i <= CHANNEL_TIMES; i++)
-		assert_int_equal(channel_stats(b->channel)->times[i], 0);
-	bench_close(b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_times),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_last),
-		cmocka_unit_test(test_last_paused),
-		cmocka_unit_test(test_alone_and_failed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

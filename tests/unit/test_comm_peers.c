@@ -165,26 +165,6 @@ static struct winnow_comm *connected_again(int *fd)
 
 /* ---- connecting ---- */
 
-static void test_next_address(void **state)
-{
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[0];
-	int listener = listening(&peer->addresses[2], 8);
-
-	(void)state;
-	peer->addresses[0] = peer->addresses[1] = refusing(&peer->addresses[2]);
-	peer->addresses[1].ip.bytes[15]++;
-	peer->address_count = 3;
-	turn_until_settled(comm, 0); /* no time passes: one after the other, at once */
-	assert_int_equal(session_state(comm->session), SESSION_JOINING);
-	assert_int_equal(peer->address_at, 2);
-	assert_int_equal(net_ip_number(&peer->data.ip), HERE);
-	assert_int_equal(peer->data.port, peer->addresses[2].port);
-	assert_int_equal(net_ip_number(&peer->local), HERE);
-	close(listener);
-	closed(comm);
-}
-
 /* One that does not answer has its share of the time, then it is the next one's turn. */
 static void test_silent_address(void **state)
 {
@@ -242,31 +222,6 @@ static void test_refused(void **state)
 	}
 }
 
-/* An aggregator that starts later than its workers. */
-static void test_started_late(void **state)
-{
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[0];
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(HERE)};
-	socklen_t size = sizeof(address);
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
-
-	(void)state;
-	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-	peer->addresses[0] = (struct net_addr){net_ipv4(HERE), ntohs(address.sin_port)};
-	for (uint32_t turn = 0; turn < 5; turn++)
-		peers_turn(comm, 0);
-	assert_false(peer->connected);
-	assert_int_equal(listen(listener, 8), 0);
-	peers_turn(comm, COMM_CONNECT_AGAIN_US - 1);
-	assert_int_equal(peer->fd, -1);
-	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
-	assert_true(peer->connected);
-	close(listener);
-	closed(comm);
-}
-
 /* ---- reading and writing ---- */
 
 static void say(int fd, const char *text, size_t bytes)
@@ -292,30 +247,6 @@ static void hears(struct winnow_comm *comm, int fd, uint64_t now_us, const char 
 	}
 	if (strstr(line, text) == NULL)
 		fail_msg("'%s' does not say '%s'", line, text);
-}
-
-static void test_lines(void **state)
-{
-	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
-	char *line = message_format(&hello);
-	struct winnow_comm *comm;
-	int fd;
-
-	(void)state;
-	comm = connected_again(&fd);
-	for (const char *at = line; *at != '\0'; at++) { /* in the smallest pieces there are */
-		say(fd, at, 1);
-		peers_turn(comm, 0);
-	}
-	hears(comm, fd, 0, "\"type\":\"join\"");
-	close(fd);
-	turn_until_failed(comm, 0);
-	failed_as(comm, "aggregator one:1: connection closed");
-	assert_int_equal(comm->peers[0].fd, -1);
-	peers_turn(comm, UNTIL_US); /* it stays gone */
-	assert_int_equal(comm->peers[0].fd, -1);
-	closed(comm);
-	free(line);
 }
 
 static void test_not_lines(void **state)
@@ -394,145 +325,7 @@ static void test_full_socket(void **state)
 	closed(comm);
 }
 
-/* One aggregator is gone: the other is told which, in the words that we say here. */
-static void test_others_are_told(void **state)
-{
-	struct winnow_comm *comm = opened(2);
-	int listeners[2], fds[2];
-
-	(void)state;
-	for (uint32_t i = 0; i < 2; i++)
-		listeners[i] = listening(&comm->peers[i].addresses[0], 8);
-	turn_until_settled(comm, 0);
-	for (uint32_t i = 0; i < 2; i++)
-		fds[i] = accept(listeners[i], NULL, NULL);
-	say(fds[0], "not ours\n", 9);
-	turn_until_failed(comm, 0);
-	failed_as(comm, "aggregator one:1: it does not speak Winnow's protocol");
-	hears(comm, fds[1], 0, "aggregator one:1: it does not speak Winnow's protocol");
-	for (uint32_t i = 0; i < 2; i++)
-		close(listeners[i]);
-	for (uint32_t i = 0; i < 2; i++)
-		close(fds[i]);
-	closed(comm);
-}
-
 /* ---- those that are left out, and those that are restarted ---- */
-
-static void say_hello(int fd, bool drains)
-{
-	struct control_message hello = {
-		.kind = CONTROL_HELLO, .version = WIRE_VERSION, .drains = drains};
-	char *line = message_format(&hello);
-
-	say(fd, line, strlen(line));
-	free(line);
-}
-
-/* Looks once, and is told this. */
-static bool found_back(struct winnow_comm *comm, int listener, uint64_t *now_us, const char *said)
-{
-	struct comm_peer *peer = &comm->peers[1];
-	int fd;
-
-	*now_us = peer->connect_due_us;
-	peers_turn(comm, *now_us);
-	assert_true(peer->fd >= 0);
-	fd = accept(listener, NULL, NULL);
-	assert_true(fd >= 0);
-	if (strcmp(said, "hello") == 0 || strcmp(said, "drains") == 0)
-		say_hello(fd, said[0] == 'd');
-	else
-		say(fd, said, strlen(said));
-	peers_turn(comm, peer->connect_due_us - 1);
-	assert_true(peer->fd >= 0);
-	*now_us = peer->connect_due_us;
-	peers_turn(comm, *now_us);
-	assert_int_equal(peer->fd, -1);
-	assert_true(peer->connect_due_us == *now_us + peer->look_us);
-	close(fd);
-	return comm->back == UINT64_C(1) << peer->place;
-}
-
-/* Is it back? It listens, says hello, and does not drain. It is looked for less often each time that it has been lost. */
-static void test_left_out(void **state)
-{
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[1];
-	uint64_t now_us = 0, from_us = clock_us();
-	int listener = listening(&peer->addresses[0], 8);
-
-	(void)state;
-	comm->peers[0].connect_due_us = UINT64_MAX;
-	comm->peers_known = 2;
-	peer->place = 5;
-	comm_peers_left_out(comm, 0);
-	assert_true(peer->look_us == COMM_LOOK_US &&
-	            peer->connect_due_us >= from_us + COMM_LOOK_US);
-	peers_turn(comm, peer->connect_due_us - 1);
-	assert_int_equal(peer->fd, -1);
-	assert_false(found_back(comm, listener, &now_us, "drains"));
-	assert_true(found_back(comm, listener, &now_us, "hello"));
-	assert_false(found_back(comm, listener, &now_us, "HTTP/1.1 400 Bad Request\n"));
-	assert_true(found_back(comm, listener, &now_us, "hello"));
-	assert_false(found_back(comm, listener, &now_us, "{}"));
-	comm->has_key = true;
-	assert_false(found_back(comm, listener, &now_us, "hello")); /* it would take anybody */
-	comm->has_key = false;
-	assert_true(found_back(comm, listener, &now_us, "hello"));
-	close(listener);
-	for (uint32_t i = 0; i < 2; i++)
-		peers_turn(comm, peer->connect_due_us);
-	assert_true(comm->back == 0);
-	comm_peers_left_out(comm, UINT64_C(1) << 5); /* as before */
-	assert_true(peer->look_us == COMM_LOOK_US);
-	for (uint64_t us = 2 * COMM_LOOK_US; us <= 4 * COMM_LOOK_MAX_US; us *= 2) {
-		comm->back = 1;
-		comm_peers_left_out(comm, 1);
-		assert_true(peer->look_us == (us < COMM_LOOK_MAX_US ? us : COMM_LOOK_MAX_US));
-		assert_true(comm->back == 0);
-	}
-	closed(comm);
-}
-
-/* The old one drains: it is asked again until the new one is there, or the time is over. */
-static void test_restarted(void **state)
-{
-	struct link_config links[1] = {{.job = "job",
-	                                .host = "host",
-	                                .silence_us = 10000000,
-	                                .join_us = 60000000}};
-	struct session_config config = {
-		.links = links, .names = (const char *[]){"one:1"}, .link_count = 1};
-	struct winnow_comm *comm = opened(1);
-	struct comm_peer *peer = &comm->peers[0];
-	int listener = listening(&peer->addresses[0], 8), fd;
-	uint64_t now_us = 0;
-
-	(void)state;
-	session_close(comm->session);
-	assert_int_equal(session_open(&config, 0, &comm->session), 0);
-	comm->at_door = true;
-	for (uint32_t i = 0; i < 4; i++, now_us += COMM_CONNECT_AGAIN_US) {
-		turn_until_settled(comm, now_us);
-		fd = accept(listener, NULL, NULL);
-		if (i < 3)
-			say_hello(fd, true);
-		for (uint32_t turn = 0; i < 3 && turn < TURNS_MAX && peer->connected; turn++) {
-			peers_turn(comm, now_us);
-			usleep(1000);
-		}
-		assert_true(i == 3 || peer->fd == -1);
-		assert_true(peer->connect_until_us == UNTIL_US);
-		if (i < 3)
-			close(fd);
-	}
-	say_hello(fd, false);
-	hears(comm, fd, now_us, "\"type\":\"join\"");
-	close(fd);
-	close(listener);
-	closed(comm);
-}
 
 /* One that is left out, or is being restarted, is found by its name where it is now. */
 static void test_moved(void **state)
@@ -619,12 +412,9 @@ static void test_forks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_next_address),    cmocka_unit_test(test_silent_address),
-		cmocka_unit_test(test_refused),         cmocka_unit_test(test_started_late),
-		cmocka_unit_test(test_lines),           cmocka_unit_test(test_not_lines),
-		cmocka_unit_test(test_reset),           cmocka_unit_test(test_full_socket),
-		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_left_out),
-		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_moved),
+		cmocka_unit_test(test_silent_address), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_not_lines),      cmocka_unit_test(test_reset),
+		cmocka_unit_test(test_full_socket),    cmocka_unit_test(test_moved),
 		cmocka_unit_test(test_forks),
 	};
 

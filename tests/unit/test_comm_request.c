@@ -64,64 +64,6 @@ static void test_failures_are_told_again(void **state)
 	closed(comm);
 }
 
-/* The reason that came first stays. */
-static void test_first_reason_stays(void **state)
-{
-	struct winnow_comm *comm = opened();
-
-	(void)state;
-	comm_end(comm, WINNOW_ERR_ABORTED, "the first");
-	comm_end(comm, WINNOW_ERR_SYSTEM, "the second");
-	assert_true(comm->abort_wanted);
-	assert_int_equal(comm->abort_result, WINNOW_ERR_ABORTED);
-	assert_string_equal(comm->abort_text, "the first");
-	closed(comm);
-}
-
-/* Freed before it is done: given back then, and its failure is nobody's. */
-static void test_freed_early(void **state)
-{
-	struct winnow_comm *comm = opened();
-
-	(void)state;
-	for (int i = 0; i < 1000; i++) {
-		struct winnow_request *request = begin(comm);
-
-		winnow_request_free(&request);
-		assert_null(request);
-		assert_int_equal(unused(comm), 0);
-		end(taken(comm), i % 2 ? WINNOW_ERR_MISMATCH : WINNOW_OK);
-		assert_int_equal(unused(comm), 1);
-	}
-	assert_int_equal(made(comm), 1);
-	assert_int_equal(comm->abort_result, WINNOW_OK);
-	closed(comm);
-}
-
-/* Several threads wait for one request: all are told. */
-static void *waits(void *request)
-{
-	assert_int_equal(winnow_wait(request, 10000, NULL), WINNOW_OK);
-	return NULL;
-}
-
-static void test_many_wait(void **state)
-{
-	struct winnow_comm *comm = opened();
-	struct winnow_request *request = begin(comm);
-	pthread_t threads[4];
-
-	(void)state;
-	for (int i = 0; i < 4; i++)
-		pthread_create(&threads[i], NULL, waits, request);
-	usleep(20000);
-	end(taken(comm), WINNOW_OK);
-	for (int i = 0; i < 4; i++)
-		pthread_join(threads[i], NULL);
-	winnow_request_free(&request);
-	closed(comm);
-}
-
 /* What is left of requests goes with the communicator: the sanitizers would see a leak. */
 static void test_never_freed(void **state)
 {
@@ -250,9 +192,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_told_again_and_again),
 		cmocka_unit_test(test_failures_are_told_again),
-		cmocka_unit_test(test_first_reason_stays),
-		cmocka_unit_test(test_freed_early),
-		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),
 		cmocka_unit_test(test_nowhere),
 		cmocka_unit_test(test_waits_for_ever),

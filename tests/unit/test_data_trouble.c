@@ -157,26 +157,6 @@ static void test_slow(void **state)
 	fast_operation(160, 1, false);  /* too few to say */
 }
 
-/* The group stands for all of its workers. */
-static void test_trouble_with_group(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {
-		with_worker(1, EMSGSIZE),
-		{{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7, mark_of(ID, WIRE_EVERYONE)},
-		with_worker(2, EMSGSIZE)};
-	struct world *w = started(&config, all);
-
-	(void)state;
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	trouble_with(nets[0], 3, list);
-	await(w, w->told.troubles == 1);
-	assert_int_equal(told_of(w).trouble.rank, WIRE_EVERYONE);
-	assert_int_equal(told_of(w).trouble.more, 0);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
 /* What is refused now and then, while the channel gets on or has nothing to do, is no trouble. */
 static void test_no_trouble(void **state)
 {
@@ -202,64 +182,6 @@ static void test_no_trouble(void **state)
 	}
 	assert_int_equal(told_of(w).troubles, 0);
 	await(w, w->told.troubles == 1); /* and then no more */
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* What was refused once, and a channel that then stands still because nothing comes: these are two things. */
-static void test_trouble_before(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EPERM)};
-	struct world *w = started(&config, none);
-
-	(void)state;
-	trouble_with(nets[0], 1, list);
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	reports_after(w, 1);
-	trouble_with(nets[0], 0, list);
-	assert_int_equal(reports_after(w, 8), 0);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* One had it for a moment, and another one has it since: that one is told of. */
-static void test_trouble_of_another(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EPERM), with_worker(3, EPERM)};
-	struct world *w = started(&config, none);
-
-	(void)state;
-	trouble_with(nets[0], 2, list);
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	reports_after(w, 1);
-	trouble_with(nets[0], 1, list + 1);
-	await(w, w->told.troubles == 1);
-	assert_int_equal(told_of(w).trouble.rank, 3);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* What another job has sent to a worker's address is none of this one's trouble. */
-static void test_trouble_of_others(void **state)
-{
-	const struct channel_config config = channel_usual(ID), other = channel_usual(ID + 256);
-	struct net_trouble list[] = {with_worker(1, EMSGSIZE)};
-	struct world *w = started(&config, none);
-
-	(void)state;
-	attach(w, &other);
-	knock_all(nets[0], other.id, config.payload);
-	start(w, &other, none);
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	announce_all(nets[0], other.id, BLOCKS, BLOCK_ELEMS);
-	list[0].mark = nets[0]->sent[0].to.mark; /* a KNOCKED of the other one */
-	assert_int_not_equal(list[0].mark, 0);
-	trouble_with(nets[0], 1, list);
-	await(w, w->told.troubles_of[other.id >> 8] >= 2);
-	assert_int_equal(told_of(w).troubles_of[ID >> 8], 0);
-	data_detach(w->data, other.id);
 	data_detach(w->data, ID);
 	world_close(w);
 }
@@ -304,31 +226,13 @@ static void test_trouble_before_start(void **state)
 	world_close(w);
 }
 
-/* Not even what asks a worker whether it hears us gets out: whose that would have been is known. */
-static void test_trouble_with_answers(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
-
-	(void)state;
-	attach(w, &config);
-	expect_told_while_knocking(w, false);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_trouble),
-		cmocka_unit_test(test_trouble_with_answers),
 		cmocka_unit_test(test_trouble_merged),
 		cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_trouble_with_group),
 		cmocka_unit_test(test_no_trouble),
-		cmocka_unit_test(test_trouble_before),
-		cmocka_unit_test(test_trouble_of_another),
-		cmocka_unit_test(test_trouble_of_others),
 		cmocka_unit_test(test_trouble_before_start),
 	};
 

@@ -5,61 +5,6 @@
 
 /* ---- deaths ---- */
 
-static void test_death(void **state)
-{
-	struct bench *b = usual_open();
-
-	(void)state;
-	job_running(b, 0, "job", 3);
-	jobs_gone(b->jobs, b->workers[1].peer, "connection reset");
-	expect_silence(b, 1);
-	jobs_gone(b->jobs, b->workers[1].peer, "again");
-	jobs_garbage(b->jobs, b->workers[1].peer, "garbage");
-	expect_lost(b, "lost", "connection reset");
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	jobs_gone(b->jobs, b->workers[1].peer, "broken pipe");
-	expect_lost(b, "lost", "broken pipe");
-}
-
-/* While the job forms nobody depends on who goes: his place is free. */
-static void test_death_while_forming(void **state)
-{
-	struct bench *b = usual_open();
-	struct control_message bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
-
-	(void)state;
-	for (unsigned way = 0; way < 3; way++) {
-		join(b, 0, "job", 0, 3);
-		join(b, 1, "job", 1, 3);
-		if (way == 0)
-			jobs_gone(b->jobs, b->workers[1].peer, "reset");
-		if (way == 1)
-			say(b, 1, &bye);
-		if (way == 2)
-			say_kind(b, 1, CONTROL_LEAVE);
-		assert_true(b->workers[1].closed);
-		expect_silence(b, 0);
-		expect_silence(b, 1);
-		assert_int_equal(totals_of(b).jobs, 1);
-		join(b, 2, "job", 1, 3);
-		expect_silence(b, 2);
-		jobs_gone(b->jobs, b->workers[0].peer, "reset");
-		jobs_gone(b->jobs, b->workers[2].peer, "reset");
-		assert_int_equal(totals_of(b).jobs, 0);
-		assert_int_equal(totals_of(b).jobs_failed, 0);
-	}
-	/* A place that was free and taken again counts once. */
-	join(b, 0, "job", 0, 2);
-	join(b, 1, "other", 1, 2);
-	jobs_gone(b->jobs, b->workers[0].peer, "reset");
-	join(b, 0, "job", 0, 2);
-	expect_silence(b, 0);
-	join(b, 2, "job", 1, 2);
-	expect_line(b, 0, CONTROL_WELCOME);
-	bench_close(b);
-}
-
 /* ---- what is no message, or comes at the wrong time ---- */
 
 static void test_garbage(void **state)
@@ -420,49 +365,14 @@ static void test_shutdown(void **state)
 
 /* ---- what is given back ---- */
 
-/* A thousand jobs of one name, each ended in another way; room for one at a time. */
-static void test_thousand(void **state)
-{
-	struct jobs_config config = config_usual();
-	struct control_message bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "enough"};
-	struct bench *b;
-
-	(void)state;
-	config.jobs_max = 1;
-	config.peers_max = 3;
-	b = bench_open(&config);
-	for (unsigned round = 0; round < 1000; round++) {
-		if (round % 7 == 0)
-			job_probing(b, 0, "job", 3);
-		else
-			job_running(b, 0, "job", 3);
-		if (round % 7 < 3) {
-			jobs_gone(b->jobs, b->workers[round % 3].peer, "reset");
-		} else if (round % 7 < 5) {
-			say(b, 1, &bye);
-		} else {
-			for (uint32_t i = 0; i < 3; i++)
-				say_kind(b, i, CONTROL_LEAVE);
-		}
-		assert_int_equal(totals_of(b).bytes, 0);
-		assert_int_equal(totals_of(b).jobs, 0);
-		assert_int_equal(totals_of(b).peers, 0);
-		assert_int_equal(b->attached_count, 0);
-	}
-	assert_int_equal(totals_of(b).jobs_finished + totals_of(b).jobs_failed, 1000);
-	assert_int_equal(totals_of(b).joins_refused, 0);
-	bench_close(b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),    cmocka_unit_test(test_death_while_forming),
 		cmocka_unit_test(test_garbage),  cmocka_unit_test(test_wrong_time),
 		cmocka_unit_test(test_looking),  cmocka_unit_test(test_leave),
 		cmocka_unit_test(test_abort),    cmocka_unit_test(test_stalled),
 		cmocka_unit_test(test_path),     cmocka_unit_test(test_move),
-		cmocka_unit_test(test_shutdown), cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_shutdown),
 	};
 
 	random_seed();

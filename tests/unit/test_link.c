@@ -3,75 +3,6 @@
 
 #include "tests/unit/test_link.h"
 
-static void test_join(void **state)
-{
-	struct link_config config = basic();
-	struct control_message message = welcome(), join;
-	struct link *link;
-	uint32_t channels;
-
-	(void)state;
-	link = opened(&config);
-	assert_null(link_take_line(link, now_us));
-	say(link, &hello);
-	join = heard(link, CONTROL_JOIN);
-	assert_string_equal(join.job, "job");
-	assert_string_equal(join.host, "host");
-	assert_true(join.rank == 1 && join.world == 4 && join.payload == 8972);
-	assert_true(join.version == WIRE_VERSION && join.rcvbuf == 1 << 20);
-	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000);
-	assert_memory_equal(join.nonce, config.nonce, sizeof(join.nonce));
-	assert_null(link_take_line(link, now_us));
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
-	say(link, &message);
-	assert_int_equal(link_look(link)->welcome.op_slots, 4);
-	assert_true(link_deadline(link) <= now_us);
-	assert_int_equal(knocks(link, 8972, &channels), 2);
-	assert_int_equal(channels, 3);
-	answer(link, WIRE_KNOCKED, 5, 8972);
-	answer(link, WIRE_PROBE, 0, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBED);
-	assert_int_equal(link_look(link)->size, 8972);
-	link_ready(link, 1472);
-	assert_true(link_deadline(link) == 0); /* READY is to go out now */
-	assert_int_equal(link_look(link)->state, LINK_WAITING);
-	message = heard(link, CONTROL_READY);
-	assert_true(message.payload == 1472 && message.multicast);
-	say(link, &(struct control_message){.kind = CONTROL_START,
-	                                    .payload = 1472,
-	                                    .window = 32,
-	                                    .window_start = 8,
-	                                    .multicast = true});
-	assert_int_equal(link_look(link)->state, LINK_RUNNING);
-	assert_int_equal(link_look(link)->start.window_start, 8);
-	assert_true(link_look(link)->start.multicast);
-	assert_int_equal(link_look(link)->left_rank, 4);
-	say(link, &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "gone home"});
-	assert_int_equal(link_look(link)->left_rank, 2);
-	assert_string_equal(link_look(link)->left_text, "gone home");
-	/* Who is late holds until the next heartbeat, or until it is another operation that waits. */
-	assert_string_equal(link_look(link)->late, "");
-	link_doing(link, 2, 7);
-	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
-	assert_string_equal(link_look(link)->late, "rank 3 is late");
-	link_doing(link, 1, 7);
-	assert_string_equal(link_look(link)->late, "rank 3 is late");
-	link_doing(link, 1, 8);
-	assert_string_equal(link_look(link)->late, "");
-	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
-	link_doing(link, 0, 8);
-	assert_string_equal(link_look(link)->late, "");
-	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
-	say(link, &(struct control_message){.kind = CONTROL_PING});
-	assert_string_equal(link_look(link)->late, "");
-	link_leave(link);
-	heard(link, CONTROL_LEAVE);
-	assert_null(link_take_line(link, now_us));
-	link_close(link);
-}
-
 /* Only what the aggregator may say at this point; the first error stays. */
 static void test_out_of_turn(void **state)
 {
@@ -325,11 +256,10 @@ static void test_senseless(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
-		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
-		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_unproven),
-		cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_out_of_turn), cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_refused),     cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_key),         cmocka_unit_test(test_proven_lines),
+		cmocka_unit_test(test_unproven),    cmocka_unit_test(test_senseless),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -91,143 +91,6 @@ static void test_look(void **state)
 	assert_in_range(pace.window, 4, 6); /* as usual */
 }
 
-/* Whoever has come to a long queue of others' takes it for the way, and has to empty it, too. Hosts' clocks differ. */
-static void test_look_far(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_init(&pace, &(struct pace_config){.window_start = 64,
-	                                       .window_max = 64,
-	                                       .epoch_us = LOOK_US - 1000000});
-	while (now_us < 950000)
-		round_of(&pace, 6000);
-	assert_int_equal(pace.window, 64);
-	now_us = 1000000;
-	round_of(&pace, 6000);
-	assert_int_equal(pace.window, 16);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 6000);
-	assert_int_equal(pace.window, 64); /* it is the way */
-	assert_false(pace.contending);
-}
-
-/* A window of 64, where a round trip takes 6 ms from the beginning. */
-static void far_begin(struct pace *pace)
-{
-	now_us = 1000;
-	pace_begin(pace, 8, 64);
-	for (int i = 0; i < 3; i++)
-		round_of(pace, 6000);
-}
-
-/* All of a newcomer's way may be a queue that others fill: what it can empty is its own. */
-static void test_contended_before(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	far_begin(&pace);
-	for (int i = 0; i < 2; i++)
-		round_of(&pace, 12000);
-	assert_int_equal(pace.window, 16);
-	for (int i = 0; i < 2; i++) /* 51 ms each: those are given twice */
-		round_of(&pace, 8500);
-	assert_false(pace.contending);
-	round_of(&pace, 8500);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 64);
-	/* It is none because the window was larger once. */
-	far_begin(&pace);
-	round_of(&pace, 12000);
-	round_of(&pace, 9000);
-	assert_int_equal(pace.window, 21);
-	round_of(&pace, 6099);
-	assert_int_equal(pace.window, 22);
-	round_of(&pace, 12000);
-	round_of(&pace, 12000);
-	assert_int_equal(pace.window, 5);
-	assert_false(pace.contending);
-}
-
-/* One of ours that begins takes time to find its part: not even the least window takes it for TCP at once. */
-static void test_contended_soon(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	now_us = 1000;
-	pace_begin(&pace, 2, 64);
-	pace.doubling = false;
-	round_of(&pace, 100);
-	for (int i = 0; i < 3; i++) {
-		round_of(&pace, 100 + 4000); /* somebody begins, or a thread waited for its CPU */
-		assert_int_equal(pace.window, 2);
-		round_of(&pace, 100 + 300);
-	}
-	for (uint64_t from_us = now_us; now_us < from_us + 100000;) {
-		assert_false(pace.contending);
-		round_of(&pace, 100 + 4000);
-	}
-	round_of(&pace, 100 + 4000);
-	assert_true(pace.contending);
-}
-
-/* Where others fill a queue, it grows only if it is used. */
-static void test_contended_unused(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	grown_to_64(&pace, 200);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 20000);
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 66);
-	for (int i = 0; i < 3; i++) {
-		now_us += 40000;
-		pace_rtt(&pace, 20000, 20000, now_us);
-	}
-	assert_true(pace.contending);
-	assert_int_equal(pace.window, 66);
-}
-
-/* A TCP flow's queue is half as long after each loss: a shallow one is found out when it is long, and RESULTs lost count. */
-static void test_contended_shallow(void **state)
-{
-	static const uint64_t queued_us[] = {1300, 800, 1000};
-	struct pace pace;
-	int longest;
-
-	(void)state;
-	grown_to_64(&pace, 200);
-	for (longest = 0; !pace.contending && now_us < 2000000; longest++)
-		round_of(&pace, 100 + queued_us[longest % 3]);
-	assert_true(pace.contending);
-	assert_int_not_equal(longest % 3, 2);
-	assert_int_equal(pace.window, 66);
-	for (int i = 0; i < 3;
-	     i++) { /* the second round may have seen what was lost before the first one's end */
-		static const uint32_t windows[] = {46, 46, 32};
-
-		pace_missed(&pace);
-		round_of(&pace, 100 + 1300);
-		assert_int_equal(pace.window, windows[i]);
-	}
-	round_of(&pace, 100 + 1300);
-	for (int i = 0; i < 20; i++) /* no window helps against that */
-		pace_missed(&pace);
-	round_of(&pace, 100 + 1300);
-	assert_in_range(pace.window, 33, 40);
-	/* One that is never long may be ours. */
-	grown_to_64(&pace, 200);
-	round_of(&pace, 100 + 1300);
-	while (now_us < 2000000)
-		round_of(&pace, 100 + 900);
-	assert_false(pace.contending);
-}
-
 /* A round trip in whose round a window's packets were sent, and one of them was lost. */
 static void lossy_round_of(struct pace *pace, uint64_t rtt_us)
 {
@@ -276,10 +139,9 @@ static void test_private(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_contended),         cmocka_unit_test(test_look),
-		cmocka_unit_test(test_look_far),          cmocka_unit_test(test_contended_before),
-		cmocka_unit_test(test_contended_soon),    cmocka_unit_test(test_contended_unused),
-		cmocka_unit_test(test_contended_shallow), cmocka_unit_test(test_private),
+		cmocka_unit_test(test_contended),
+		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_private),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -39,45 +39,6 @@ static void test_abort(void **state)
 	session_close(session);
 }
 
-/* One link ends: the others' aggregators are told why, and it is not told itself. */
-static void test_one_ends(void **state)
-{
-	struct session *session = running();
-	struct control_message message;
-
-	(void)state;
-	session_gone(session, 1, "connection closed");
-	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
-	assert_string_equal(session_error(session), "aggregator two:2 is lost: connection closed");
-	message = told(session, 0, CONTROL_ABORT);
-	assert_string_equal(message.code, "gone");
-	assert_string_equal(message.text, "aggregator two:2 is lost: connection closed");
-	assert_null(session_take_line(session, 1, now_us));
-	session_close(session);
-}
-
-/* A member is lost to one aggregator: the others pass it on as that, and so everybody may continue. */
-static void test_members(void **state)
-{
-	static const char *const codes[] = {"lost", "moved", "path"};
-
-	(void)state;
-	for (uint32_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
-		struct session *session = running();
-		struct control_message failed = {.kind = CONTROL_FAILED, .rank = 2}, message;
-
-		strcpy(failed.code, codes[i]);
-		strcpy(failed.text, "rank 2 (host) is lost");
-		tell(session, 1, &failed);
-		assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
-		assert_string_equal(session_error(session),
-		                    "aggregator two:2: rank 2 (host) is lost");
-		message = told(session, 0, CONTROL_ABORT);
-		assert_string_equal(message.code, "lost");
-		session_close(session);
-	}
-}
-
 /* The worker itself goes on, and says so to all. */
 static void test_moves(void **state)
 {
@@ -180,8 +141,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_smallest_size),
 		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),
-		cmocka_unit_test(test_members),
 		cmocka_unit_test(test_moves),
 		cmocka_unit_test(test_stall),
 		cmocka_unit_test(test_stall_with_garbage),

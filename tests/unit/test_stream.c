@@ -43,34 +43,6 @@ static void test_announce(void **state)
 	bench_close(b);
 }
 
-/* Section 6.5: after 5 ms at least, up to twice as long each time, to 200 ms and a half. */
-static void test_announce_again(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
-	struct plan plan = plan_of(TAG, FRAMES, WIRE_ALL);
-	uint64_t wait_us = 20000; /* the time-out before any measurement */
-
-	(void)state;
-	task_begin(b, task, all_bits);
-	for (unsigned i = 1; i < 12; i++) {
-		uint64_t before_us = b->now_us;
-
-		expect_nothing(b);
-		bench_wait(b, wait_us + wait_us / 2);
-		assert_true(b->now_us - before_us >= wait_us);
-		expect_packet(b, WIRE_ANNOUNCE, 0);
-		assert_int_equal(b->got.body_bytes, 48);
-		wait_us = wait_us * 2 < 200000 ? wait_us * 2 : 200000;
-	}
-	send_plan(b, FIRST, &plan, NULL, 0);
-	b->now_us += 10000000;
-	while (bench_pull(b))
-		assert_int_not_equal(b->got.kind, WIRE_ANNOUNCE);
-	task_close(task);
-	bench_close(b);
-}
-
 /* ---- who may speak ---- */
 
 static void test_strangers(void **state)
@@ -174,29 +146,6 @@ static void test_bad_plans(void **state)
 	bench_close(b);
 }
 
-/* Blocks that nobody has are zero, all others are not touched before their RESULT comes. */
-static void test_zero_blocks(void **state)
-{
-	const uint64_t united[2] = {0xfffffffffffffff3, 0x7ffffffff};
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 7);
-	struct plan plan = plan_of(TAG, FRAMES, 0);
-	const uint8_t *recv = task->recv;
-
-	(void)state;
-	task_begin(b, task, no_bits);
-	assert_null(send_plan(b, FIRST, &plan, united, WORD_BYTES));
-	expect_drop(b, WIRE_DROP_NONE);
-	for (uint32_t i = 0; i < task->count * 4; i++) {
-		uint32_t block = i / BLOCK_BYTES;
-		bool absent = block == 2 || block == 3 || block == 99;
-
-		assert_int_equal(recv[i], absent ? 0 : POISON);
-	}
-	task_close(task);
-	bench_close(b);
-}
-
 /* Two operations, so that two plans are known: no plan may overlap another. */
 static void test_overlaps(void **state)
 {
@@ -228,41 +177,6 @@ static void test_overlaps(void **state)
 }
 
 /* ---- hollow plans ---- */
-
-static void test_hollow(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
-	struct plan plan = plan_of(TAG, 1, WIRE_NONE);
-	uint8_t zeros[FRAME_BYTES] = {0};
-
-	(void)state;
-	task_begin(b, task, no_bits);
-	b->planned++;
-	assert_ptr_equal(send_plan(b, FIRST, &plan, NULL, 0), task);
-	assert_int_equal(task->shards_left, 0);
-	assert_int_equal(task->status, 0);
-	for (uint64_t i = 0; i < task->count; i++)
-		assert_true(((float *)task->recv)[i] == 0);
-	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	assert_null(send_result(b, FIRST, zeros, sizeof(zeros)));
-	expect_drop(b, WIRE_DROP_STALE);
-	/* The frame is acknowledged alone after a millisecond. */
-	assert_false(stream_quiet(b->stream));
-	b->now_us += 999;
-	expect_nothing(b);
-	b->now_us++;
-	expect_status(b, false);
-	assert_int_equal(b->got.edge, FIRST + 1);
-	assert_false(stream_slot_free(b->stream, 0));
-	b->base++;
-	send_credit(b);
-	assert_true(stream_slot_free(b->stream, 0));
-	assert_true(stream_quiet(b->stream));
-	task_close(task);
-	bench_close(b);
-}
 
 /* ---- mismatch: section 11.1 ---- */
 
@@ -310,56 +224,6 @@ static void test_mismatch(void **state)
 	bench_close(b);
 }
 
-/* An aggregator that plans an operation and then calls it a mismatch has lost its mind. */
-static void test_mismatch_after_plan(void **state)
-{
-	struct bench *b = bench_open(64, FIRST);
-	struct allreduce *task = task_planned(b, all_bits);
-	struct plan plan = mismatch_of(TAG);
-
-	(void)state;
-	for (uint32_t i = 0; i < 10; i++) {
-		assert_null(send_plan(b, FIRST + FRAMES + i, &plan, NULL, 0));
-		expect_drop(b, WIRE_DROP_OPERATION);
-	}
-	for (uint32_t frame = 0; frame < FRAMES; frame++)
-		expect_packet(b, WIRE_PUSH, FIRST + frame);
-	assert_int_equal(task->status, 0);
-	task_close(task);
-	bench_close(b);
-}
-
-/* Withdrawn before its plan: announced again, empty, until the aggregator has understood. */
-static void test_withdraw(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
-	struct plan plan = plan_of(TAG, 25, WIRE_ALL);
-	struct announce a;
-
-	(void)state;
-	task_begin(b, task, all_bits);
-	stream_withdraw(b->stream, task, b->now_us);
-	task_close(task);
-	expect_packet(b, WIRE_ANNOUNCE, 0);
-	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
-	assert_int_equal(a.flags, WIRE_NONE);
-	assert_int_equal(a.generation, 1);
-	assert_int_equal(a.count, BLOCKS * BLOCK_ELEMS);
-	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
-	expect_drop(b, WIRE_DROP_OPERATION);
-	assert_false(stream_slot_free(b->stream, 0));
-	/* The others cannot be done with it before this worker's part: it must not leave yet. */
-	assert_false(stream_quiet(b->stream));
-	plan = mismatch_of(TAG);
-	assert_null(send_plan(b, FIRST, &plan, NULL, 0)); /* nobody is left to be told */
-	expect_drop(b, WIRE_DROP_NONE);
-	b->base++;
-	send_credit(b);
-	assert_true(stream_slot_free(b->stream, 0));
-	bench_close(b);
-}
-
 /* Withdrawn after its plan, when another channel's aggregator disagrees: the tensor is gone. */
 static void test_withdraw_after_plan(void **state)
 {
@@ -392,17 +256,9 @@ static void test_withdraw_after_plan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announce),
-		cmocka_unit_test(test_announce_again),
-		cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_zero_blocks),
-		cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_hollow),
-		cmocka_unit_test(test_mismatch),
-		cmocka_unit_test(test_mismatch_after_plan),
-		cmocka_unit_test(test_withdraw),
-		cmocka_unit_test(test_withdraw_after_plan),
+		cmocka_unit_test(test_announce),  cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_bad_plans), cmocka_unit_test(test_overlaps),
+		cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_withdraw_after_plan),
 	};
 
 	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)

@@ -113,53 +113,20 @@ static void test_largest(void **state)
 	}
 }
 
-/* All blocks that reach it, however many. */
-static void test_threshold(void **state)
-{
-	static float sizes[COUNT_MAX];
-
-	(void)state;
-	for (int round = 0; round < 300; round++) {
-		const uint64_t count = random_below(random_below(4) == 0 ? COUNT_MAX : 200);
-		const uint32_t block = 1 + (uint32_t)random_below(random_below(2) == 0 ? 1 : 100);
-		const struct topk topk = {.chunk = block * (1 + random_below(50)),
-		                          .block = block,
-		                          .threshold = 2,
-		                          .decay = 1};
-		uint64_t taken, want = 0;
-
-		draw_values(count, 1);
-		taken = topk_take(gradient, memory, count, DTYPE_F32, &topk);
-		block_sizes(values, count, block, sizes);
-		for (uint64_t i = 0; i < count; i++) {
-			const bool take = sizes[i / block] >= 2;
-
-			assert_true(gradient[i] == (take ? values[i] : 0));
-			assert_true(memory[i] == (take ? 0 : values[i]));
-			want += take;
-		}
-		assert_int_equal(taken, want);
-	}
-}
-
 static void test_limits(void **state)
 {
-	const struct topk
-		good = {.chunk = 64, .k = 4, .block = 16, .decay = 1},
-		bad[] = {
-			{.chunk = 64, .k = 5, .block = 16, .decay = 1},
-			{.chunk = 65, .k = 4, .block = 16, .decay = 1},
-			{.chunk = 8, .k = 1, .block = 16, .decay = 1},
-			{.chunk = 0, .k = 1, .block = 16, .decay = 1},
-			{.chunk = 64, .k = 4, .block = 0, .decay = 1},
-			{.chunk = 2050, .k = 1, .block = 1025, .decay = 1},
-			{.chunk = 64, .k = 4, .block = 16, .decay = 1.5f},
-			{.chunk = 64, .k = 4, .block = 16, .decay = NAN},
-			{.chunk = 64, .k = 0, .block = 16, .decay = 1},
-			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = -1},
-			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = NAN},
-			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = INFINITY},
-		};
+	const struct topk good = {.chunk = 64, .k = 4, .block = 16, .decay = 1},
+			  bad[] = {
+				  {.chunk = 64, .k = 5, .block = 16, .decay = 1},
+				  {.chunk = 65, .k = 4, .block = 16, .decay = 1},
+				  {.chunk = 8, .k = 1, .block = 16, .decay = 1},
+				  {.chunk = 0, .k = 1, .block = 16, .decay = 1},
+				  {.chunk = 64, .k = 4, .block = 0, .decay = 1},
+				  {.chunk = 2050, .k = 1, .block = 1025, .decay = 1},
+				  {.chunk = 64, .k = 4, .block = 16, .decay = 1.5f},
+				  {.chunk = 64, .k = 4, .block = 16, .decay = NAN},
+				  {.chunk = 64, .k = 0, .block = 16, .decay = 1},
+			  };
 
 	(void)state;
 	assert_null(topk_wrong(&good));
@@ -252,9 +219,9 @@ static void test_too_large(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_largest),    cmocka_unit_test(test_threshold),
-		cmocka_unit_test(test_limits),     cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_too_large),
+		cmocka_unit_test(test_largest),   cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_rounding),  cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_too_large),
 	};
 
 	random_seed();

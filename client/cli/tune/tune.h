@@ -161,9 +161,6 @@ int tune_plot(const struct tune *tune, const char *path);
 /* Into a file of options; `done` says in the user's words that it is. */
 int tune_write(const struct tune *tune, const char *path, const char *done);
 
-/* "aggregators" or "ring": what attach(way="auto") is expected to choose. */
-const char *tune_way(const struct tune *tune);
-
 /* What the best block size is better for than its neighbours: lines. */
 void tune_reasons(const struct tune *tune, FILE *out);
 

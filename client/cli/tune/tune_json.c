@@ -84,14 +84,14 @@ int tune_json(const struct tune *tune)
 	const struct predict_net *net = &tune->net;
 	json_t *rows = json_array(), *params = json_array();
 	json_t *object = json_pack(
-		"{s:i, s:i, s:o, s:i, s:i, s:i, s:b, s:o, s:i, s:f, s:s, s:o, s:o, s:o*}", "world",
+		"{s:i, s:i, s:o, s:i, s:i, s:i, s:b, s:o, s:i, s:f, s:o, s:o, s:o*}", "world",
 		(int)net->world, "operations", (int)tune->source.op_count, "bytes",
 		cli_json_whole((double)tune->rows[0].predicted.bytes / tune->source.op_count),
 		"aggregators", (int)net->aggregators, "channels", (int)net->channels, "payload",
 		(int)net->payload, "multicast", net->multicast, "rate_bit_s",
 		cli_json_whole(net->rate * 8), "best", (int)tune->rows[tune->best].block, "ring_us",
-		tune->ring_s * 1e6, "way", tune_way(tune), "rows", rows, "parameters", params,
-		"traced_job", tune->source.traces != NULL ? job_json(tune) : NULL);
+		tune->ring_s * 1e6, "rows", rows, "parameters", params, "traced_job",
+		tune->source.traces != NULL ? job_json(tune) : NULL);
 
 	if (object == NULL)
 		return cli_error(1, "out of memory");

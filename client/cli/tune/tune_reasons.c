@@ -5,9 +5,6 @@
 
 #include "client/cli/tune/tune.h"
 
-/* As attach(way="auto"), which measures both, wants it to be better (client/python/winnow/_ring.py). */
-#define RING_BETTER 0.95
-
 /* The direction that decides: what workers send, or what they receive. */
 static const char *const limit_texts[LIMIT_COUNT] = {
 	[LIMIT_SEND] = "what a worker sends",
@@ -86,13 +83,6 @@ static void explain_choice(const struct tune *tune, FILE *out)
 		        (TUNE_NEAR - 1) * 100);
 }
 
-const char *tune_way(const struct tune *tune)
-{
-	return tune->ring_s > 0 && tune->ring_s < RING_BETTER * tune->rows[tune->best].time_s
-	               ? "ring"
-	               : "aggregators";
-}
-
 void tune_reasons(const struct tune *tune, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
@@ -116,7 +106,4 @@ void tune_reasons(const struct tune *tune, FILE *out)
 		        "  a ring would take %.0f %% of that: few zeros, few workers, or an "
 		        "aggregator with a port no faster than theirs\n",
 		        100 * tune->ring_s / best->time_s);
-	if (tune->ring_s > 0)
-		fprintf(out, "Way: %s, by the links alone; a ring takes %.2f times as long.\n",
-		        tune_way(tune), tune->ring_s / best->time_s);
 }

@@ -5,7 +5,6 @@ import contextlib
 import difflib
 import inspect
 import math
-import zlib
 
 import torch
 
@@ -16,11 +15,6 @@ from ._topk import CHUNK, topk
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # what "topk:0.01" stands for in attach(): as docs/COMPRESSION.md measures it
-
-
-def _topk(gradient, *arguments):
-    """winnow.topk(), where the gradient is."""
-    (topk if _cuda.device_of(gradient) is None else _topk_gpu.topk)(gradient, *arguments)
 
 
 class _Before:
@@ -53,9 +47,11 @@ class _Before:
         self.begin()
 
 
-class Compressor:
-    """What TopK, LargestSums, Threshold and RandomK have in common, for winnow.torch.attach(ddp, compress=TopK(0.01)).
+class TopK:
+    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018), for winnow.torch.attach(ddp, compress=TopK(0.01)).
 
+    density: the share of elements that a step sends, of each chunk; at least one block of each.
+    chunk: elements among which they are chosen, a multiple of block; None: each parameter is one chunk.
     block: elements that are chosen, and travel, together, 1 to 1024: more are cheaper to name, and choose less well.
     decay: what is left of the memory after a step; below 1 old gradients are forgotten.
     momentum: of gradients before something is chosen of them (momentum correction, Lin et al. 2018). The optimizer
@@ -65,21 +61,24 @@ class Compressor:
         biases and norms, and those whose gradients are sparse.
 
     Its memory, as large as the parameters in float32, and with momentum twice that, is part of what was not sent
-    yet: save state_dict() with the model's, on every rank its own. A compressor serves one model.
+    yet: save state_dict() with the model's, on every rank its own. A TopK serves one model.
     """
 
-    of_sums = False  # True: what has been sent may not arrive
-
-    def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None, **unknown):
+    def __init__(self, density, *, chunk=CHUNK, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None, **unknown):
         for name in unknown:
-            raise TypeError(f"{type(self).__name__}() has no argument {name!r}{_meant(name, type(self))}")
+            raise TypeError(f"TopK() has no argument {name!r}{_meant(name)}")
+        if not 0 < density <= 1:
+            raise ValueError(f"density is {density}: want more than 0, at most 1")
         if not 0 <= decay <= 1:
             raise ValueError(f"decay is {decay}: want 0 to 1")
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum is {momentum}: want 0 to below 1")
         if not 1 <= block <= _BLOCK_MAX:
             raise ValueError(f"block is {block}: want 1 to {_BLOCK_MAX}")
-        self.block, self.decay, self.momentum, self.warm_up, self.exempt = block, decay, momentum, warm_up, exempt
+        if chunk is not None and (chunk < 1 or chunk % block != 0):
+            raise ValueError(f"chunk is {chunk}: want a multiple of block, which is {block}, or None")
+        self.density, self.chunk, self.block, self.decay = density, chunk, block, decay
+        self.momentum, self.warm_up, self.exempt = momentum, warm_up, exempt
         self._names = {}  # of parameters that are not exempt, by id
         self._counts = {}  # of their elements, by name
         self._memory = {}  # by name: elements
@@ -90,18 +89,14 @@ class Compressor:
         self._find_unused = False  # DDP does: gradients that are zero are of no use in this step
         self._before = None  # a _Before, if steps may have to be undone
 
-    def _choose(self, gradient, memory, name, step):
-        """memory = decay * memory + gradient; leaves what is to be sent in gradient, and the rest in memory."""
-        raise NotImplementedError
-
-    def _repr(self, kind, first, *names):
-        more = (f", {name}={getattr(self, name)}" for name in (*names, "block", "decay", "momentum", "warm_up"))
-        return f"{kind}({first}{''.join(more)})"
+    def __repr__(self):
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in ("chunk", "block", "decay", "momentum", "warm_up"))
+        return f"TopK({self.density}, {settings})"
 
     def learn(self, module, find_unused_parameters=False):
         """attach() calls it: whose gradients there are. With unused ones DDP gives zeros, and may not take what comes back."""
         if self._names:
-            raise ValueError(f"this {type(self).__name__} has a model already: make another one")
+            raise ValueError("this TopK has a model already: make another one")
         for name, parameter in module.named_parameters():
             whole = parameter.dim() < 2 if self.exempt is None else self.exempt(name, parameter)
             if whole or not parameter.requires_grad:
@@ -142,8 +137,8 @@ class Compressor:
                 raise ValueError(f"the memory of {name} is not finite")
             if unused:
                 return
-            self._choose(gradient, memory, name, step)
-            if self.momentum > 0 and not self.of_sums:
+            self._choose(gradient, memory)
+            if self.momentum > 0:
                 velocity.masked_fill_(gradient != 0, 0)
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
@@ -163,24 +158,19 @@ class Compressor:
         """Whether the last take() did; while it warms up, none does."""
         return self.takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
 
-    def settle(self, parameter, lost, sent, arrived):
-        """After the exchange: what rounding took of a parameter's part; what take() left, and where something came of it."""
-        if lost is not None:
-            self._remember(parameter, lost)
+    def remember(self, parameter, lost):
+        """What rounding took of what take() has left of a parameter, wherever that has travelled from."""
+        memory = self._memory[self._names[id(parameter)]]
+        memory.add_(lost.to(memory.device))
 
     def begin(self):
-        """What is taken from now on, undo() takes back; what has been taken before stays."""
+        """Elastic training calls it: what is taken from now on, undo() takes back; what has been taken before stays."""
         self._before = self._before or _Before()
         self._before.begin()
 
     def undo(self):
         """The memory is what it was at begin(): all that has been taken since comes again."""
         self._before.undo(self._steps, (self._memory, self._velocity))
-
-    def rescale(self, factor):
-        """After GradScaler.update(), with the new scale over the old: what is remembered is of scaled gradients."""
-        for kept in (*self._memory.values(), *self._velocity.values()):
-            kept.mul_(factor)
 
     def steps(self):
         """How many have been taken of each parameter, by name: the same on all workers."""
@@ -199,9 +189,7 @@ class Compressor:
         """On each worker its own. Are there more or fewer workers than when it was saved? Then merge_memories() makes it."""
         missing = [kind for kind in ("memory", "velocity", "steps") if kind not in state]
         if missing:
-            raise ValueError(
-                f"the saved state has no {missing[0]!r}: want what state_dict() of a {type(self).__name__} has returned"
-            )
+            raise ValueError(f"the saved state has no {missing[0]!r}: want what state_dict() of a TopK has returned")
         self._refuse(state)
         self._memory, self._velocity = (
             {name: kept.flatten().clone() for name, kept in state[kind].items()} for kind in ("memory", "velocity")
@@ -234,10 +222,14 @@ class Compressor:
                 if kept.dtype != torch.float32 or not kept.isfinite().all():
                     raise ValueError(f"the saved {kind} of {name} is not finite float32")
 
-    def _remember(self, parameter, values):
-        """They come from where the gradient has travelled from, which for a GPU's is the host."""
-        memory = self._memory[self._names[id(parameter)]]
-        memory.add_(values.to(memory.device))
+    def _choose(self, gradient, memory):
+        """memory = decay * memory + gradient; leaves what is to be sent in gradient, and the rest in memory."""
+        blocks = math.ceil(len(gradient) / self.block)
+        if self.chunk is not None:
+            blocks = min(blocks, self.chunk // self.block)
+        k = max(1, math.ceil(self.density * blocks))
+        largest = topk if _cuda.device_of(gradient) is None else _topk_gpu.topk
+        largest(gradient, memory, k, blocks * self.block, self.decay, self.block)
 
     def _kept(self, all, name, gradient):
         count = len(gradient)
@@ -267,156 +259,45 @@ def merge_memories(states):
     return merged
 
 
-def _meant(name, kind):
+def _meant(name):
     """A known argument that looks like it, in words."""
-    known = [known for each in kind.__mro__ for known in inspect.signature(each.__init__).parameters if known != "self"]
+    known = [one.name for one in inspect.signature(TopK).parameters.values() if one.kind == one.KEYWORD_ONLY]
     close = difflib.get_close_matches(name, known, 1)
     return f": did you mean {close[0]}?" if close else ""
 
 
-class TopK(Compressor):
-    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018).
-
-    density: the share of elements that a step sends, of each chunk; at least one block of each.
-    chunk: elements among which they are chosen, a multiple of block; None: each parameter is one chunk.
-    The rest is every Compressor's.
-    """
-
-    def __init__(self, density, *, chunk=CHUNK, **options):
-        super().__init__(**options)
-        self.density, self.chunk = _share(density), chunk
-        if chunk is not None and (chunk < 1 or chunk % self.block != 0):
-            raise ValueError(f"chunk is {chunk}: want a multiple of block, which is {self.block}, or None")
-
-    def __repr__(self):
-        return self._repr("TopK", self.density, "chunk")
-
-    def _choose(self, gradient, memory, name, step):
-        self._largest(gradient, memory, self.density, self.decay)
-
-    def _largest(self, values, memory, density, decay):
-        blocks = math.ceil(len(values) / self.block)
-        if self.chunk is not None:
-            blocks = min(blocks, self.chunk // self.block)
-        k = max(1, math.ceil(density * blocks))
-        _topk(values, memory, k, blocks * self.block, decay, self.block)
-
-
-class LargestSums(TopK):
-    """Top-k of the sums: of what all workers' largest elements add up to, only the largest come back.
-
-    Each worker adds up, and chooses for all, in its own part of each parameter. What a worker has sent and was not
-    chosen goes back into its memory. So all receive as many sums, however many they are: see docs/COMPRESSION.md.
-
-    density: the share of sums that come back, of each chunk of a worker's part; at least one block of each.
-    own: the share of elements that a worker sends; None: as many.
-    The rest is TopK's.
-    """
-
-    of_sums = True
-
-    def __init__(self, density, *, own=None, **options):
-        super().__init__(density, **options)
-        self.own = self.density if own is None else _share(own)
-
-    def __repr__(self):
-        return self._repr("LargestSums", self.density, "own", "chunk")
-
-    def choose_sums(self, sums):
-        """Leaves the largest of this worker's part of a parameter."""
-        self._largest(sums, torch.zeros(len(sums), device="cpu"), self.density, 1.0)
-
-    def settle(self, parameter, lost, sent, arrived):
-        lost = torch.zeros((), device="cpu") if lost is None else lost
-        self._remember(parameter, torch.where(arrived, lost, sent.float()).nan_to_num_(0, 0, 0))
-        if self.momentum > 0:
-            velocity = self._velocity[self._names[id(parameter)]]
-            over = (sent != 0) & (arrived | ~sent.isfinite())
-            velocity.masked_fill_(over.to(velocity.device), 0)
-
-    def _choose(self, gradient, memory, name, step):
-        self._largest(gradient, memory, self.own, self.decay)
-
-
-class Threshold(Compressor):
-    """All elements of which gradient and memory make at least `threshold`: how many they are, the gradients say.
-
-    The rest is every Compressor's.
-    """
-
-    def __init__(self, threshold, **options):
-        super().__init__(**options)
-        if not 0 < threshold < math.inf:
-            raise ValueError(f"threshold is {threshold}: want more than 0, and finite")
-        self.threshold = threshold
-
-    def __repr__(self):
-        return self._repr("Threshold", self.threshold)
-
-    def _choose(self, gradient, memory, name, step):
-        chunk = CHUNK // self.block * self.block
-        _topk(gradient, memory, 0, chunk, self.decay, self.block, self.threshold)
-
-
-class RandomK(Compressor):
-    """A share of the elements at random, the same on all workers: each receives no more than it sends.
-
-    density: the share of elements that a step sends. What is not finite is sent beyond it.
-    seed: the same on all workers.
-    The rest is every Compressor's.
-    """
-
-    def __init__(self, density, *, seed=0, **options):
-        super().__init__(**options)
-        self.density, self.seed = _share(density), seed
-
-    def __repr__(self):
-        return self._repr("RandomK", self.density, "seed")
-
-    def _choose(self, gradient, memory, name, step):
-        memory.mul_(self.decay).add_(gradient)
-        drawn = self._drawn(len(gradient), name, step)
-        drawn = drawn.pin_memory() if memory.is_cuda else drawn  # else the copy waits for the GPU
-        taken = drawn.to(memory.device, non_blocking=True) | ~memory.isfinite()
-        _topk_gpu.leave(gradient, memory, taken)
-        memory.sub_(gradient).nan_to_num_(0, 0, 0)
-
-    def _drawn(self, count, name, step):
-        """One block of each of as many stretches of equal length as there are blocks to send."""
-        blocks = math.ceil(count / self.block)
-        k = max(1, math.ceil(self.density * blocks))
-        draw = torch.Generator("cpu").manual_seed(zlib.crc32(f"{self.seed}/{step}/{name}".encode()))
-        within = torch.rand(k, generator=draw, dtype=torch.float64, device="cpu")
-        at = (torch.arange(k, device="cpu") + within) * (blocks / k)
-        taken = torch.zeros(blocks, dtype=torch.bool, device="cpu")
-        taken[at.long().clamp_(max=blocks - 1)] = True
-        return taken.repeat_interleave(self.block)[:count]
-
-
-_KINDS = {"topk": TopK, "sums": LargestSums, "threshold": Threshold, "randomk": RandomK}
-
-
 def compressor_of(compress, **settings):
-    """What attach() was given: a Compressor, None, or a text like "topk:0.01", which stands for one with these settings."""
-    if compress is None or isinstance(compress, Compressor):
+    """What attach() was given: a TopK, None, or a text like "topk:0.01", which stands for one with these settings."""
+    if compress is None or isinstance(compress, TopK):
         return compress
-    kind, _, value = str(compress).partition(":")
+    kind, _, density = str(compress).partition(":")
     with contextlib.suppress(ValueError):
-        value = float(value)
-    if kind in _KINDS and isinstance(value, float):
+        density = float(density)
+    if kind == "topk" and isinstance(density, float):
         try:
-            return _KINDS[kind](value, **settings)
+            return TopK(density, **settings)
         except ValueError as error:
             raise ValueError(f"compress is {compress!r}: {error}") from None
-    raise ValueError(f'compress is {compress!r}: want "topk:0.01", "sums:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
+    raise ValueError(f'compress is {compress!r}: want "topk:0.01" or a winnow.torch.TopK')
 
 
-def lost_of(values, comm, wire):
-    """Zeros, for what rounding will take from these before they are sent; None: it takes nothing."""
-    return torch.zeros_like(values) if values.dtype == torch.float32 and comm.rounds(wire) else None
+def parts_of(bucket, parameters):
+    """Each parameter with its part of a bucket."""
+    offset = 0
+    for parameter in parameters:
+        yield parameter, bucket[offset : offset + parameter.numel()]
+        offset += parameter.numel()
 
 
-def _share(density):
-    if not 0 < density <= 1:
-        raise ValueError(f"density is {density}: want more than 0, at most 1")
-    return density
+def lost_of(compress, buffer, parameters, comm, wire):
+    """Zeros, for what rounding will take from a buffer that is these parameters before it is sent. None: it takes nothing
+    of what was chosen."""
+    chosen = compress is not None and any(map(compress.chose, parameters))
+    return torch.zeros_like(buffer) if chosen and buffer.dtype == torch.float32 and comm.rounds(wire) else None
+
+
+def remember_lost(compress, lost, parameters):
+    """After the exchange."""
+    for parameter, part in parts_of(lost, parameters) if lost is not None else ():
+        if len(part) > 0 and compress.chose(parameter):
+            compress.remember(parameter, part)

@@ -7,7 +7,6 @@ in its place.
 
 import contextlib
 import threading
-import time
 
 import torch
 
@@ -42,24 +41,6 @@ def mark(device):
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     return event
-
-
-def moment(device):
-    """When the caller's current stream is here, for seconds(); on the CPU, now."""
-    if device is None:
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record(torch.cuda.current_stream(device))
-    return event
-
-
-def seconds(begun, ended):
-    """From a moment to the last of others, which come after it. Waits until a GPU has been there."""
-    if isinstance(begun, float):
-        return max(ended) - begun
-    for end in ended:
-        end.synchronize()
-    return max(map(begun.elapsed_time, ended)) / 1000
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """attach(ddp, elastic=True): a training whose workers come and go. docs/RECIPES.md has the loop."""
 
+import collections
 import contextlib
 import itertools
 import logging
@@ -14,13 +15,12 @@ from torch.autograd import Variable
 
 from . import _plain, _state, _way
 from ._comm import Comm
+from ._compress import lost_of, parts_of, remember_lost
 from ._home import Home
 from ._member import MembersChanged, WinnowError
-from ._sums import Exchange, parts_of
 
 _log = logging.getLogger("winnow")
 _TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number: no bucket's, since members may have other buckets
-_TAG_OF_SUMS = _TAG_OF_ELASTIC | 1 << 32  # of the first of two operations
 _TAG_OF_CHECK = _TAG_OF_ELASTIC | 1 << 33
 _TAG_OF_BUFFERS = _TAG_OF_CHECK + 1
 _NEWCOMERS_MAX = 2**12 - 1
@@ -35,46 +35,8 @@ _HOSTS_DIFFER = (
 )
 
 
-class _Part:
-    """A parameter's part of a bucket under way, and what is to be known when it is known what has become of it."""
-
-    def __init__(self, number, parameter, values):
-        self.number, self.parameter, self.values = number, parameter, values
-
-    def start(self, compress, comm, segments, options):
-        """What is left of the gradient is sent. Of largest sums, this is the first operation."""
-        wire = options["wire"]
-        self._exchange = Exchange(compress, [self.parameter], self.values, comm, wire)
-        self._begin = lambda: comm.allreduce_async(
-            self.values, tag=_TAG_OF_ELASTIC + self.number, segments=segments, lost=self._exchange.lost, **options
-        )
-        if self._exchange.two:
-            self._request = self._exchange.start(comm, wire, tag=_TAG_OF_SUMS + self.number)
-        else:
-            self._request = self._begin()
-
-    def choose(self):
-        if self._exchange.two:
-            self._request.wait()
-            self._exchange.choose()
-            self._request = self._begin()
-
-    def wait(self):
-        self._request.wait()
-
-    def average(self):
-        """Of largest sums: what there is of it. None: nobody has to be told, since what was sent is in it."""
-        if not self._exchange.two:
-            return None
-        index = self.values.nonzero().flatten()
-        return index, self.values[index]
-
-    def settle(self, average=None):
-        """All has arrived. Where this worker has not seen it, `average` is what another one has seen."""
-        if average is not None:
-            index, values = average
-            self.values.zero_()[index] = values
-        self._exchange.settle()
+# A parameter's part of a bucket under way, and what rounding has taken of it.
+_Part = collections.namedtuple("_Part", "parameter values lost request")
 
 
 class _Buffers:
@@ -154,7 +116,6 @@ class Elastic:
         self._memberships = self.comm.memberships
         self._parts = []  # of a backward() of which this worker does not know whether all has arrived
         self._homes = []  # its buckets
-        self._averages = {}  # of the last one of which it does: by number, for others
         self._queued = False
         if compress is not None:
             compress.learn(ddp.module)
@@ -306,7 +267,7 @@ class Elastic:
         except TypeError as error:  # what has come into it since share(); the others need not go for that
             _log.warning("rank %d cannot hand over its state, so newcomers cannot stay: %s", self.comm.rank, error)
             return _state.pack([str(error)], "error")
-        return _state.pack([self._settings(), states, steps, self._averages], "state")
+        return _state.pack([self._settings(), states, steps], "state")
 
     def _settings(self):
         names = " and ".join(self._things) or "nothing"
@@ -318,16 +279,14 @@ class Elastic:
             settings, *rest = _state.unpack(room)
             if not rest:
                 raise RuntimeError(f"rank {root} cannot hand over its state: {settings}")
-            states, steps, averages = rest
+            states, steps = rest
         except (ValueError, TypeError) as error:
             raise _state.StateError(f"what rank {root} has sent is not the state of a training: {error}") from None
         if settings != self._settings():
             raise ValueError(f"{self._settings()} on this worker, and {settings} on the others: want the same on all")
         for name, thing in {"model": self.ddp.module, **self._things}.items():
             thing.load_state_dict(states[name])
-        self._averages = averages
-        for part in self._parts:
-            part.settle(self._averages.get(part.number))
+        self._remember_lost(self._parts)
         if self.compress is not None:
             self.compress.begin_at(steps)
         self._keep()
@@ -422,19 +381,19 @@ class Elastic:
         home.leave()
         self._homes.append(home)
         for (parameter, values), cut in zip(parts_of(home.there, parameters), segments):
-            part = _Part(self._numbers[id(parameter)], parameter, values)
-            part.start(self.compress, self.comm, cut, self._options)
-            self._parts.append(part)
+            lost = lost_of(self.compress, values, [parameter], self.comm, self._options["wire"])
+            tag = _TAG_OF_ELASTIC + self._numbers[id(parameter)]
+            request = self.comm.allreduce_async(values, tag=tag, segments=cut, lost=lost, **self._options)
+            self._parts.append(_Part(parameter, values, lost, request))
 
     def _wait(self):
         """All of DDP's buckets are under way; it takes their results next, and then comes _tell()."""
         self._queued = False
-        for finish in (_Part.choose, _Part.wait):
-            for part in self._parts:
-                try:
-                    finish(part)
-                except WinnowError as error:
-                    self.error = self.error or error
+        for part in self._parts:
+            try:
+                part.request.wait()
+            except WinnowError as error:
+                self.error = self.error or error
         if self.error is None:
             self._arrived()
         Variable._execution_engine.queue_callback(self._tell)
@@ -442,14 +401,15 @@ class Elastic:
     def _arrived(self):
         """On this worker, and so all have sent it."""
         parts, self._parts = self._parts, []
-        averages = {part.number: part.average() for part in parts}
-        self._averages = {number: average for number, average in averages.items() if average is not None}
-        for part in parts:
-            part.settle()
-            if self._seen is not None:
-                self._seen.look(part.parameter, part.values)
+        self._remember_lost(parts)
+        for part in parts if self._seen is not None else ():
+            self._seen.look(part.parameter, part.values)
         for home in self._homes:
             home.come_back()
+
+    def _remember_lost(self, parts):
+        for part in parts:
+            remember_lost(self.compress, part.lost, [part.parameter])
 
     def _tell(self):
         if self.error is not None:

@@ -115,7 +115,7 @@ class Choice(ctypes.Structure):
     _fields_ = [
         *_all("chunk k", ctypes.c_uint64),
         ("block", ctypes.c_uint32),
-        *_all("threshold decay", ctypes.c_float),
+        ("decay", ctypes.c_float),
     ]
 
 

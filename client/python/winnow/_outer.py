@@ -6,10 +6,9 @@ import torch.distributed as dist
 
 from . import _native, _way
 from ._comm import Comm
-from ._compress import compressor_of
+from ._compress import compressor_of, lost_of, parts_of, remember_lost
 from ._member import brief, choice, end_job
 from ._places import draw_job, exchange
-from ._sums import Exchange
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
@@ -29,7 +28,7 @@ class OuterOptimizer(torch.optim.Optimizer):
     is SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and remembers the rest.
 
     model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
-    compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or any that attach() takes.
+    compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or a TopK.
     lr, momentum: of the outer step; None: 0.7 and 0.7, but 1 and 0, which is the mean of the weights, with compress and
         where `inner` is an SGD. docs/COMPRESSION.md says why, and on which models that was measured.
     warm_up: so many steps at first exchange gradients. A change of members ends them.
@@ -112,12 +111,10 @@ class OuterOptimizer(torch.optim.Optimizer):
             self._dense = min(dense, last)
         if min(members)[0] < max(last, 0):
             root = next(rank for rank, (exchanges, *_) in enumerate(members) if exchanges == last)
-            before = self._speed * self.momentum  # what it is after an exchange that brings nothing
             for values in (self._start, self._speed):
                 self.comm.broadcast(values, root)
             if self.exchanges < max(last, 0):
-                if self._sent is not None:
-                    self._settle(self._speed != before)
+                self._settle()
                 self.exchanges = max(last, 0)
                 if self.compress is not None:
                     self.compress.begin_at(max(self.exchanges - self._dense, 0))
@@ -191,26 +188,17 @@ class OuterOptimizer(torch.optim.Optimizer):
             self._sent = self._difference()
         segments = _way.segments(self._parameters, self._sent, self.compress)
         mean = self._sent.clone()
-        exchange = Exchange(self.compress, self._parameters, mean, self.comm, self.wire)
-        self._lost = exchange.rounded
-        if exchange.two:
-            exchange.start(self.comm, self.wire).wait()
-            exchange.choose()
-        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments, lost=exchange.lost)
-        exchange.settle()
-        self._sent = self._lost = None
+        self._lost = lost_of(self.compress, mean, self._parameters, self.comm, self.wire)
+        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments, lost=self._lost)
+        self._settle()
         self.exchanges += 1
         self._speed.mul_(self.momentum).add_(mean)
         self._start.sub_(mean.add_(self._speed, alpha=self.momentum) if self.momentum else mean, alpha=self.lr)
         self._begin()
 
-    def _settle(self, arrived):
-        """Of an exchange that others have completed: what has been sent is where it was to be, or back in the memory."""
-        losses = [None] * len(self._names) if self._lost is None else self._parts(self._lost)
-        all_parts = zip(self._parameters, losses, self._parts(self._sent), self._parts(arrived))
-        for parameter, *parts in all_parts if self.compress is not None else ():
-            if self.compress.chose(parameter):
-                self.compress.settle(parameter, *parts)
+    def _settle(self):
+        """Of an exchange that all, or others, have completed."""
+        remember_lost(self.compress, self._lost, self._parameters)
         self._sent = self._lost = None
 
     def _difference(self):

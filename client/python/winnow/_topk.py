@@ -11,13 +11,13 @@ CHUNK = 4096
 
 
 @brief
-def topk(gradient, memory, k=0, chunk=CHUNK, decay=1.0, block=1, threshold=0.0):
+def topk(gradient, memory, k, chunk=CHUNK, decay=1.0, block=1):
     """Leaves the largest of each `chunk` of `gradient` + decay * `memory` in `gradient`, the rest in `memory`.
 
     gradient: numpy array or torch tensor on the CPU: float32, float16 or bfloat16. It is zero elsewhere afterwards:
         Comm.allreduce(gradient, block=block) sends what is left.
     memory: float32, of as many elements, zeros at first; each tensor has its own.
-    k: how many blocks of each chunk; 0: all that have a magnitude of at least `threshold`.
+    k: how many blocks of each chunk.
     block: elements that are chosen together, by the largest of them: up to 1024, and chunk is a multiple of it.
     Returns how many elements are left. What is not finite is always left, and never remembered.
     """
@@ -31,7 +31,6 @@ def topk(gradient, memory, k=0, chunk=CHUNK, decay=1.0, block=1, threshold=0.0):
         chunk=number("chunk", chunk, 2**63),
         k=number("k", k, 2**63),
         block=number("block", block),
-        threshold=threshold,
         decay=decay,
     )
     taken = ctypes.c_uint64()

@@ -10,26 +10,21 @@ import math
 import torch
 
 
-def topk(gradient, memory, k, chunk, decay, block, threshold=0.0):
+def topk(gradient, memory, k, chunk, decay, block):
     """As winnow.topk(), of flat tensors that are on one device; chunk is a multiple of block."""
     memory.mul_(decay).add_(gradient)
     whole = len(memory) // chunk * chunk
     taken = torch.empty_like(memory, dtype=torch.bool)
     for first, last, share in ((0, whole, k), (whole, len(memory), _share(k, chunk, block, len(memory) - whole))):
         if first < last:
-            taken[first:last] = _taken(memory[first:last], min(chunk, last - first), block, share, threshold)
-    leave(gradient, memory, taken)
-    sent = gradient.float()
-    memory.copy_(torch.where(sent.isfinite(), memory - sent, memory.new_zeros(())))
-
-
-def leave(gradient, memory, taken):
-    """What is taken of the memory, in the gradient: what is finite, and too large for its type, as the largest of that."""
+            taken[first:last] = _taken(memory[first:last], min(chunk, last - first), block, share)
     chosen = torch.where(taken, memory, memory.new_zeros(()))
     most = torch.finfo(gradient.dtype).max
-    if most < torch.finfo(torch.float32).max:
+    if most < torch.finfo(torch.float32).max:  # what is finite stays so
         chosen = torch.where(chosen.isfinite(), chosen.clamp(-most, most), chosen)
     gradient.copy_(chosen)
+    sent = gradient.float()
+    memory.copy_(torch.where(sent.isfinite(), memory - sent, memory.new_zeros(())))
 
 
 def _share(k, chunk, block, count):
@@ -37,17 +32,14 @@ def _share(k, chunk, block, count):
     return math.ceil(k * math.ceil(count / block) / (chunk // block))
 
 
-def _taken(values, chunk, block, k, threshold):
+def _taken(values, chunk, block, k):
     """Which elements of chunks of equal length are sent: a flat mask."""
     size = torch.where(values.isfinite(), values.abs(), values.new_full((), torch.inf)).view(-1, chunk)
     size = torch.nn.functional.pad(size, (0, -chunk % block)).view(len(size), -1, block).amax(2)
     infinite = size == torch.inf
     size = size.masked_fill(infinite, 0)
-    if k == 0:
-        taken = size >= threshold
-    else:
-        least = size.topk(min(k, size.shape[1])).values[:, -1:]
-        above, ties = size > least, (size == least) & (size > 0)
-        taken = above | ties & (ties.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True))
+    least = size.topk(min(k, size.shape[1])).values[:, -1:]
+    above, ties = size > least, (size == least) & (size > 0)
+    taken = above | ties & (ties.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True))
     taken = (taken | infinite).unsqueeze(2).expand(-1, -1, block).reshape(len(size), -1)
     return taken[:, :chunk].reshape(-1)

@@ -99,17 +99,14 @@ class Seen:
         """Bytes by way, of the average that was looked at last; {}: none was."""
         return dict(self._costs.get(id(parameter), {}))
 
-    def tell(self, comm, ways, seconds=None):
+    def tell(self, comm, ways):
         """To status, if it may have changed: how many parameters travel in which way; of the bytes in which averages that
-        were looked at would have come by their shape, what that takes; seconds through the aggregators and around the ring."""
-        if self._told == (self.looks, seconds):
+        were looked at would have come by their shape, what that takes."""
+        if self._told == self.looks:
             return
-        self._told = (self.looks, seconds)
+        self._told = self.looks
         counts = collections.Counter(ways().values())
-        text = ", ".join(f"{counts[way]} {way}" for way in (ELEMENTS, COLUMNS, ROWS, BLOCKS, "ring") if counts[way])
-        if seconds is not None:
-            text += " ({1:.1f} ms, not {0:.1f})" if counts["ring"] else " ({0:.1f} ms, ring {1:.1f})"
-            text = text.format(*(1000 * each for each in seconds))
+        text = ", ".join(f"{counts[way]} {way}" for way in (ELEMENTS, COLUMNS, ROWS, BLOCKS) if counts[way])
         shape = sum(costs[self._by_shape[one]] for one, costs in self._costs.items())
         now = sum(costs[self._ways.get(one, self._by_shape[one])] for one, costs in self._costs.items())
         comm.say(f"{now / shape:.0%} of bytes: {text}" if shape > 0 else text)

@@ -24,24 +24,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _native, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import (  # noqa: F401 - classes are for programs
-    SHORT_WARM_UP,
-    SHORT_WIRE,
-    LargestSums,
-    RandomK,
-    Threshold,
-    TopK,
-    compressor_of,
-    merge_memories,
-)
+from ._compress import SHORT_WARM_UP, SHORT_WIRE, compressor_of, lost_of, parts_of, remember_lost
+from ._compress import TopK, merge_memories  # noqa: F401 - for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
 from ._member import BLOCK_MAX, OpStats, Shares, WinnowError, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
-from ._ring import ring_of
-from ._sums import Exchange, parts_of
 
 _group.register()
 
@@ -79,14 +69,13 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks. With nodes each GPU chooses of its
-    own gradient, before NCCL adds up; "sums" is not with nodes.
+    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). The same on all
+    ranks. With nodes each GPU chooses of its own gradient, before NCCL adds up.
     way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
-    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets, and with up to
-    three workers sparse ones, also try the ring of ddp's process group, Gloo's on the CPU and NCCL's on GPUs, and take it
-    where it is faster; not with check_nan and static_graph. With nodes, and with None, by its shape. The same on all ranks.
+    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. With nodes, and with None, by its
+    shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
-    process, `comm` any number; None: that of the environment. Without nodes, check_nan, the ring, static_graph,
+    process, `comm` any number; None: that of the environment. Without nodes, check_nan, static_graph,
     find_unused_parameters and sparse gradients. See docs/RECIPES.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
@@ -117,8 +106,6 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
-    if compress is not None and compress.of_sums and nodes:
-        raise ValueError("largest sums are not with nodes, where no GPU knows what of its own was sent: take another compress")
     check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
     with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
         _refuse_difference(
@@ -129,7 +116,6 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             wire=repr(wire),
             node=nodes,
             comm="one of its own" if comm is None else f"the program's, with {_hook_numbers.get(comm, 0)} hooks already",
-            check_nan=way is not None and check_nan,  # around a ring go only those of all
         )
     if nodes:
         gpu = _only_gpu(ddp, comm)
@@ -141,9 +127,6 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     if node or comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
             state.open(group=group, gpu=gpu if node else None)
-    # A NaN ends the job on all, which no ring hears; and in a static graph's first step all buckets have the number 0.
-    if way == "auto" and compress is None and not state.check_nan and not ddp.static_graph:
-        state.ring = ring_of(group, ddp.module.parameters(), state.comm, wire)
     return state
 
 
@@ -181,13 +164,10 @@ def hook(state, bucket):
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
-    ring = state.takes_ring(bucket, tensor, parameters)
+    segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
     if bucket.index() == 0:
         state.tell_way()
-    if ring:
-        return state.reduce_by_ring(tensor, parameters)
-    segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
-    return state.reduce(tensor, segments, parameters=parameters, number=bucket.index())
+    return state.reduce(tensor, segments, parameters=parameters)
 
 
 class HookState:
@@ -202,8 +182,6 @@ class HookState:
         self.way = way
         self._seen = _way.seen_of(way, block)
         self._module = None
-        self.ring = None
-        """With way="auto", where gradients can go around one: a Ring, whose `seconds` were measured. attach() makes it."""
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
         self.node = node or isinstance(comm, Node)
         self.block = block
@@ -259,14 +237,11 @@ class HookState:
         return _way.segments(parameters, buffer, compress, self._seen)
 
     def ways(self, module):
-        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"; or around the "ring"."""
-
-        def way(parameter):
-            if self.ring is not None and self.ring.has(parameter):
-                return "ring"
-            return _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
-
-        return {name: way(parameter) for name, parameter in module.named_parameters()}
+        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"."""
+        return {
+            name: _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
+            for name, parameter in module.named_parameters()
+        }
 
     def costs(self, module):
         """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
@@ -275,54 +250,28 @@ class HookState:
     def tell_way(self):
         """To `winnow status --workers`, when it may have changed."""
         if self._seen is not None and self._module is not None and isinstance(self.comm, Comm):
-            ways = lambda: self.ways(self._module)
-            self._seen.tell(self.comm, ways, None if self.ring is None else self.ring.seconds)
+            self._seen.tell(self.comm, lambda: self.ways(self._module))
 
     def stats(self):
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def takes_ring(self, bucket, tensor, parameters):
-        """Whether way="auto" sends it around the ring of the process group now."""
-        self._notice_members()
-        if self.ring is None:
-            return False
-        if bucket.index() == 0:
-            try:
-                self.ring.begin(self.comm, self._tags)
-            except Exception as error:
-                self._failed(error)
-                raise
-        return self.ring.takes(bucket.index(), tensor, parameters)
-
-    def reduce_by_ring(self, tensor, parameters):
-        """As reduce(). A failure ends the job on all ranks, which no ring would."""
-
-        def failed(error):
-            self._failed(error)
-            self.comm.abort(f"{error}, on rank {self.comm.rank}")
-
-        if self.check_nan:
-            self._refuse_nan(tensor, parameters)
-        return self.ring.reduce(tensor, failed)
-
-    def reduce(self, tensor, segments=None, priority=0, parameters=(), number=None):
+    def reduce(self, tensor, segments=None, priority=0, parameters=()):
         """Starts averaging a tensor; a torch Future of the result.
 
         A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
         Of a sparse COO one the result is a new, coalesced one, with what any worker has. One on a
         GPU is taken as the current stream leaves it, and nothing waits for that but the operation.
-        parameters: what it is made up of, one after the other, for a trace. number: the bucket's.
+        parameters: what it is made up of, one after the other, for a trace.
         """
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
-        of_sums = compressed and self.compress.of_sums
         leaves = compressed and not self.node or _way.leaves(segments)
-        staged = of_sums or device is not None and (tensor.is_sparse or leaves)
+        staged = device is not None and (tensor.is_sparse or leaves)
         if tensor.is_sparse:
-            start, finish, cost, failed = self._sparse(tensor, staged)
+            start, finish, cost = self._sparse(tensor, staged)
         else:
-            start, finish, cost, failed = self._dense(tensor, segments, parameters, staged)
+            start, finish, cost = self._dense(tensor, segments, parameters, staged)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -350,14 +299,12 @@ class HookState:
             if not self.node:
                 self._names.note(self.comm, options["tag"], parameters)
             result = finish(request)
-            if self.ring is not None and number is not None:
-                self.ring.done(number, stats, tensor.is_sparse)
             if self._seen is not None and not self.node and not tensor.is_sparse:
                 for parameter, part in parts_of(result, parameters):
                     self._seen.look(parameter, part)
             return result
 
-        return self._completer.future(submit, done, failed, device, staged)
+        return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
         return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress", "way")}
@@ -366,47 +313,26 @@ class HookState:
         self.__init__(**settings)
 
     def _dense(self, tensor, segments, parameters, staged):
-        """Of largest sums, another thread begins the second operation when the first is done."""
-        home = exchange = first = None
+        home = lost = None
         compress = None if self.node else self.compress
 
         def start(options):
             nonlocal home
             home, begin = self._leaving(tensor, segments, parameters)
-            tag = next(self._tags) if compress is not None and compress.of_sums else None
-
-            def leave():
-                nonlocal exchange, first
-                home.leave()
-                exchange = Exchange(compress, parameters, home.there, self.comm, self.wire)
-                if exchange.two:
-                    first = exchange.start(self.comm, self.wire, tag=tag, priority=options["priority"])
 
             def go():
-                if home.leaves:
-                    leave()
-                if exchange.two:
-                    first.wait()
-                    exchange.choose()
-                return begin(options if exchange.lost is None else {**options, "lost": exchange.lost})
+                nonlocal lost
+                home.leave()
+                lost = lost_of(compress, home.there, parameters, self.comm, self.wire)
+                return begin(options if lost is None else {**options, "lost": lost})
 
-            if not home.leaves:
-                leave()
             return go if staged else go()
 
-        def cost(request):
-            return home.cost(OpStats(*map(sum, zip(request.stats, first.stats))) if first else request.stats)
-
         def finish(request):
-            exchange.settle()
+            remember_lost(compress, lost, parameters)
             return home.come_back()
 
-        def failed(error):
-            if exchange is not None and exchange.two:
-                exchange.settle(False)
-            self._failed(error)
-
-        return start, finish, cost, failed
+        return start, finish, lambda request: home.cost(request.stats)
 
     def _leaving(self, tensor, segments, parameters):
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
@@ -442,7 +368,7 @@ class HookState:
                 return request.stats
             return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
 
-        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost, self._failed
+        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
@@ -494,7 +420,7 @@ class HookState:
         """After Comm.reconfigure() all begin anew: some may have completed, and learned from, what others have not."""
         now = getattr(self.comm, "memberships", 0)  # a Node has one membership
         if self.comm is not None and now != self._membership:
-            self._membership, self.ring = now, None  # the process group still has the members of before
+            self._membership = now
             self._begin()
 
     def _begin(self):

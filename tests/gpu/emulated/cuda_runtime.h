@@ -18,7 +18,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static thread_local
+#define __shared__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 
@@ -46,7 +46,7 @@ struct emulated_lane {
 	dim3 block_size, grid_size;
 };
 
-extern __thread struct emulated_lane *emulated_self;
+extern struct emulated_lane *emulated_self;
 
 #define threadIdx (emulated_self->thread)
 #define blockIdx (emulated_self->block)

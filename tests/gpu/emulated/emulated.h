@@ -2,38 +2,27 @@
 /*
  * emulated.h - CUDA on the CPU, for tests: what it promises, and how tests control it
  *
- * g++ also compiles the kernels, which are C++. Each thread of a CTA is a fiber. The fibers of a
- * CTA run one at a time on the thread of their stream, in an order that the seed decides, and
- * switch only where they wait for each other. So a lane that needs another's value without waiting
- * for it misses it. CTAs run one after the other, in random order. Warp collectives are
- * those of whole warps. One that can never complete, or a barrier, ends the kernel with
- * cudaErrorLaunchFailure and a line on stderr that names lanes and source lines.
+ * g++ also compiles the kernels, which are C++. One thread does the work of all streams, an
+ * operation at a time, in any order that streams and events allow: the seed decides. Functions of
+ * the host and NCCL's work run on threads of their own. Errors stick to their device, as in CUDA.
  *
- * Streams are threads with queues and random pauses, so work that no event orders runs in either
- * order. Errors of kernels stick to their device, as in CUDA. Device memory lies between guard
- * pages, is filled with 0xa5, and is accessible only to kernels and copies that run on its device:
- * a host that follows a device pointer ends with SIGSEGV (unless something runs there at that very
- * moment). Freed memory stays out of bounds. Captures forbid what CUDA's do, also in other threads.
+ * Each thread of a CTA is a fiber. Fibers run in an order that the seed decides, and switch only
+ * where they wait for each other, so a lane that needs another's value without waiting for it
+ * misses it. Warp collectives are those of whole warps. One that can never complete ends the kernel
+ * with cudaErrorLaunchFailure and a line on stderr. Memory is filled with 0xa5 and ends at a page
+ * that nobody can access; freed memory stays out of bounds.
  *
- * It cannot show the following; only a GPU can:
- *   how fast anything is, and how many registers it takes;
- *   memory that becomes visible late: a missing fence, a word in pinned memory that overtakes data
- *   written before it, data from a stale cache;
- *   CTAs that run at the same time, and lanes of a warp that diverge between two collectives;
- *   which calls wait for which work: streams here never wait for each other's queues, and the
- *   default stream is like any other.
+ * Only a GPU shows speed and registers, memory that becomes visible late, CTAs that run at the same
+ * time, and which calls wait for which work.
  *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process
- *   EMULATED_CUDA_SEED=1      order of lanes and CTAs, pauses
- *   EMULATED_CUDA_PAUSE_US=50 longest pause before an operation of a stream; 0: none
+ *   EMULATED_CUDA_SEED=1      order of operations, CTAs and lanes
  *   EMULATED_CUDA_FAIL="cudaMalloc:3,kernel:1=700"
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',
  *                             "cudaMalloc:2+", fails from the second call on. Names are those of
- *                             calls, also of NCCL's, "cudaLaunchKernel" for the launch and
- *                             "kernel" for the run. A name that matches no call ends the program
- *                             with one line, because a fault that is never reached tests nothing
+ *                             calls, also of NCCL's
  */
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H
@@ -57,6 +46,22 @@ void emulated_cuda_reset(void);
 
 #ifdef __cplusplus
 }
+
+#include <cuda_runtime.h>
+
+/* For the emulation's own files. */
+uint64_t emulated_random(uint64_t *state);
+int emulated_fault_due(const char *name); /* an error, or 0 */
+bool emulated_failed(int device);
+cudaError_t emulated_run_kernel(dim3 grid, unsigned threads, const std::function<void()> &body,
+                                uint64_t random);
+/* What follows in the stream waits for the function, which runs on a thread of its own. */
+cudaError_t emulated_aside(cudaStream_t stream, std::function<void()> function);
+
+/* Of EMULATED_ERRORS() and EMULATED_RESULTS(). */
+#define EMULATED_TEXT(name, number, text)                                                          \
+	case name:                                                                                 \
+		return text;
 #endif
 
 #endif

@@ -17,12 +17,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <fcntl.h>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <nccl.h>
+#include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
-#include "tests/gpu/emulated/emulated_impl.h"
+#include "tests/gpu/emulated/emulated.h"
 
 static const int ranks_most = 16;
 static const size_t chunk_bytes = 64 << 10;
@@ -69,22 +75,12 @@ static std::map<ncclComm_t, comm_t> comms; /* of this process */
 static thread_local int group_depth;
 
 /* What is to happen in this call: a fault, or ncclSuccess. */
-#define NCCL_FAULT(name, due)                                                                      \
-	EMULATED_CAN_FAIL(name);                                                                   \
-	ncclResult_t due = fault(can_fail)
 #define NCCL_ENTER(name)                                                                           \
 	do {                                                                                       \
-		NCCL_FAULT(name, due);                                                             \
-		if (due != ncclSuccess)                                                            \
-			return due;                                                                \
+		const int due = emulated_fault_due(name);                                          \
+		if (due)                                                                           \
+			return static_cast<ncclResult_t>(due);                                     \
 	} while (0)
-
-static ncclResult_t fault(const char *name)
-{
-	std::unique_lock<std::mutex> held(emulated().lock);
-
-	return static_cast<ncclResult_t>(emulated_fault_due(name));
-}
 
 static void nap()
 {
@@ -94,9 +90,7 @@ static void nap()
 /* It is aborted, or its GPU has failed. */
 static bool given_up(const ncclComm &comm)
 {
-	std::unique_lock<std::mutex> held(emulated().lock);
-
-	return comm.aborted || emulated_device_of(comm.device).sticky != cudaSuccess;
+	return comm.aborted || emulated_failed(comm.device);
 }
 
 /* Not even NCCL allows two threads in calls of one communicator. */
@@ -229,23 +223,17 @@ static ncclResult_t put_off(ncclComm_t comm, const operation &op)
 /* Into the streams, what has been asked for. */
 static ncclResult_t let_go(const comm_t &comm)
 {
-	std::unique_lock<std::mutex> held(emulated().lock);
-
 	for (; !comm->waiting.empty(); comm->waiting.pop_front()) {
 		const operation what = comm->waiting.front();
-		CUstream_st *stream = emulated_stream(what.stream);
+		/* Goes with the work, whether that runs or not. */
+		const std::shared_ptr<void> running(nullptr, [=](void *) { comm->under_way--; });
+		auto run = [comm, what, running] { perform(*comm, what); };
 
-		if (!stream || emulated_device_of(comm->device).sticky != cudaSuccess) {
+		comm->under_way++;
+		if (emulated_failed(comm->device) || emulated_aside(what.stream, run)) {
 			comm->waiting.clear();
 			return ncclUnhandledCudaError;
 		}
-		comm->under_way++;
-		emulated_push(stream, {EMULATED_TOUCH_ALL,
-		                       [=] {
-					       perform(*comm, what);
-					       return cudaSuccess;
-				       },
-		                       [=] { comm->under_way--; }});
 	}
 	return ncclSuccess;
 }
@@ -291,7 +279,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 	comm->name = id.internal;
 	comm->world = world;
 	comm->rank = rank;
-	comm->device = emulated_current;
+	if (cudaGetDevice(&comm->device) != cudaSuccess)
+		return ncclUnhandledCudaError;
 	if (++comm->shared->joined == static_cast<uint32_t>(world))
 		shm_unlink(id.internal);
 	std::unique_lock<std::mutex> held(lock);
@@ -335,10 +324,8 @@ const char *ncclGetErrorString(ncclResult_t result)
 /* The first question after a call is too early. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
-	NCCL_FAULT("async", due);
-
-	*result = due;
-	if (due != ncclSuccess)
+	*result = static_cast<ncclResult_t>(emulated_fault_due("async"));
+	if (*result != ncclSuccess)
 		return ncclSuccess;
 	comm->joined = comm->shared->joined >= static_cast<uint32_t>(comm->world);
 	const auto alone = one_thread(*comm);

