@@ -3,22 +3,41 @@
 
 #include "aggregator/connections.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "aggregator/budget.h"
 #include "aggregator/control/lines.h"
 #include "aggregator/net/sockaddr.h"
+
+#define ACCOUNTS_LOG2 11
+#define POOR_MS 5             /* until somebody whose budget is used up may have his turn */
+#define COMING 0x436f6d696e67 /* an owner has another account for coming and going */
+
+/* What the connections of an owner cost. */
+struct account {
+	struct budget budget;
+	struct connection_queue queue; /* that wait for their turn, the first first */
+	TAILQ_ENTRY(account) place;    /* while there are any */
+};
 
 struct connection {
 	uv_tcp_t tcp;
 	struct connections *all;
 	struct jobs_peer *peer; /* NULL: jobs.c is done with it */
 	const char *why;        /* why we have cut it off; NULL: we have not */
+	uint64_t host;          /* owner of its address */
 	uint64_t shut_us;
 	uv_shutdown_t shutdown;
 	LIST_ENTRY(connection) place; /* in one of the two lists */
+	struct account *waits;        /* in this one's queue; NULL: in none */
+	bool awaits_key;
+	TAILQ_ENTRY(connection) next; /* in a queue, or among those that await a key */
+	bool full;                    /* what was read last filled the buffer: there may be more */
 	struct lines lines;
 };
 
@@ -29,9 +48,73 @@ struct written {
 	char line[];
 };
 
+static void turn(uv_timer_t *timer);
+static void reading(struct connection *connection);
+
 bool connections_none(const struct connections *connections)
 {
 	return LIST_EMPTY(&connections->open) && LIST_EMPTY(&connections->shut);
+}
+
+/* ---- time ---- */
+
+/* That this thread has worked, whatever else the machine did meanwhile. */
+static uint64_t worked_us(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
+}
+
+static struct account *account_of(const struct connections *all, uint64_t owner)
+{
+	return &all->accounts[((owner ^ all->salt) * 0x9e3779b97f4a7c15) >> (64 - ACCOUNTS_LOG2)];
+}
+
+static void spend(struct connections *all, struct account *account, uint64_t since_us)
+{
+	const uint64_t us = worked_us() - since_us;
+
+	budget_spend(&account->budget, us);
+	all->turn_us += us;
+}
+
+static void reading_stop(struct connection *connection)
+{
+	connection->full = false;
+	uv_read_stop((uv_stream_t *)&connection->tcp);
+}
+
+/* It is read no more until its turn comes. */
+static void queue_enter(struct connection *connection)
+{
+	struct connections *all = connection->all;
+	struct account *account = account_of(all, jobs_peer_owner(connection->peer));
+
+	reading_stop(connection);
+	connection->waits = account;
+	if (TAILQ_EMPTY(&account->queue))
+		TAILQ_INSERT_TAIL(&all->waiting, account, place);
+	TAILQ_INSERT_TAIL(&account->queue, connection, next);
+	if (!uv_is_active((uv_handle_t *)&all->again))
+		uv_timer_start(&all->again, turn, 1, 0);
+}
+
+/* It waits for nothing. */
+static void queue_leave(struct connection *connection)
+{
+	struct account *account = connection->waits;
+
+	if (connection->awaits_key)
+		TAILQ_REMOVE(&connection->all->awaiting_keys, connection, next);
+	connection->awaits_key = false;
+	if (account == NULL)
+		return;
+	TAILQ_REMOVE(&account->queue, connection, next);
+	if (TAILQ_EMPTY(&account->queue))
+		TAILQ_REMOVE(&connection->all->waiting, account, place);
+	connection->waits = NULL;
 }
 
 /* ---- ends ---- */
@@ -47,6 +130,7 @@ static void connection_end(struct connection *connection)
 	if (uv_is_closing((uv_handle_t *)&connection->tcp))
 		return;
 	LIST_REMOVE(connection, place);
+	queue_leave(connection);
 	uv_close((uv_handle_t *)&connection->tcp, closed);
 }
 
@@ -57,7 +141,8 @@ static void shut_done(uv_shutdown_t *request, int status)
 }
 
 /*
- * Close when everything written has left; connections_tick() deals with peers that take too long.
+ * Close when everything written has left; connections_tick() deals with peers that take too long. What still
+ * comes is read, since unread bytes would make the system drop what we have written.
  */
 void connections_shut(void *unused, struct jobs_peer *peer)
 {
@@ -69,6 +154,8 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 	connection->shutdown.data = connection;
 	LIST_REMOVE(connection, place);
 	LIST_INSERT_HEAD(&connection->all->shut, connection, place);
+	queue_leave(connection);
+	reading(connection);
 	if (uv_shutdown(&connection->shutdown, (uv_stream_t *)&connection->tcp, shut_done) != 0)
 		connection_end(connection);
 }
@@ -131,57 +218,152 @@ void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 
 /* ---- in ---- */
 
+/* One buffer a turn: the loop would read on for as long as something is there. */
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
-	static char buffer[65536]; /* one loop, one read at a time */
+	struct connection *connection = handle->data;
+	size_t bytes = 0;
+	char *room = connection->lines.buffer;
 
-	(void)handle;
 	(void)suggested;
-	*out = uv_buf_init(buffer, sizeof(buffer));
+	if (connection->full)
+		connection->full = false;
+	else if (connection->peer != NULL)
+		room = lines_room(&connection->lines, &bytes);
+	else
+		bytes = sizeof(connection->lines.buffer); /* it is nobody's */
+	*out = uv_buf_init(room, (unsigned)bytes);
 }
 
-static int take_line(void *context, const char *line)
+/* Hand lines to jobs.c, as many as it may say at once. */
+static void connection_work(struct connection *connection)
 {
-	struct connection *connection = context;
+	struct connections *all = connection->all;
+	struct account *account = account_of(all, jobs_peer_owner(connection->peer));
+	const uint64_t since_us = worked_us();
+	const char *line;
+	int got = 1;
 
-	if (connection->peer != NULL)
-		jobs_line(connection->all->jobs, connection->peer, line, uv_hrtime() / 1000);
-	return connection->peer != NULL ? 0 : 1;
+	for (uint32_t i = 0; i < CONNECTIONS_TURN_LINES && connection->peer != NULL; i++) {
+		got = lines_next(&connection->lines, &line);
+		if (got <= 0)
+			break;
+		if (jobs_line(all->jobs, connection->peer, line, uv_hrtime() / 1000))
+			continue;
+		lines_back(&connection->lines, line);
+		connection->awaits_key = true;
+		break;
+	}
+	if (got < 0)
+		jobs_garbage(all->jobs, connection->peer, "a line is too long, or has a zero byte");
+	spend(all, account, since_us);
+	if (connection->peer == NULL)
+		return;
+	if (connection->awaits_key) {
+		reading_stop(connection);
+		TAILQ_INSERT_TAIL(&all->awaiting_keys, connection, next);
+	} else if (got > 0) {
+		queue_enter(connection);
+	} else {
+		reading(connection);
+	}
+}
+
+/* Accounts take turns, and in each its connections do. */
+static void turn(uv_timer_t *timer)
+{
+	struct connections *all = timer->data;
+	const uint64_t now_us = uv_hrtime() / 1000;
+	struct account *account, *poor = NULL;
+
+	all->turn_us = 0;
+	while ((account = TAILQ_FIRST(&all->waiting)) != NULL &&
+	       all->turn_us < CONNECTIONS_TURN_US && account != poor) {
+		TAILQ_REMOVE(&all->waiting, account, place);
+		TAILQ_INSERT_TAIL(&all->waiting, account, place);
+		if (budget_open(&account->budget, now_us)) {
+			struct connection *connection = TAILQ_FIRST(&account->queue);
+
+			poor = NULL;
+			queue_leave(connection);
+			connection_work(connection);
+		} else if (poor == NULL) {
+			poor = account;
+		}
+	}
+	if (account != NULL)
+		uv_timer_start(timer, turn, account == poor ? POOR_MS : 1, 0);
+}
+
+void connections_keys_made(struct connections *connections)
+{
+	struct connection *connection;
+
+	while ((connection = TAILQ_FIRST(&connections->awaiting_keys)) != NULL) {
+		queue_leave(connection);
+		queue_enter(connection);
+	}
 }
 
 /* The connection ended by itself, or because we cut it off. */
 static void connection_gone(struct connection *connection, ssize_t why)
 {
 	const char *reason = why == UV_EOF ? "connection closed" : uv_strerror((int)why);
+	struct connections *all = connection->all;
 	struct jobs_peer *peer = connection->peer;
+	const uint64_t since_us = worked_us();
 
 	connection->peer = NULL;
 	if (peer != NULL)
-		jobs_gone(connection->all->jobs, peer,
-		          connection->why != NULL ? connection->why : reason);
+		jobs_gone(all->jobs, peer, connection->why != NULL ? connection->why : reason);
 	connection_end(connection);
+	spend(all, account_of(all, connection->host ^ COMING), since_us);
 }
 
 static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
 	struct connection *connection = stream->data;
+	struct account *account;
 
+	if (count == UV_ENOBUFS)
+		return; /* it has had its buffer */
 	if (count < 0)
 		connection_gone(connection, count);
 	if (count <= 0)
 		return;
-	if (lines_feed(&connection->lines, buffer->base, (size_t)count, take_line, connection) <
-	            0 &&
-	    connection->peer != NULL)
-		jobs_garbage(connection->all->jobs, connection->peer,
-		             "a line is too long, or has a zero byte");
+	connection->full = (size_t)count == buffer->len;
+	if (connection->peer == NULL)
+		return;
+	lines_added(&connection->lines, (size_t)count);
+	account = account_of(connection->all, jobs_peer_owner(connection->peer));
+	if (TAILQ_EMPTY(&account->queue) && connection->all->turn_us < CONNECTIONS_TURN_US &&
+	    budget_open(&account->budget, uv_hrtime() / 1000))
+		connection_work(connection);
+	else
+		queue_enter(connection);
+}
+
+static void reading(struct connection *connection)
+{
+	if (!uv_is_closing((uv_handle_t *)&connection->tcp))
+		uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, connection_read);
 }
 
 /* ---- new ones ---- */
 
-static void connection_new(void *context, int fd, const struct net_addr *from)
+/* It is told why, if it can be told at once. */
+static void turn_away(struct connections *all, int fd, const char *why)
 {
-	struct connections *all = context;
+	char *line = jobs_turn_away(all->jobs, why);
+
+	if (line != NULL)
+		(void)!send(fd, line, strlen(line), MSG_NOSIGNAL);
+	free(line);
+	close(fd);
+}
+
+static void connection_begin(struct connections *all, int fd, const struct net_addr *from)
+{
 	struct connection *connection = calloc(1, sizeof(*connection));
 	struct net_addr local;
 	int err;
@@ -193,6 +375,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	uv_tcp_init(all->loop, &connection->tcp);
 	connection->tcp.data = connection;
 	connection->all = all;
+	connection->host = net_ip_owner(&from->ip);
 	LIST_INSERT_HEAD(&all->open, connection, place);
 	err = uv_tcp_open(&connection->tcp, fd);
 	if (err != 0)
@@ -207,6 +390,19 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	(void)net_end(getsockname, fd, &local);
 	connection->peer =
 		jobs_connected(all->jobs, from, &local.ip, connection, uv_hrtime() / 1000);
+}
+
+static void connection_new(void *context, int fd, const struct net_addr *from)
+{
+	struct connections *all = context;
+	struct account *account = account_of(all, net_ip_owner(&from->ip) ^ COMING);
+	const uint64_t since_us = worked_us();
+
+	if (budget_open(&account->budget, uv_hrtime() / 1000))
+		connection_begin(all, fd, from);
+	else
+		turn_away(all, fd, "your host connects too often: try again later");
+	spend(all, account, since_us);
 }
 
 /*
@@ -228,7 +424,9 @@ static char *sorry(void *context)
 {
 	struct connections *all = context;
 
-	return jobs_no_room(all->jobs);
+	return jobs_turn_away(
+		all->jobs,
+		"the aggregator has no descriptor left for your connection: see its log");
 }
 
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
@@ -240,10 +438,29 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 		.make_room = make_room,
 		.sorry = sorry,
 	};
+	int err;
 
 	connections->loop = loop;
 	connections->jobs = jobs;
-	return listener_open(&connections->listener, loop, fd, listen, &hooks, why);
+	connections->accounts = calloc(1u << ACCOUNTS_LOG2, sizeof(*connections->accounts));
+	if (connections->accounts == NULL) {
+		close(fd);
+		return why_set(why, -ENOMEM, "out of memory");
+	}
+	for (uint32_t i = 0; i < 1u << ACCOUNTS_LOG2; i++)
+		TAILQ_INIT(&connections->accounts[i].queue);
+	TAILQ_INIT(&connections->waiting);
+	TAILQ_INIT(&connections->awaiting_keys);
+	proof_random(&connections->salt, sizeof(connections->salt));
+	err = listener_open(&connections->listener, loop, fd, listen, &hooks, why);
+	if (err != 0) {
+		free(connections->accounts);
+		connections->accounts = NULL;
+		return err;
+	}
+	uv_timer_init(loop, &connections->again);
+	connections->again.data = connections;
+	return 0;
 }
 
 void connections_end(struct connections *connections)
@@ -253,4 +470,9 @@ void connections_end(struct connections *connections)
 	while (!LIST_EMPTY(&connections->shut))
 		connection_end(LIST_FIRST(&connections->shut));
 	listener_stop(&connections->listener);
+	if (connections->accounts == NULL)
+		return;
+	uv_close((uv_handle_t *)&connections->again, NULL);
+	free(connections->accounts);
+	connections->accounts = NULL;
 }

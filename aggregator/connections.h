@@ -4,6 +4,11 @@
  *
  * Incoming bytes become lines for jobs.c. Its lines go out; a peer may leave a limited amount of
  * them unread. On the control thread's loop.
+ *
+ * Nobody holds the loop up. The time that lines take is counted on the account of their owner: the key
+ * that the peer has proved, or its address. An account has a budget (budget.h); while it is used up the
+ * owner's connections are not read, and take turns, so that each is heard in the end. A turn of the
+ * loop takes a few lines of a connection, and only so many connections; the others come next.
  */
 #ifndef AGGREGATOR_CONNECTIONS_H
 #define AGGREGATOR_CONNECTIONS_H
@@ -16,6 +21,8 @@
 
 #define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
 #define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
+#define CONNECTIONS_TURN_US 2000  /* for lines, before all else on the loop has its turn */
+#define CONNECTIONS_TURN_LINES 16 /* of one connection, before others have theirs */
 
 /* Part of its owner, which may stop the listener. */
 struct connections {
@@ -24,6 +31,13 @@ struct connections {
 	struct listener listener;
 	LIST_HEAD(connection_list, connection) open;
 	struct connection_list shut; /* they only wait for what was written to go */
+
+	struct account *accounts;                  /* by owner; a few owners may share one */
+	uint64_t salt;                             /* so that nobody chooses with whom */
+	TAILQ_HEAD(account_list, account) waiting; /* with connections that wait for their turn */
+	TAILQ_HEAD(connection_queue, connection) awaiting_keys; /* until connections_keys_made() */
+	uv_timer_t again; /* the next turn of those that wait */
+	uint64_t turn_us; /* spent in this one */
 };
 
 /* connections_open - of the port that listener_open() has `fd` of. 0, or -errno with one line in `why`. */
@@ -42,6 +56,9 @@ bool connections_none(const struct connections *connections);
  * connections_tick - call it now and then: gives up connections that do not take their last lines.
  */
 void connections_tick(struct connections *connections, uint64_t now_us);
+
+/* connections_keys_made - a key has been made: what waited for one is said to jobs.c again. */
+void connections_keys_made(struct connections *connections);
 
 /* For struct jobs_ports. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line);

@@ -6,30 +6,46 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "aggregator/connections.h"
 #include "aggregator/http/http.h"
+#include "aggregator/keyring.h"
 #include "aggregator/log.h"
 #include "aggregator/service.h"
 
 #define TICK_MS 50
 #define DEVICE_US 1000000
+#define COPY_WAIT_S 2 /* for the loop to turn */
 
 /* SIGHUP reloads what can be reloaded; the others end winnowd. */
 static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
+/* How another thread gets a copy of what jobs.c knows. */
+struct copier {
+	uv_async_t asked;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t made;
+	bool wanted, closed;
+	struct jobs_copy *copy;
+};
+
 struct control {
 	struct control_config config;
+	struct copier copier;
+	struct http_pulse pulse;
 	uv_loop_t loop;
 	uv_timer_t timer, watchdog;
 	uv_signal_t signals[SIGNALS];
 	uv_poll_t reports;
+	struct keyring keyring;
 	struct jobs *jobs;
 	struct connections connections;
 	struct http *http;
@@ -162,6 +178,77 @@ static void port_detach(void *context, uint16_t id)
 	reports_forget(control->config.reports); /* the next job may get this number */
 }
 
+/* ---- copies for HTTP ---- */
+
+static void copy_make(uv_async_t *asked)
+{
+	struct control *control = asked->data;
+	struct copier *copier = &control->copier;
+	struct jobs_copy *copy = jobs_copy(control->jobs);
+
+	pthread_mutex_lock(&copier->lock);
+	if (copier->wanted) {
+		copier->copy = copy;
+		copy = NULL;
+	}
+	copier->wanted = false;
+	pthread_cond_signal(&copier->made);
+	pthread_mutex_unlock(&copier->lock);
+	free(copy); /* it came too late */
+}
+
+/* In the thread of HTTP, which may wait for the loop; the loop waits for nobody. */
+static struct jobs_copy *copy_ask(void *context)
+{
+	struct control *control = context;
+	struct copier *copier = &control->copier;
+	struct jobs_copy *copy;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += COPY_WAIT_S;
+	pthread_mutex_lock(&copier->lock);
+	copier->wanted = true;
+	uv_async_send(&copier->asked);
+	while (copier->wanted && !copier->closed &&
+	       pthread_cond_timedwait(&copier->made, &copier->lock, &until) == 0)
+		;
+	copier->wanted = false;
+	copy = copier->copy;
+	copier->copy = NULL;
+	pthread_mutex_unlock(&copier->lock);
+	return copy;
+}
+
+static void copier_init(struct control *control)
+{
+	struct copier *copier = &control->copier;
+	pthread_condattr_t monotonic;
+
+	uv_async_init(&control->loop, &copier->asked, copy_make);
+	copier->asked.data = control;
+	pthread_mutex_init(&copier->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&copier->made, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+/* Who waits gets none, and nobody asks any more. */
+static void copier_end(struct copier *copier)
+{
+	pthread_mutex_lock(&copier->lock);
+	copier->closed = true;
+	pthread_cond_signal(&copier->made);
+	pthread_mutex_unlock(&copier->lock);
+}
+
+static void copier_close(struct copier *copier)
+{
+	pthread_mutex_destroy(&copier->lock);
+	pthread_cond_destroy(&copier->made);
+}
+
 /* ---- time and signals ---- */
 
 static void tick(uv_timer_t *timer)
@@ -170,6 +257,7 @@ static void tick(uv_timer_t *timer)
 	struct jobs_totals totals;
 	uint64_t now_us = loop_us();
 
+	atomic_store(&control->pulse.turned_us, now_us);
 	jobs_tick(control->jobs, now_us);
 	if (now_us >= control->device_due_us)
 		device_look(control);
@@ -200,6 +288,7 @@ static void end_asked(struct control *control, int number)
 		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
 		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
+		atomic_store(&control->pulse.draining, true);
 		control->drain_until_us = loop_us() + control->config.drain_us;
 	} else {
 		control->drain_until_us = 1; /* the second signal is meant */
@@ -209,13 +298,24 @@ static void end_asked(struct control *control, int number)
 
 static void reload(struct control *control)
 {
-	struct proof_keys *keys;
-	bool fresh;
-
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
-	fresh = control->config.reload(&keys);
-	jobs_keys_set(control->jobs, keys, fresh);
+	keyring_read(&control->keyring);
+}
+
+static void reloaded(void *context, bool fresh)
+{
+	struct control *control = context;
+
+	jobs_keys_set(control->jobs, control->keyring.keys, fresh);
+	connections_keys_made(&control->connections);
 	service_tell("READY=1");
+}
+
+static void key_made(void *context)
+{
+	struct control *control = context;
+
+	connections_keys_made(&control->connections);
 }
 
 static void signalled(uv_signal_t *signal, int number)
@@ -247,6 +347,8 @@ static void handles_init(struct control *control)
 	uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
 	control->timer.data = control->watchdog.data = control;
 	control->reports.data = control;
+	copier_init(control);
+	atomic_store(&control->pulse.turned_us, loop_us());
 	uv_poll_start(&control->reports, UV_READABLE, take_reports);
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
 	if (watch_ms > 0)
@@ -262,7 +364,9 @@ static int serve_http(struct control *control, struct why *why)
 {
 	const struct control_config *config = &control->config;
 	struct http_sources sources = {
-		.jobs = control->jobs,
+		.copy = copy_ask,
+		.context = control,
+		.pulse = &control->pulse,
 		.data = config->data,
 		.offload = config->offload,
 		.listen = config->listen,
@@ -271,7 +375,7 @@ static int serve_http(struct control *control, struct why *why)
 		.bytes_from = config->bytes_from,
 		.start_s = http_process_start(),
 	};
-	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
+	int err = http_open(&config->metrics, &sources, &control->http, why);
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
@@ -303,15 +407,19 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = proof_random_for,
 		.log = log_fields,
 	};
+	const struct keyring_hooks hooks = {.context = control, .made = key_made, .read = reloaded};
 	int err;
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
 		close(config->listen_fd);
+		proof_keys_free(config->jobs.keys);
 		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
 	control->connections.listener = LISTENER_NONE;
+	keyring_open(&control->keyring, &control->loop, config->key_file, config->jobs.keys,
+	             &hooks);
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
@@ -327,12 +435,14 @@ int control_open(const struct control_config *config, struct control **out, stru
 		control_close(control);
 		return err;
 	}
+	keyring_warn(&control->keyring);
 	*out = control;
 	return 0;
 }
 
 int control_run(struct control *control)
 {
+	keyring_start(&control->keyring);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	return control->lost ? -ENODEV : 0;
 }
@@ -346,13 +456,17 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 void control_close(struct control *control)
 {
+	copier_end(&control->copier);
+	http_close(control->http);
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	connections_end(&control->connections);
+	keyring_stop(&control->keyring);
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
-	http_close(control->http); /* its handles were on the loop */
+	copier_close(&control->copier);
 	jobs_close(control->jobs);
+	keyring_close(&control->keyring);
 	free(control);
 }

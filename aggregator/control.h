@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * control.h - winnowd's control thread: TCP, signals, timers, HTTP; the shell around jobs.c
+ * control.h - winnowd's control thread: TCP, signals, timers; the shell around jobs.c
  *
- * Everything here runs on one libuv loop, in the thread that calls control_run().
+ * Everything here runs on one libuv loop, in the thread that calls control_run(); HTTP has its own.
  */
 #ifndef AGGREGATOR_CONTROL_H
 #define AGGREGATOR_CONTROL_H
@@ -41,13 +41,12 @@ struct control_config {
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
 	const char *device;      /* that it is on */
-	/* On SIGHUP: the keys from now on; false: they are those of before. */
-	bool (*reload)(struct proof_keys **);
+	const char *key_file;    /* that SIGHUP reads again; NULL: none */
 };
 
 /*
- * control_open - serve the port, whose socket belongs to the control from now on, even if this fails. 0, or -errno
- * with one line in `why`.
+ * control_open - serve the port. Its socket, and the keys in config->jobs, belong to the control from now on,
+ * even if this fails. 0, or -errno with one line in `why`.
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 

@@ -22,13 +22,8 @@ struct order {
 	const bool *multicast;
 	uint32_t rank;
 	struct jobs_heard *heard;
-	uint64_t number;
 	struct outlet *outlet; /* to attach; that was detached */
 	struct data_stats *stats;
-	struct channel_stats *channel_stats;
-	struct channel_view *channel_view;
-	struct channel_waits *waits;
-	bool found;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -78,33 +73,15 @@ static void order_heard(struct data_thread *t, struct order *order)
 	           order->heard);
 }
 
-static void order_move(struct data_thread *t, struct order *order)
+static void stats_copy(const struct data_thread *t, struct data_stats *out)
 {
-	outlet_named(t, order->id)->workers[order->rank].knocker.number = order->number;
+	*out = t->stats;
+	t->data->config.backend->stats(t->net, &out->net);
 }
 
 static void order_stats(struct data_thread *t, struct order *order)
 {
-	*order->stats = t->stats;
-	t->data->config.backend->stats(t->net, &order->stats->net);
-}
-
-static void order_look(struct data_thread *t, struct order *order)
-{
-	const struct outlet *outlet = outlet_named(t, order->id);
-
-	order->found = outlet != NULL && outlet->channel != NULL;
-	if (!order->found)
-		return;
-	*order->channel_stats = *channel_stats(outlet->channel);
-	channel_look(outlet->channel, clock_us(), order->channel_view);
-	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
-		struct channel_waits here, *most = &order->waits[rank];
-
-		channel_waits(outlet->channel, rank, &here);
-		most->late_us = here.late_us > most->late_us ? here.late_us : most->late_us;
-		most->last_us = here.last_us > most->last_us ? here.last_us : most->last_us;
-	}
+	stats_copy(t, order->stats);
 }
 
 static void order_detach(struct data_thread *t, struct order *order)
@@ -146,6 +123,74 @@ static void give_order(struct data_thread *t, struct order *order)
 	data_wake(t);
 	while (t->order == order)
 		pthread_cond_wait(&t->carried_out, &t->lock);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- looks ---- */
+
+/* Another job may have the number now. */
+static const struct outlet *outlet_looked_at(struct data_thread *t, const struct data_look *look)
+{
+	const struct outlet *outlet = outlet_named(t, look->id);
+
+	if (outlet == NULL || outlet->channel == NULL ||
+	    outlet->info.group_token != look->group_token ||
+	    outlet->info.worker_count != look->worker_count)
+		return NULL;
+	return outlet;
+}
+
+static void look_take(struct data_thread *t, struct data_look *look)
+{
+	const struct outlet *outlet = outlet_looked_at(t, look);
+
+	look->found = outlet != NULL;
+	if (!look->found)
+		return;
+	look->stats = *channel_stats(outlet->channel);
+	channel_look(outlet->channel, clock_us(), &look->view);
+	for (uint32_t rank = 0; rank < look->worker_count; rank++) {
+		struct channel_waits here, *most = &look->waits[rank];
+
+		channel_waits(outlet->channel, rank, &here);
+		most->late_us = here.late_us > most->late_us ? here.late_us : most->late_us;
+		most->last_us = here.last_us > most->last_us ? here.last_us : most->last_us;
+	}
+}
+
+/* At most one channel; packets come first. True: there is more to look at. */
+static bool take_look(struct data_thread *t)
+{
+	struct looks *looks;
+
+	if (!atomic_load(&t->asked))
+		return false;
+	looks = t->looks;
+	while (looks->next < looks->count) {
+		struct data_look *look = &looks->list[looks->next++];
+
+		if (data_owner(t->data, look->id) != t)
+			continue;
+		look_take(t, look);
+		return true;
+	}
+	stats_copy(t, &looks->stats);
+	pthread_mutex_lock(&t->lock);
+	atomic_store(&t->asked, false);
+	t->looks = NULL;
+	pthread_cond_signal(&t->looked);
+	pthread_mutex_unlock(&t->lock);
+	return false;
+}
+
+static void look_ask(struct data_thread *t, struct looks *looks)
+{
+	pthread_mutex_lock(&t->lock);
+	t->looks = looks;
+	atomic_store(&t->asked, true);
+	data_wake(t);
+	while (t->looks != NULL)
+		pthread_cond_wait(&t->looked, &t->lock);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -194,11 +239,11 @@ static void *run(void *context)
 	/* From here on the thread allocates nothing: tests count by this name. */
 	pthread_setname_np(pthread_self(), "winnow-data");
 	while (!t->stopped) {
-		bool received = data_turn(t) > 0;
+		bool received = data_turn(t) > 0, looking = take_look(t);
 		uint64_t now_us;
 
 		busy = busy || received;
-		if (!received)
+		if (!received && !looking)
 			rest(t, fds, busy);
 		take_order(t);
 		now_us = clock_us();
@@ -223,6 +268,7 @@ static void thread_close(struct data_thread *t)
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->strays.lock);
 	pthread_cond_destroy(&t->carried_out);
+	pthread_cond_destroy(&t->looked);
 	free(t);
 }
 
@@ -241,6 +287,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->strays.lock, NULL);
 	pthread_cond_init(&t->carried_out, NULL);
+	pthread_cond_init(&t->looked, NULL);
 	err = config->backend->open(&net, &t->net, why);
 	if (err == 0) {
 		t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -318,6 +365,7 @@ int data_attach(void *context, const struct jobs_channel *channel)
 	outlet->info = *channel;
 	if (!net_ip_none(&channel->group) && !net_ip_is_v4(&channel->group))
 		outlet->info.group_from.scope = net_ip_device(&channel->group_from);
+	data->attached[channel->id] = outlet;
 	give_order(data_owner(data, channel->id), &order);
 	return 0;
 }
@@ -337,18 +385,21 @@ void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *ou
 	give_order(data_owner(context, id), &order);
 }
 
+/* The worker is told the number only after this, so its KNOCK comes later. */
 void data_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
 {
-	struct order order = {.act = order_move, .id = id, .rank = rank, .number = number};
+	struct data *data = context;
 
-	give_order(data_owner(context, id), &order);
+	atomic_store(&data->attached[id]->workers[rank].number, number);
 }
 
 void data_detach(void *context, uint16_t id)
 {
+	struct data *data = context;
 	struct order order = {.act = order_detach, .id = id};
 
-	give_order(data_owner(context, id), &order);
+	give_order(data_owner(data, id), &order);
+	data->attached[id] = NULL;
 	if (order.outlet != NULL)
 		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* a secret */
 	free(order.outlet);
@@ -366,15 +417,13 @@ void data_stats(struct data *data, struct data_stats *out)
 	}
 }
 
-bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view, struct channel_waits *waits)
+void data_look(struct data *data, struct data_look looks[], uint32_t count, struct data_stats *out)
 {
-	struct order order = {.act = order_look,
-	                      .id = id,
-	                      .channel_stats = stats,
-	                      .channel_view = view,
-	                      .waits = waits};
+	*out = (struct data_stats){0};
+	for (uint32_t i = 0; i < data->thread_count; i++) {
+		struct looks of_thread = {.list = looks, .count = count};
 
-	give_order(data_owner(data, id), &order);
-	return order.found;
+		look_ask(data->threads[i], &of_thread);
+		counters_add(out, &of_thread.stats, sizeof(of_thread.stats));
+	}
 }

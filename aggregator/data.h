@@ -5,7 +5,7 @@
  * Each thread owns one net and the channels attached to it, and makes no system call but the net's
  * and one wait. It takes no lock, but to hand a datagram to another thread (data_strays.c). The
  * control thread gives orders through a mailbox and waits until they are carried out, so a channel
- * is never used after data_detach().
+ * is never used after data_detach(). Only what begins or ends a job, or follows from its end, is an order.
  */
 #ifndef AGGREGATOR_DATA_H
 #define AGGREGATOR_DATA_H
@@ -75,10 +75,24 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-/* Copies that a data thread makes of its own numbers; waits [worker_count]: the larger. */
-void data_stats(struct data *data, struct data_stats *out);
-bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view,
-                       struct channel_waits *waits); /* false: no such channel */
+void data_stats(struct data *data, struct data_stats *out); /* for the control thread */
+
+/* What is asked about a channel. */
+struct data_look {
+	uint16_t id;
+	uint64_t group_token;
+	uint32_t worker_count;
+	struct channel_stats stats;
+	struct channel_view view;
+	struct channel_waits
+		*waits; /* [worker_count]: the larger of what is there, and this channel's */
+	bool found;     /* false: no such channel; then there is nothing in the three above */
+};
+
+/*
+ * data_look - for one other thread: copies that data threads make of their numbers. No data thread waits for it:
+ * each copies between packets, one channel a turn. Nothing else that they are told waits either.
+ */
+void data_look(struct data *data, struct data_look looks[], uint32_t count, struct data_stats *out);
 
 #endif /* AGGREGATOR_DATA_H */

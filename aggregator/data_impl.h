@@ -43,7 +43,9 @@ struct outlet {
 		struct net_path path; /* port 0: none is noted */
 		bool multicast;
 		struct knocker knocker;
-	} workers[]; /* [worker_count] */
+		_Atomic uint64_t
+			number; /* control: wo, thread: takes it for knocker.number; 0: none */
+	} workers[];            /* [worker_count] */
 };
 
 /*
@@ -71,16 +73,25 @@ struct data_strays {
 
 struct order;
 
+/* What another thread has asked data_look(). */
+struct looks {
+	struct data_look *list;
+	uint32_t count, next;
+	struct data_stats stats;
+};
+
 struct data_thread {
 	struct data *data;
 	pthread_t thread;
 	struct net *net;
 	int wake_fd;
 
-	pthread_mutex_t lock; /* of `order` */
-	pthread_cond_t carried_out;
+	pthread_mutex_t lock; /* of `order` and `looks` */
+	pthread_cond_t carried_out, looked;
 	struct order *order; /* control: wo, thread: ro, then NULL again */
 	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
+	struct looks *looks; /* who looks: wo, thread: rw, then NULL again */
+	atomic_bool asked;   /* who looks: wo, thread: ro: look at `looks` */
 	struct data_strays strays;
 
 	/* The thread's own. */
@@ -102,6 +113,7 @@ struct data_thread {
 
 struct data {
 	struct data_config config;
+	struct outlet *attached[1 << 16]; /* control: by number */
 	uint32_t thread_count;
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };

@@ -198,43 +198,6 @@ static void key_texts_wipe(void)
 	secrets_clear();
 }
 
-static void keys_warn(void)
-{
-	if (the_keys == NULL)
-		log_event("warn", "no_keys", NULL,
-		          "anyone who reaches the port may join, pause or shrink any job, and may "
-		          "forge sums if he sees datagrams: give --key-file");
-	if (the_keys != NULL && the_keys->exposed)
-		log_event(
-			"warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
-			"every user of this machine may read it: chmod o-r %s", settings.key_file);
-}
-
-/* SIGHUP: a key file that cannot be read leaves the keys as they are. */
-static bool keys_reload(struct proof_keys **keys)
-{
-	struct proof_keys *fresh;
-	bool read = true;
-	struct why why;
-
-	if (settings.key_file == NULL) {
-		log_event("info", "reloaded", NULL, "there is no key file: nothing to read");
-	} else if (proof_keys_load(settings.key_file, NULL, &fresh, &why) != 0) {
-		log_event("warn", "reload_failed", NULL, "%s; the old keys stay", why.text);
-		read = false;
-	} else {
-		log_event("info", "reloaded",
-		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file),
-		                     LOG_NUMBER("keys", fresh->count)),
-		          NULL);
-		proof_keys_free(the_keys);
-		the_keys = fresh;
-		keys_warn();
-	}
-	*keys = the_keys;
-	return read;
-}
-
 /* One of each family at most, with 16 bits to fill in. False: it is none. */
 static bool multicast_net(const char *text, struct net_ip nets[2])
 {
@@ -313,7 +276,7 @@ static void fill(void)
 	config.jobs.hello_us = HELLO_US;
 	config.jobs.engine = bitmap_best();
 	config.jobs.keys = the_keys;
-	config.reload = keys_reload;
+	config.key_file = settings.key_file;
 }
 
 static int offload(void)
@@ -518,6 +481,7 @@ static int control(const struct data_config *data)
 	 */
 	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
 		config.jobs.data = facts->address;
+	the_keys = NULL; /* control_open() takes them, and the socket */
 	privileges_own();
 	err = control_open(&config, &control, &why);
 	config.listen_fd = -1;
@@ -527,7 +491,6 @@ static int control(const struct data_config *data)
 		control_close(control);
 		return 1;
 	}
-	keys_warn();
 	say_ready(data, control_metrics(control));
 	err = control_run(control);
 	control_close(control);
@@ -608,6 +571,7 @@ int main(int argc, char **argv)
 	log_set(settings.log_level, settings.log_format);
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
 	/* Batch systems send these to all processes of a job, for the workers beside us. */
 	signal(SIGUSR1, SIG_IGN);

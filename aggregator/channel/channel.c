@@ -9,7 +9,14 @@
 
 #include "aggregator/channel/channel_impl.h"
 
-/* ---- memory: one block, laid out by the same walk that measures it ---- */
+/*
+ * ---- memory: one block, laid out by the same walk that measures it ----
+ *
+ * It comes from the system as zeros, page by page as they are touched: to touch a gigabyte here would hold
+ * up the control loop for most of a second.
+ */
+
+#define ALIGNMENT 64
 
 /* For AddressSanitizer the pieces lie apart, so that it notices when one is overrun. */
 #ifdef __has_feature
@@ -34,7 +41,7 @@ struct arena {
 static void *arena_take(struct arena *arena, size_t count, size_t bytes)
 {
 	uint8_t *piece = arena->start != NULL ? arena->start + arena->used : NULL;
-	size_t room = ((count * bytes + 63) & ~(size_t)63) + GAP_BYTES;
+	size_t room = (count * bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP_BYTES;
 
 	arena->used += room;
 	if (piece != NULL)
@@ -123,14 +130,16 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	size_t bytes = channel_memory(config);
 	struct arena arena = {0};
 	struct channel *ch;
+	uint8_t *memory;
 
 	if (bytes == 0)
 		return -EINVAL;
-	arena.start = aligned_alloc(64, bytes);
-	if (arena.start == NULL)
+	memory = calloc(1, bytes + ALIGNMENT);
+	if (memory == NULL)
 		return -ENOMEM;
-	memset(arena.start, 0, bytes);
+	arena.start = memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT;
 	ch = arena_take(&arena, 1, sizeof(*ch));
+	ch->memory = memory;
 	lay_out_tables(ch, &arena, config);
 	lay_out_entries(ch, &arena, config);
 
@@ -144,6 +153,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		ch->members[i].ack = ch->members[i].pushed = ch->base;
 		ch->members[i].room = ch->base;
 		ch->members[i].overtaken_us = WIRE_LATE_US_MIN;
+		ch->members[i].earned = config->window * config->payload;
 		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
 	ch->at_base = config->worker_count;
@@ -156,7 +166,8 @@ int channel_open(const struct channel_config *config, struct channel **out)
 
 void channel_close(struct channel *channel)
 {
-	free(channel);
+	if (channel != NULL)
+		free(channel->memory);
 }
 
 /* ---- receiving ---- */
@@ -218,6 +229,8 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 
 	if (!frame_before(member->ack, ack) || frame_before(channel->opened, ack))
 		return;
+	repeats_earn(channel, rank,
+	             (uint64_t)EARNED_BY_ACK * channel->config.payload * (ack - member->ack));
 	member->ack = ack;
 	if (frame_before(member->room, ack))
 		member->room = ack;
@@ -267,6 +280,8 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	if (!knows(channel, packet))
 		return;
 	channel->members[packet->worker].marked += packet->marked;
+	repeats_earn(channel, packet->worker,
+	             EARNED_BY_BYTE * (uint64_t)(WIRE_HEADER_BYTES + packet->body_bytes));
 	acks_take(channel, packet, now_us);
 	switch (packet->kind) {
 	case WIRE_PUSH:

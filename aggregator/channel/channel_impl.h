@@ -31,24 +31,21 @@
 
 /* From base to planned: serial numbers of 32 bits have an order within 2^31. */
 #define FRAMES_AHEAD_MAX (1u << 30)
-#define REPLIES_MAX 1024    /* answers to single workers that wait to be sent; a power of two */
-#define ROUND_US_MIN 2000u  /* no worker asks for a frame again sooner, */
-#define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
-#define ROUNDS_ANSWERED 8   /* windows of answers: more are not remembered */
+#define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
 
 /*
- * What a worker asks for again is sent again: as many frames as it acknowledges, and besides at most a window
- * of them in each round, which is the longer the more of these there were. Otherwise a few bytes could draw
- * many for ever.
+ * What goes to a worker again, and what it is asked to send again, is paid for with bytes. A worker earns them, up
+ * to a window's: some datagrams by each frame that it acknowledges, some bytes by each that it sends. So few
+ * bytes cannot draw many for ever. PROTOCOL.md section 10.5.
  */
+#define EARNED_BY_ACK 2
+#define EARNED_BY_BYTE 4
+#define LISTED_SHARE 4 /* a PUSH that is listed costs one part in so many: lists are repeated */
+
 struct member {
 	uint64_t token;
-	uint64_t round_us;     /* when its round began */
-	uint32_t round_left;   /* answers that it may still have in it */
-	uint32_t round_length; /* in microseconds */
-	uint32_t answered;     /* answers that it has had, less what it has acknowledged since, */
-	uint32_t answered_ack; /* which was this when it last asked */
-	uint64_t progress_us;  /* when it last sent something new */
+	uint32_t earned;      /* bytes that may go again: see repeats_spend() */
+	uint64_t progress_us; /* when it last sent something new */
 	struct channel_waits waits;
 	uint32_t marked; /* datagrams of it that came with congestion marked */
 	uint32_t ack;
@@ -145,6 +142,7 @@ struct reply {
 };
 
 struct channel {
+	void *memory; /* all of it, in which this struct lies */
 	struct channel_config config;
 	uint32_t rank_words;
 	uint32_t segment_words; /* of the bitmap of the longest segment */
@@ -249,6 +247,8 @@ void slot_look(struct channel *channel, const struct packet *packet); /* for los
  * them again.
  */
 void reply_put(struct channel *channel, const struct reply *reply);
+void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes);
+bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes); /* false: too many */
 void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank);
 void result_put(struct channel *channel, struct slot *slot); /* a RESULT for everyone */
 

@@ -9,30 +9,22 @@
 
 /* ---- what waits ---- */
 
-static uint32_t least(uint32_t a, uint32_t b)
+/* Section 10.5. */
+void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes)
 {
-	return a < b ? a : b;
+	const uint32_t most = channel->config.window * channel->config.payload;
+	struct member *member = &channel->members[rank];
+
+	member->earned = bytes < most - member->earned ? member->earned + (uint32_t)bytes : most;
 }
 
-/* Section 10.5. May a frame or a plan go to this worker once more now? */
-static bool answer_allowed(struct channel *channel, uint32_t rank)
+bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes)
 {
 	struct member *member = &channel->members[rank];
-	uint32_t window = channel->config.window, news = member->ack - member->answered_ack;
 
-	member->answered_ack = member->ack;
-	member->answered -= least(news, member->answered);
-	member->round_left += least(news, window - member->round_left);
-	if (member->round_us == 0 || channel->now_us - member->round_us >= member->round_length) {
-		member->round_us = channel->now_us;
-		member->round_left = window;
-		member->round_length =
-			least(ROUND_US_MIN << member->answered / window, ROUND_US_MAX);
-	}
-	if (member->round_left == 0)
+	if (member->earned < bytes)
 		return false;
-	member->round_left--;
-	member->answered += member->answered < ROUNDS_ANSWERED * window;
+	member->earned -= bytes;
 	return true;
 }
 
@@ -40,7 +32,7 @@ void reply_put(struct channel *channel, const struct reply *reply)
 {
 	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
 
-	if ((again && !answer_allowed(channel, reply->rank)) ||
+	if ((again && !repeats_spend(channel, reply->rank, channel->config.payload)) ||
 	    channel->replies_tail - channel->replies_head == REPLIES_MAX) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;

@@ -27,6 +27,7 @@
 struct proof_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made of it */
+	bool asked;                   /* somebody waits for it */
 	struct proof_key key;
 	struct proof_share share;
 };
@@ -164,6 +165,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text,
 		return -EINVAL;
 	strcpy(key->job, job);
 	key->share = *share;
+	key->asked = false;
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -322,6 +324,61 @@ const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job
 	struct proof_named *key = key_named(keys, job);
 
 	return key != NULL ? key_made(key) : NULL;
+}
+
+/* ---- keys that are made aside ---- */
+
+static bool is_slow(const struct proof_named *key)
+{
+	return key->text != NULL && !generated(key->text);
+}
+
+bool proof_keys_ready(struct proof_keys *keys, const char *job)
+{
+	struct proof_named *key = key_named(keys, job);
+
+	if (key == NULL || !keys->aside || !is_slow(key))
+		return true;
+	key->asked = true;
+	return false;
+}
+
+bool proof_keys_next(const struct proof_keys *keys, uint32_t *index)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < keys->count; i++) {
+		const struct proof_named *key = &keys->keys[i];
+
+		if (!is_slow(key) || (any && !key->asked))
+			continue;
+		*index = i;
+		any = true;
+		if (key->asked)
+			break;
+	}
+	return any;
+}
+
+int proof_keys_stretch(const struct proof_keys *keys, uint32_t index, struct proof_key *out)
+{
+	return proof_key_from_text(keys->keys[index].text, out);
+}
+
+void proof_keys_made(struct proof_keys *keys, uint32_t index, const struct proof_key *made)
+{
+	const char *text = keys->keys[index].text;
+
+	for (uint32_t i = 0; i < keys->count; i++) {
+		struct proof_named *key = &keys->keys[i];
+
+		if (i == index || key->text == NULL || strcmp(key->text, text) != 0)
+			continue;
+		key->key = *made;
+		text_free(key);
+	}
+	keys->keys[index].key = *made;
+	text_free(&keys->keys[index]);
 }
 
 struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job)

@@ -73,6 +73,7 @@ struct proof_keys {
 	uint32_t count;
 	uint32_t distinct;        /* several jobs may have the same */
 	bool exposed;             /* by the file's mode every user of the machine may read it */
+	bool aside;               /* what has to be stretched is so by proof_keys_next() alone */
 	struct proof_named *keys; /* [count], proof.c's own */
 };
 
@@ -96,6 +97,19 @@ void proof_keys_free(struct proof_keys *keys);
  * none, or no memory to make it.
  */
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job);
+
+/*
+ * Who must not wait sets keys->aside, and has another thread stretch what has to be. From then on
+ *
+ * proof_keys_ready - false: the key for this job is not made yet. It is then among the next. NULL: ready.
+ * proof_keys_next - which key to make, those first that were asked for; false: all are made.
+ * proof_keys_stretch - makes it. In any thread, of `keys` that nobody frees meanwhile; -ENOMEM.
+ * proof_keys_made - it is that one, and the key of all other jobs with the same text.
+ */
+bool proof_keys_ready(struct proof_keys *keys, const char *job);
+bool proof_keys_next(const struct proof_keys *keys, uint32_t *index);
+int proof_keys_stretch(const struct proof_keys *keys, uint32_t index, struct proof_key *out);
+void proof_keys_made(struct proof_keys *keys, uint32_t index, const struct proof_key *made);
 
 /* What stands beside that key. */
 struct proof_share proof_keys_share(const struct proof_keys *keys, const char *job);

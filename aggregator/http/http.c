@@ -3,80 +3,224 @@
 
 #include "aggregator/http/http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
 
+#include "aggregator/http/http_impl.h"
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/listener.h"
 #include "aggregator/net/sockaddr.h"
+#include "aggregator/privileges.h"
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
 #define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
+#define PAGE_SHARE 10         /* pages take one part in so many of the time */
 
+enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
+
+/* All but the first is the thread's own, once it runs. */
 struct http {
+	uv_async_t stop; /* any thread: it is to end */
+	pthread_t thread;
+	uv_loop_t loop;
+	uv_poll_t poll;
+	uv_timer_t timer, pages_due;
 	struct MHD_Daemon *daemon;
 	struct listener listener;
-	uv_poll_t poll;
-	uv_timer_t timer;
 	struct crowd crowd; /* all connections, by address; each is its socket's number */
 	struct http_sources sources;
+	bool local; /* it listens on a loopback address */
 	uint64_t since_us;
+
+	/* Pages, and the connections that wait for the next ones. */
+	struct MHD_Response *pages[PAGE_COUNT]; /* NULL: could not be made */
+	uint64_t next_us;                       /* not before */
+	struct {
+		struct MHD_Connection *connection;
+		enum page page;
+	} waiting[HTTP_CONNECTIONS_MAX + LEAVING_MAX];
+	uint32_t waiting_count;
+	bool stopping;
 };
+
+static void work(struct http *http);
+static void pages_make(uv_timer_t *timer);
 
 /* ---- answering ---- */
 
-static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *type,
-                               char *body)
+static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *text)
 {
-	struct MHD_Response *response;
+	struct MHD_Response *response = MHD_create_response_from_buffer(
+		strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
 	enum MHD_Result result;
 
-	if (body == NULL)
+	if (response == NULL)
 		return MHD_NO;
-	response = MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
-	if (response == NULL) {
-		free(body);
-		return MHD_NO;
-	}
-	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain");
 	result = MHD_queue_response(connection, status, response);
 	MHD_destroy_response(response);
 	return result;
+}
+
+/* Does the host's name, perhaps with a port behind it, mean this machine and no other? */
+static bool host_is_here(const char *host)
+{
+	char name[256], own[256];
+	struct in6_addr unused;
+	size_t length;
+
+	snprintf(name, sizeof(name), "%s", host);
+	length = name[0] == '[' ? strcspn(name, "]") + 1 : strcspn(name, ":");
+	if (name[0] == '[')
+		return length <= strlen(name);
+	name[length] = '\0';
+	if (inet_pton(AF_INET, name, &unused) == 1 || strcasecmp(name, "localhost") == 0)
+		return true;
+	return gethostname(own, sizeof(own)) == 0 && strcasecmp(name, own) == 0;
+}
+
+/*
+ * A web page from elsewhere can make its own name lead to a loopback address, and a browser then lets
+ * it read what is served there. It cannot make the browser say another name.
+ */
+static bool is_rebound(const struct http *http, struct MHD_Connection *connection)
+{
+	const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
+
+	return http->local && host != NULL && !host_is_here(host);
+}
+
+/* The next pages are made for all who wait for them. */
+static enum MHD_Result page_await(struct http *http, struct MHD_Connection *connection,
+                                  enum page page)
+{
+	const uint64_t now_us = uv_hrtime() / 1000;
+
+	if (http->stopping || http->waiting_count == HTTP_CONNECTIONS_MAX + LEAVING_MAX)
+		return MHD_NO;
+	if (!uv_is_active((uv_handle_t *)&http->pages_due))
+		uv_timer_start(&http->pages_due, pages_make,
+		               http->next_us > now_us ? (http->next_us - now_us) / 1000 + 1 : 0, 0);
+	http->waiting[http->waiting_count].connection = connection;
+	http->waiting[http->waiting_count++].page = page;
+	MHD_suspend_connection(connection);
+	return MHD_YES;
+}
+
+/* Called again for the same request, it answers. */
+static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *connection,
+                                   enum page page, void **awaited)
+{
+	if (*awaited == NULL) {
+		*awaited = http;
+		return page_await(http, connection, page);
+	}
+	if (http->pages[page] == NULL)
+		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+		               "no memory, or the control loop does not answer\n");
+	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page]);
+}
+
+static enum MHD_Result probe_answer(const struct http *http, struct MHD_Connection *connection,
+                                    const char *url)
+{
+	const struct http_pulse *pulse = http->sources.pulse;
+	const bool ready = strcmp(url, "/readyz") == 0;
+
+	if (uv_hrtime() / 1000 - atomic_load(&pulse->turned_us) > HTTP_PULSE_US)
+		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+		               "the control loop does not turn\n");
+	if (ready && atomic_load(&pulse->draining))
+		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "draining\n");
+	return respond(connection, MHD_HTTP_OK, ready ? "ready\n" : "ok\n");
 }
 
 static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_bytes, void **request)
 {
-	const struct http *http = context;
-	struct jobs_totals totals;
+	struct http *http = context;
 
 	(void)version;
 	(void)upload;
 	(void)upload_bytes;
-	(void)request;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-		return respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain",
-		               strdup("only GET\n"));
+		return respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
+	if (is_rebound(http, connection))
+		return respond(
+			connection, MHD_HTTP_FORBIDDEN,
+			"this is a loopback address: ask for it by number, as localhost, or by "
+			"this machine's name\n");
 	if (strcmp(url, "/metrics") == 0)
-		return respond(connection, MHD_HTTP_OK, "text/plain; version=0.0.4",
-		               http_metrics(&http->sources));
+		return page_answer(http, connection, PAGE_METRICS, request);
 	if (strcmp(url, "/status") == 0)
-		return respond(connection, MHD_HTTP_OK, "application/json",
-		               http_status(&http->sources, uv_hrtime() / 1000 - http->since_us));
-	if (strcmp(url, "/healthz") == 0)
-		return respond(connection, MHD_HTTP_OK, "text/plain", strdup("ok\n"));
-	jobs_totals(http->sources.jobs, &totals);
-	if (strcmp(url, "/readyz") == 0)
-		return respond(connection,
-		               totals.draining ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK,
-		               "text/plain", strdup(totals.draining ? "draining\n" : "ready\n"));
-	return respond(connection, MHD_HTTP_NOT_FOUND, "text/plain",
-	               strdup("try /metrics, /status, /healthz or /readyz\n"));
+		return page_answer(http, connection, PAGE_STATUS, request);
+	if (strcmp(url, "/healthz") == 0 || strcmp(url, "/readyz") == 0)
+		return probe_answer(http, connection, url);
+	return respond(connection, MHD_HTTP_NOT_FOUND,
+	               "try /metrics, /status, /healthz or /readyz\n");
+}
+
+/* ---- pages ---- */
+
+static void page_set(struct http *http, enum page page, char *body)
+{
+	static const char *const types[] = {
+		[PAGE_METRICS] = "text/plain; version=0.0.4", [PAGE_STATUS] = "application/json"};
+	struct MHD_Response *response = NULL;
+
+	if (http->pages[page] != NULL)
+		MHD_destroy_response(http->pages[page]);
+	if (body != NULL)
+		response =
+			MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
+	if (response != NULL)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, types[page]);
+	else
+		free(body);
+	http->pages[page] = response;
+}
+
+static void pages_answer(struct http *http)
+{
+	while (http->waiting_count > 0)
+		MHD_resume_connection(http->waiting[--http->waiting_count].connection);
+	work(http);
+}
+
+static void pages_make(uv_timer_t *timer)
+{
+	struct http *http = timer->data;
+	const uint64_t begun_us = uv_hrtime() / 1000;
+	bool wanted[PAGE_COUNT] = {false};
+	struct snapshot now;
+	uint64_t took_us;
+	bool taken;
+
+	for (uint32_t i = 0; i < http->waiting_count; i++)
+		wanted[http->waiting[i].page] = true;
+	taken = snapshot_take(&http->sources, &now);
+	if (wanted[PAGE_METRICS])
+		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
+	if (wanted[PAGE_STATUS])
+		page_set(http, PAGE_STATUS,
+		         taken ? http_status(&http->sources, &now, begun_us - http->since_us)
+		               : NULL);
+	if (taken)
+		snapshot_free(&now);
+	pages_answer(http);
+	took_us = uv_hrtime() / 1000 - begun_us;
+	http->next_us = begun_us +
+	                (took_us * PAGE_SHARE > HTTP_PAGE_US ? took_us * PAGE_SHARE : HTTP_PAGE_US);
 }
 
 /* ---- on the loop ---- */
@@ -111,16 +255,40 @@ static void *member(int fd)
 	return (void *)(intptr_t)fd;
 }
 
+static int connection_fd(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	return info != NULL ? info->connect_fd : -1;
+}
+
+/* It waits no more, if it does. */
+static void waiting_end(struct http *http, int fd)
+{
+	for (uint32_t i = 0; i < http->waiting_count; i++) {
+		struct MHD_Connection *connection = http->waiting[i].connection;
+
+		if (connection_fd(connection) != fd)
+			continue;
+		http->waiting[i] = http->waiting[--http->waiting_count];
+		MHD_resume_connection(connection);
+		return;
+	}
+}
+
 /* The socket is the library's; it closes what has ended. False: there is none. */
 static bool crowd_out(void *context)
 {
 	struct http *http = context;
 	void *oldest = crowd_heaviest(&http->crowd).oldest;
+	int fd = (int)(intptr_t)oldest;
 
 	if (oldest == NULL)
 		return false;
 	crowd_remove(&http->crowd, oldest);
-	shutdown((int)(intptr_t)oldest, SHUT_RDWR);
+	shutdown(fd, SHUT_RDWR);
+	waiting_end(http, fd);
 	work(http);
 	return true;
 }
@@ -156,28 +324,84 @@ static void connection_ended(void *context, struct MHD_Connection *connection, v
                              enum MHD_ConnectionNotificationCode what)
 {
 	struct http *http = context;
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 
 	(void)unused;
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED && info != NULL)
-		crowd_remove(&http->crowd, member(info->connect_fd));
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		crowd_remove(&http->crowd, member(connection_fd(connection)));
 }
 
 /* ---- life ---- */
 
 static struct MHD_Daemon *daemon_start(struct http *http)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, answer,
-	                        http, MHD_OPTION_CONNECTION_LIMIT,
+	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME,
+	                        0, NULL, NULL, answer, http, MHD_OPTION_CONNECTION_LIMIT,
 	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
 	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
 	                        connection_ended, http, MHD_OPTION_END);
 }
 
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, struct why *why)
+static void handle_close(uv_handle_t *handle, void *unused)
+{
+	(void)unused;
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void stop_asked(uv_async_t *async)
+{
+	struct http *http = async->data;
+
+	http->stopping = true;
+	pages_answer(http);
+	uv_walk(&http->loop, handle_close, NULL);
+}
+
+static void *run(void *context)
+{
+	struct http *http = context;
+
+	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
+	pthread_setname_np(pthread_self(), "winnow-http");
+	uv_run(&http->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static void free_all(struct http *http)
+{
+	if (http->daemon != NULL)
+		MHD_stop_daemon(http->daemon);
+	for (uint32_t i = 0; i < PAGE_COUNT; i++)
+		page_set(http, i, NULL);
+	listener_close(&http->listener);
+	crowd_close(&http->crowd);
+	uv_loop_close(&http->loop);
+	free(http);
+}
+
+static void handles_init(struct http *http)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+
+	uv_async_init(&http->loop, &http->stop, stop_asked);
+	uv_poll_init(&http->loop, &http->poll, info->epoll_fd);
+	uv_timer_init(&http->loop, &http->timer);
+	uv_timer_init(&http->loop, &http->pages_due);
+	http->stop.data = http->poll.data = http->timer.data = http->pages_due.data = http;
+	uv_poll_start(&http->poll, UV_READABLE, polled);
+}
+
+static bool is_loopback(const struct net_ip *ip)
+{
+	static const struct net_ip six = {.bytes = {[15] = 1}};
+
+	return net_ip_is_v4(ip) ? net_ip_number(ip) >> 24 == 127 : net_ip_same(ip, &six);
+}
+
+int http_open(const struct net_addr *listen, const struct http_sources *sources, struct http **out,
+              struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
 	const struct listener_hooks hooks = {
@@ -186,28 +410,38 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 		.make_room = crowd_out,
 		.sorry = sorry,
 	};
-	const union MHD_DaemonInfo *info;
-	int err, fd = why_set(why, -ENOMEM, "out of memory");
+	int fd, err = why_set(why, -ENOMEM, "out of memory");
 
 	if (http == NULL)
-		return fd;
+		return err;
+	if (uv_loop_init(&http->loop) != 0) {
+		free(http);
+		return err;
+	}
 	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->since_us = uv_hrtime() / 1000;
+	http->local = is_loopback(&listen->ip);
 	http->daemon = daemon_start(http);
-	if (http->daemon != NULL && crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) == 0)
-		fd = listener_bind(listen, "cannot serve HTTP on", why);
-	err = fd < 0 ? fd : listener_open(&http->listener, loop, fd, listen, &hooks, why);
-	if (err != 0) {
-		http_close(http);
+	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
+		free_all(http);
 		return err;
 	}
-	info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-	uv_poll_init(loop, &http->poll, info->epoll_fd);
-	uv_timer_init(loop, &http->timer);
-	http->poll.data = http;
-	http->timer.data = http;
-	uv_poll_start(&http->poll, UV_READABLE, polled);
+	fd = listener_bind(listen, "cannot serve HTTP on", why);
+	err = fd < 0 ? fd :
+	               listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
+	if (err != 0) {
+		free_all(http);
+		return err;
+	}
+	handles_init(http);
+	err = -pthread_create(&http->thread, NULL, run, http);
+	if (err != 0) {
+		uv_walk(&http->loop, handle_close, NULL);
+		uv_run(&http->loop, UV_RUN_DEFAULT);
+		free_all(http);
+		return why_set(why, err, "cannot start a thread: %s", strerror(-err));
+	}
 	*out = http;
 	return 0;
 }
@@ -216,9 +450,7 @@ void http_close(struct http *http)
 {
 	if (http == NULL)
 		return;
-	if (http->daemon != NULL)
-		MHD_stop_daemon(http->daemon);
-	listener_close(&http->listener);
-	crowd_close(&http->crowd);
-	free(http);
+	uv_async_send(&http->stop);
+	pthread_join(http->thread, NULL);
+	free_all(http);
 }

@@ -2,24 +2,38 @@
 /*
  * http.h - /metrics (Prometheus), /status (JSON), /healthz and /readyz
  *
- * libmicrohttpd on the control thread's loop: no thread, no lock. GET only.
+ * libmicrohttpd on a loop and a thread of its own, so that nobody who asks holds up the control loop or a
+ * data thread: it asks the first for a copy, and the others for copies that they make between packets. A
+ * page is made once for all who have asked for it meanwhile, and takes at most a tenth of the time. GET only.
  */
 #ifndef AGGREGATOR_HTTP_H
 #define AGGREGATOR_HTTP_H
 
-#include <uv.h>
+#include <stdatomic.h>
 
 #include "aggregator/data.h"
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/offload.h"
 
 #define HTTP_CONNECTIONS_MAX 128 /* at a time; one more pushes out an old one */
+#define HTTP_PAGE_US 100000      /* from one time that pages are made to the next, at least */
+#define HTTP_PULSE_US 5000000    /* a control loop that has not turned for so long is ill */
 
 struct http;
+struct snapshot;
+
+/* What probes ask about the control loop; it writes this at each tick. */
+struct http_pulse {
+	_Atomic uint64_t turned_us; /* as uv_hrtime(), when it last did */
+	atomic_bool draining;
+};
 
 /* Where the numbers come from. */
 struct http_sources {
-	const struct jobs *jobs;
+	/* In the control thread's loop: jobs_copy(). NULL: no memory, or it does not turn, or ends. */
+	struct jobs_copy *(*copy)(void *context);
+	void *context;
+	const struct http_pulse *pulse;
 	struct data *data;
 	const struct offload *offload; /* NULL: none */
 	struct net_addr listen;
@@ -33,16 +47,11 @@ struct http_sources {
 /* When this process began, in seconds since 1970; 0: not known. */
 double http_process_start(void);
 
-/*
- * http_open - 0, or -errno with one line in `why`. Its handles are on `loop`; the
- * loop's owner closes them, with no callback, and calls http_close() when the loop is done.
- */
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, struct why *why);
-void http_close(struct http *http); /* NULL is fine */
+/* http_open - bind the port, and start the thread. 0, or -errno with one line in `why`. */
+int http_open(const struct net_addr *listen, const struct http_sources *sources, struct http **out,
+              struct why *why);
 
-/* The bodies, in malloc'ed memory; NULL when out of memory. Also for tests. */
-char *http_metrics(const struct http_sources *sources);
-char *http_status(const struct http_sources *sources, uint64_t uptime_us);
+/* http_close - when copy() returns at once, if only NULL. NULL is fine. */
+void http_close(struct http *http);
 
 #endif /* AGGREGATOR_HTTP_H */

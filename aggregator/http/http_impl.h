@@ -12,9 +12,9 @@
 
 struct job_snapshot {
 	struct jobs_view view;
-	char name[CONTROL_JOB_BYTES]; /* the job's alone, by snapshot_name() */
-	uint32_t index;               /* for jobs_worker() */
-	struct channel_stats stats;   /* its channels', added up */
+	char name[CONTROL_JOB_BYTES];      /* the job's alone, by snapshot_name() */
+	const struct jobs_worker *workers; /* [view.world] */
+	struct channel_stats stats;        /* its channels', added up */
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
 	uint64_t operations;        /* whole ones, however many channels they took */
@@ -29,8 +29,9 @@ struct worker_snapshot {
 	struct channel_waits waits;
 };
 
-/* What control and data threads say, asked once a request. */
+/* What control and data threads say. */
 struct snapshot {
+	struct jobs_copy *copy;
 	uint32_t job_count;
 	struct job_snapshot *jobs;
 	struct jobs_totals totals;
@@ -43,7 +44,7 @@ struct snapshot {
 /* Metrics of the process; `start_s` is what http_process_start() has said: 0 where the system does not say when it began. */
 void http_process(FILE *out, double start_s);
 
-/* False: out of memory. */
+/* False: out of memory, or the control loop gives no answer. */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
 
@@ -53,9 +54,13 @@ void snapshot_free(struct snapshot *snapshot);
  */
 void snapshot_name(struct snapshot *snapshot);
 
-/* A worker of a job, and what jobs knows of it. False: it has not said what it sees. */
-bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
-                     struct worker_snapshot *out, struct jobs_worker *known);
+/* A worker of a job. False: it has not said what it sees. */
+bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);
+
+/* The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs: snapshot_name(). */
+char *http_metrics(const struct http_sources *sources, struct snapshot *now);
+char *http_status(const struct http_sources *sources, const struct snapshot *now,
+                  uint64_t uptime_us);
 
 /* One number, for both pages. */
 struct http_number {

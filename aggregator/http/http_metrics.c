@@ -46,16 +46,15 @@ static void numbers(FILE *out, const struct http_number list[], const struct sna
 	}
 }
 
-static void worker_numbers(FILE *out, const struct jobs *jobs, const struct snapshot *now)
+static void worker_numbers(FILE *out, const struct snapshot *now)
 {
 	for (const struct http_number *n = http_worker_numbers; n->bytes > 0; n++) {
 		number_family(out, n);
 		for (uint32_t i = 0; i < now->job_count; i++) {
 			for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++) {
 				struct worker_snapshot worker;
-				struct jobs_worker known;
 
-				if (!snapshot_worker(jobs, &now->jobs[i], rank, &worker, &known) &&
+				if (!snapshot_worker(&now->jobs[i], rank, &worker) &&
 				    n->at < offsetof(struct worker_snapshot, waits))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
@@ -121,32 +120,28 @@ static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 		        jobs_refusals[i], totals->refused[i]);
 }
 
-char *http_metrics(const struct http_sources *sources)
+char *http_metrics(const struct http_sources *sources, struct snapshot *now)
 {
-	struct snapshot now;
 	char *text = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&text, &bytes);
 
 	if (out == NULL)
 		return NULL;
-	if (snapshot_take(sources, &now)) {
-		family(out, "build_info", "gauge", "What this is.");
-		fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
-		        WINNOW_VERSION, bitmap_best()->name, http_datapath(sources));
-		numbers(out, http_numbers, &now, false);
-		refusal_metrics(out, &now.totals);
-		numbers(out, http_packet_numbers, &now, false);
-		drop_metrics(out, &now);
-		if (sources->offload != NULL)
-			fast_metrics(out, &now);
-		snapshot_name(&now);
-		numbers(out, http_job_numbers, &now, true);
-		worker_numbers(out, sources->jobs, &now);
-		job_times(out, &now);
-		http_process(out, sources->start_s);
-		snapshot_free(&now);
-	}
+	family(out, "build_info", "gauge", "What this is.");
+	fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
+	        WINNOW_VERSION, bitmap_best()->name, http_datapath(sources));
+	numbers(out, http_numbers, now, false);
+	refusal_metrics(out, &now->totals);
+	numbers(out, http_packet_numbers, now, false);
+	drop_metrics(out, now);
+	if (sources->offload != NULL)
+		fast_metrics(out, now);
+	snapshot_name(now);
+	numbers(out, http_job_numbers, now, true);
+	worker_numbers(out, now);
+	job_times(out, now);
+	http_process(out, sources->start_s);
 	fclose(out);
 	return text;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* http_snapshot.c - asks the data threads, through their mailboxes, for what HTTP shows */
+/* http_snapshot.c - what HTTP shows: a copy from the control loop, and what data threads say of the channels in it */
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,24 +26,23 @@ static void add_view(struct job_snapshot *job, const struct channel_view *one)
 }
 
 /* An operation is on all channels, but an eager one is on one of them. */
-static void job_take(struct data *data, struct job_snapshot *job)
+static void job_take(struct job_snapshot *job, const struct data_look looks[])
 {
 	uint64_t most = 0;
 
 	for (uint32_t i = 0; i < job->view.channel_count; i++) {
-		struct channel_stats stats;
-		struct channel_view view;
+		const struct channel_stats *stats = &looks[i].stats;
 
-		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->waits))
+		if (!looks[i].found)
 			continue;
-		counters_add(&job->stats, &stats, sizeof(stats));
-		add_view(job, &view);
+		counters_add(&job->stats, stats, sizeof(*stats));
+		add_view(job, &looks[i].view);
 		if (i == 0) { /* for all: the slowest changes, and a counter must not go back */
-			memcpy(job->times, stats.times, sizeof(job->times));
-			job->times_us = stats.times_us;
+			memcpy(job->times, stats->times, sizeof(job->times));
+			job->times_us = stats->times_us;
 		}
-		if (stats.operations - stats.eager > most)
-			most = stats.operations - stats.eager;
+		if (stats->operations - stats->eager > most)
+			most = stats->operations - stats->eager;
 	}
 	if (strcmp(job->view.state, "paused") == 0) /* nobody is waited for */
 		job->busy.wait = (struct channel_wait){0};
@@ -53,29 +52,50 @@ static void job_take(struct data *data, struct job_snapshot *job)
 	job->blocks_zero = job->stats.blocks - job->stats.blocks_nonzero;
 }
 
-bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
+/* What to ask the data threads. NULL: out of memory. */
+static struct data_look *looks_make(const struct snapshot *snapshot, uint32_t *count)
 {
-	*out = (struct snapshot){.log_lines_lost = log_lines_lost()};
-	jobs_totals(sources->jobs, &out->totals);
-	data_stats(sources->data, &out->data);
-	offload_counters(sources->offload, out->fast);
-	out->jobs = calloc(out->totals.jobs + 1, sizeof(*out->jobs));
+	struct data_look *looks, *look;
+
+	*count = 0;
+	for (uint32_t i = 0; i < snapshot->job_count; i++)
+		*count += snapshot->jobs[i].view.channel_count;
+	looks = look = calloc(*count + 1, sizeof(*looks));
+	if (looks == NULL)
+		return NULL;
+	for (uint32_t i = 0; i < snapshot->job_count; i++) {
+		const struct job_snapshot *job = &snapshot->jobs[i];
+
+		for (uint32_t c = 0; c < job->view.channel_count; c++)
+			*look++ = (struct data_look){.id = job->view.channel_ids[c],
+			                             .group_token = job->view.group_token,
+			                             .worker_count = job->view.world,
+			                             .waits = job->waits};
+	}
+	return looks;
+}
+
+/* False: out of memory. */
+static bool jobs_take(const struct jobs_copy *copy, struct snapshot *out)
+{
+	out->jobs = calloc(copy->job_count + 1, sizeof(*out->jobs));
 	if (out->jobs == NULL)
 		return false;
-	for (uint32_t i = 0; i < JOBS_MAX && out->job_count < out->totals.jobs; i++) {
-		struct job_snapshot *job = &out->jobs[out->job_count];
+	for (uint32_t i = 0; i < copy->job_count; i++) {
+		struct job_snapshot *job = &out->jobs[i];
 
-		if (!jobs_view(sources->jobs, i, &job->view))
-			continue;
-		job->index = i;
+		job->view = copy->jobs[i].view;
+		job->workers = copy->jobs[i].workers;
 		job->waits = calloc(job->view.world, sizeof(*job->waits));
-		if (job->waits == NULL) {
-			snapshot_free(out);
+		if (job->waits == NULL)
 			return false;
-		}
-		job_take(sources->data, job);
 		out->job_count++;
 	}
+	return true;
+}
+
+static void drops_add(struct snapshot *out)
+{
 	for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++) {
 		out->drops[d] = out->data.drops[d];
 		if (d != WIRE_DROP_DUPLICATE) /* is in the channels' own numbers */
@@ -83,6 +103,30 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 		for (uint32_t i = 0; i < out->job_count; i++)
 			out->drops[d] += out->jobs[i].stats.drops[d];
 	}
+}
+
+bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
+{
+	struct data_look *looks = NULL;
+	uint32_t count, first = 0;
+
+	*out = (struct snapshot){.log_lines_lost = log_lines_lost()};
+	out->copy = sources->copy(sources->context);
+	if (out->copy != NULL && jobs_take(out->copy, out))
+		looks = looks_make(out, &count);
+	if (looks == NULL) {
+		snapshot_free(out);
+		return false;
+	}
+	out->totals = out->copy->totals;
+	data_look(sources->data, looks, count, &out->data);
+	offload_counters(sources->offload, out->fast);
+	for (uint32_t i = 0; i < out->job_count; i++) {
+		job_take(&out->jobs[i], &looks[first]);
+		first += out->jobs[i].view.channel_count;
+	}
+	free(looks);
+	drops_add(out);
 	return true;
 }
 
@@ -138,14 +182,13 @@ void snapshot_free(struct snapshot *snapshot)
 	for (uint32_t i = 0; i < snapshot->job_count; i++)
 		free(snapshot->jobs[i].waits);
 	free(snapshot->jobs);
+	free(snapshot->copy);
 }
 
-bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
-                     struct worker_snapshot *out, struct jobs_worker *known)
+bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out)
 {
-	jobs_worker(jobs, job->index, rank, known);
-	*out = (struct worker_snapshot){.seen = known->seen, .waits = job->waits[rank]};
-	return known->seen.frames > 0;
+	*out = (struct worker_snapshot){.seen = job->workers[rank].seen, .waits = job->waits[rank]};
+	return out->seen.frames > 0;
 }
 
 const char *http_datapath(const struct http_sources *sources)

@@ -104,28 +104,28 @@ static json_t *lately_json(const struct jobs_worker *worker)
 		share(in_lost, in + in_lost));
 }
 
-static json_t *workers_json(const struct jobs *jobs, const struct job_snapshot *job)
+static json_t *workers_json(const struct job_snapshot *job)
 {
 	json_t *list = json_array();
 
 	for (uint32_t rank = 0; rank < job->view.world; rank++) {
+		const struct jobs_worker *worker = &job->workers[rank];
 		struct worker_snapshot numbers;
-		struct jobs_worker worker;
 		json_t *object;
 
-		snapshot_worker(jobs, job, rank, &numbers, &worker);
+		snapshot_worker(job, rank, &numbers);
 		object = json_pack("{s:i, s:s, s:s, s:s, s:s, s:b, s:o}", "rank", (int)rank,
-		                   "state", worker.state, "host", worker.host, "address",
-		                   worker.address, "says", worker.says, "multicast",
-		                   worker.multicast, "silent_s", seconds(worker.silent_us));
+		                   "state", worker->state, "host", worker->host, "address",
+		                   worker->address, "says", worker->says, "multicast",
+		                   worker->multicast, "silent_s", seconds(worker->silent_us));
 		numbers_put(object, http_worker_numbers, &numbers);
-		json_object_set_new(object, "lately", lately_json(&worker));
+		json_object_set_new(object, "lately", lately_json(worker));
 		json_array_append_new(list, object);
 	}
 	return list;
 }
 
-static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
+static json_t *job_json(const struct job_snapshot *job)
 {
 	const struct channel_stats *stats = &job->stats;
 	const struct jobs_view *view = &job->view;
@@ -137,7 +137,7 @@ static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 		operation_json(&job->busy), "waiting", wait_json(&job->busy.wait), "slots", "used",
 		(int)job->slots_used, "total", (int)job->slots, "trouble",
 		*view->trouble != '\0' ? view->trouble : NULL, "drops",
-		counts_json(stats->drops, 1, WIRE_DROP_COUNT), "workers", workers_json(jobs, job));
+		counts_json(stats->drops, 1, WIRE_DROP_COUNT), "workers", workers_json(job));
 
 	numbers_put(object, http_job_numbers, job);
 	json_object_set_new(object, "features", message_features(view->features));
@@ -146,44 +146,38 @@ static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 
 /* ---- the aggregator ---- */
 
-static json_t *failure_json(const struct jobs *jobs)
+static json_t *failure_json(const struct jobs_copy *copy)
 {
-	struct jobs_failure failure;
+	const struct jobs_failure *failure = &copy->failure;
 
-	if (!jobs_last_failure(jobs, &failure))
+	if (!copy->failed)
 		return json_null();
-	return json_pack("{s:s, s:s, s:s, s:o}", "job", failure.job, "code", failure.code, "text",
-	                 failure.text, "age_s", seconds(failure.age_us));
+	return json_pack("{s:s, s:s, s:s, s:o}", "job", failure->job, "code", failure->code, "text",
+	                 failure->text, "age_s", seconds(failure->age_us));
 }
 
-char *http_status(const struct http_sources *sources, uint64_t uptime_us)
+char *http_status(const struct http_sources *sources, const struct snapshot *now,
+                  uint64_t uptime_us)
 {
 	char listen[NET_TEXT_BYTES];
 	json_t *root, *packets = json_object(), *list = json_array();
-	struct snapshot now;
 	char *text;
 
-	if (!snapshot_take(sources, &now)) {
-		json_decref(packets);
-		json_decref(list);
-		return NULL;
-	}
-	numbers_put(packets, http_packet_numbers, &now);
-	for (uint32_t i = 0; i < now.job_count; i++)
-		json_array_append_new(list, job_json(sources->jobs, &now.jobs[i]));
+	numbers_put(packets, http_packet_numbers, now);
+	for (uint32_t i = 0; i < now->job_count; i++)
+		json_array_append_new(list, job_json(&now->jobs[i]));
 	root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}",
 	                 "version", WINNOW_VERSION, "listen", net_format(&sources->listen, listen),
 	                 "datapath", http_datapath(sources), "xdp",
 	                 offload_describe(sources->offload), "isa", bitmap_best()->name, "threads",
 	                 (int)sources->threads, "rcvbuf_bytes", (int)sources->rcvbuf_bytes,
 	                 "uptime_s", seconds(uptime_us), "memory_limit_from", sources->bytes_from,
-	                 "packets", packets, "drops", counts_json(now.drops, 1, WIRE_DROP_COUNT),
-	                 "last_failure", failure_json(sources->jobs), "jobs", list);
-	numbers_put(root, http_numbers, &now);
+	                 "packets", packets, "drops", counts_json(now->drops, 1, WIRE_DROP_COUNT),
+	                 "last_failure", failure_json(now->copy), "jobs", list);
+	numbers_put(root, http_numbers, now);
 	if (sources->offload != NULL)
 		json_object_set_new(root, "xdp_packets",
-		                    counts_json(now.fast, FAST_COUNT_PASSED, FAST_COUNTER_COUNT));
-	snapshot_free(&now);
+		                    counts_json(now->fast, FAST_COUNT_PASSED, FAST_COUNTER_COUNT));
 	text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;

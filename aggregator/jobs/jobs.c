@@ -39,6 +39,9 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
+	TAILQ_INIT(&jobs->doorsteps);
+	for (uint32_t i = jobs->places; i-- > 0;)
+		LIST_INSERT_HEAD(&jobs->free, &jobs->peers[i], place);
 	*out = jobs;
 	return 0;
 }
@@ -79,12 +82,11 @@ bool jobs_crowd_out(struct jobs *jobs)
 	return true;
 }
 
-char *jobs_no_room(struct jobs *jobs)
+char *jobs_turn_away(struct jobs *jobs, const char *why)
 {
 	struct control_message message = {.kind = CONTROL_FAILED, .code = "connections"};
 
-	snprintf(message.text, sizeof(message.text),
-	         "the aggregator has no descriptor left for your connection: see its log");
+	snprintf(message.text, sizeof(message.text), "%s", why);
 	jobs_count_refusal(jobs, message.code);
 	return message_format(&message);
 }
@@ -105,10 +107,9 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us)
 {
-	struct jobs_peer *peer = jobs->peers;
+	struct jobs_peer *peer = LIST_FIRST(&jobs->free);
 
-	while (peer->used)
-		peer++;
+	LIST_REMOVE(peer, place);
 	*peer = (struct jobs_peer){.used = true,
 	                           .local = *local,
 	                           .ip = from->ip,
@@ -116,6 +117,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
 	                           .pinged_us = now_us};
+	LIST_INSERT_HEAD(&jobs->used, peer, place);
 	net_format(from, peer->address);
 	jobs->totals.peers++;
 	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
@@ -130,6 +132,11 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 void *jobs_peer_handle(const struct jobs_peer *peer)
 {
 	return peer->handle;
+}
+
+uint64_t jobs_peer_owner(const struct jobs_peer *peer)
+{
+	return peer_owner(peer);
 }
 
 /* ---- what comes ---- */
@@ -186,21 +193,20 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 }
 
 /*
- * A line without its proof, in a job with a key: somebody on the path has made it, and it is not
- * heard; or the worker did, before our WELCOME came to it.
+ * A line without its proof, in a job with a key: the worker said it before our WELCOME came to it,
+ * and it is not heard. Or somebody on the path has made it: as he could cut the connection, so do we.
  */
 static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
 		return;
-	if (!peer->forged)
-		jobs_log(jobs, "warn", "forged",
-		         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
-		                    LOG_NUMBER("rank", peer->rank)),
-		         "a line of its control connection has a wrong proof: somebody on the path "
-		         "has made or changed it");
-	peer->forged = true;
+	jobs_log(jobs, "warn", "forged",
+	         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
+	                    LOG_NUMBER("rank", peer->rank)),
+	         "a line of its control connection has a wrong proof: somebody on the path "
+	         "has made or changed it");
 	jobs->totals.lines_forged++;
+	jobs_garbage(jobs, peer, "a line has a wrong proof");
 }
 
 /* Its first word says nothing of what is lately. */
@@ -216,8 +222,8 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->seen_us = now_us;
 }
 
-/* Of somebody who is no member of a job, or waits at one's door. */
-static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+/* Of somebody who is no member of a job, or waits at one's door. False: the key for it is not ready. */
+static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
                           const struct control_message *message)
 {
 	if (peer->door) {
@@ -225,8 +231,12 @@ static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 			peer_end(jobs, peer);
 		else if (message->kind != CONTROL_PING)
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
-		return;
+		return true;
 	}
+	peer->awaits_key = (message->kind == CONTROL_JOIN || message->kind == CONTROL_ORDER) &&
+	                   !proof_keys_ready(jobs->config.keys, message->job);
+	if (peer->awaits_key)
+		return false;
 	transcript_add(&peer->transcript, line);
 	if (message->kind == CONTROL_JOIN)
 		join_take(jobs, peer, message, jobs->now_us);
@@ -234,47 +244,23 @@ static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 		order_take(jobs, peer, message);
 	else
 		jobs_garbage(jobs, peer, "the first message is 'join'");
+	return true;
 }
 
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+static void member_says(struct jobs *jobs, struct jobs_peer *peer,
+                        const struct control_message *message)
 {
-	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
-	struct control_message message;
-	struct why why;
-	const char *said;
-
-	if (!peer->used)
-		return;
-	jobs->now_us = now_us;
-	said = line_proven(&peer->lines_in, line);
-	if (said == NULL) {
-		line_forged(jobs, peer, line);
-		return;
-	}
-	peer->heard_us = now_us;
-	if (message_parse(said, &message, &why) != 0) {
-		jobs_garbage(jobs, peer,
-		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
-		return;
-	}
-	if (peer->door || peer->job == NULL) {
-		stranger_says(jobs, peer, line, &message);
-		return;
-	}
-	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
-	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
-		return; /* it was on its way when the job ended */
-	switch (message.kind) {
+	switch (message->kind) {
 	case CONTROL_READY:
-		ready_take(jobs, peer, &message);
+		ready_take(jobs, peer, message);
 		break;
 	case CONTROL_PING:
-		if (message.open != peer->open || message.tag != peer->tag)
-			peer->same_us = now_us;
-		peer->open = message.open;
-		peer->tag = message.tag;
-		seen_take(peer, &message.seen, now_us);
-		memcpy(peer->says, message.says, sizeof(peer->says));
+		if (message->open != peer->open || message->tag != peer->tag)
+			peer->same_us = jobs->now_us;
+		peer->open = message->open;
+		peer->tag = message->tag;
+		seen_take(peer, &message->seen, jobs->now_us);
+		memcpy(peer->says, message->says, sizeof(peer->says));
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
@@ -283,20 +269,66 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 			peer_lost(jobs, peer, "it left before the job began", true);
 		break;
 	case CONTROL_ABORT:
-		abort_take(jobs, peer, &message);
+		abort_take(jobs, peer, message);
 		break;
 	case CONTROL_PATH:
-		path_take(jobs, peer, &message);
+		path_take(jobs, peer, message);
 		break;
 	case CONTROL_MOVE:
 		move_take(jobs, peer);
 		break;
 	case CONTROL_STAY:
-		stay_take(jobs, peer, &message);
+		stay_take(jobs, peer, message);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
 	}
+}
+
+/* Does it say more than any worker has to say? */
+static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
+{
+	const uint64_t passed_us = now_us - peer->said_us;
+
+	peer->saying_us -= passed_us < peer->saying_us ? passed_us : peer->saying_us;
+	peer->saying_us += JOBS_LINE_US;
+	peer->said_us = now_us;
+	return peer->saying_us > JOBS_LINES_US;
+}
+
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+{
+	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
+	struct control_message message;
+	struct why why;
+	const char *said;
+
+	if (!peer->used)
+		return true;
+	jobs->now_us = now_us;
+	if (says_too_much(peer, now_us)) {
+		jobs_garbage(jobs, peer, "more lines than a worker has to say");
+		return true;
+	}
+	said = line_proven(&peer->lines_in, line);
+	if (said == NULL) {
+		line_forged(jobs, peer, line);
+		return true;
+	}
+	peer->heard_us = now_us;
+	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
+	if (message_parse(said, &message, &why) != 0) {
+		jobs_garbage(jobs, peer,
+		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
+		return true;
+	}
+	if (peer->door || peer->job == NULL)
+		return stranger_says(jobs, peer, line, &message);
+	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
+	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
+		return true; /* it was on its way when the job ended */
+	member_says(jobs, peer, &message);
+	return true;
 }
 
 /* ---- time ---- */
@@ -308,7 +340,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	uint64_t silence_us = peer->silence_us;
 
 	if (peer->job == NULL && !peer->door) {
-		if (now_us - peer->since_us >= jobs->config.hello_us)
+		if (!peer->awaits_key && now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;
@@ -370,9 +402,8 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
 	pauses_tick(jobs);
-	for (uint32_t i = 0; i < jobs->places; i++)
-		if (jobs->peers[i].used)
-			peer_tick(jobs, &jobs->peers[i], now_us);
+	for (struct jobs_peer *peer = peer_first(jobs); peer != NULL; peer = peer_next(jobs))
+		peer_tick(jobs, peer, now_us);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_tick(jobs, &jobs->jobs[i], now_us);
@@ -398,9 +429,8 @@ void jobs_end(struct jobs *jobs, const char *text)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_fail(jobs, &jobs->jobs[i], jobs->jobs[i].world, "shutdown", "%s", text);
-	for (uint32_t i = 0; i < jobs->places; i++)
-		if (jobs->peers[i].used)
-			peer_end(jobs, &jobs->peers[i]);
+	while (!LIST_EMPTY(&jobs->used))
+		peer_end(jobs, LIST_FIRST(&jobs->used));
 }
 
 /* ---- for status and metrics ---- */
@@ -415,12 +445,12 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
 	static const char *const states[] = {"free", "forming", "probing", "running", "ending"};
-	const struct job *job = &jobs->jobs[index];
+	const struct job *job;
 
-	if (index >= jobs->config.jobs_max || job->state == JOB_FREE)
+	if (index >= jobs->config.jobs_max || jobs->jobs[index].state == JOB_FREE)
 		return false;
-	*out = (struct jobs_view){.name = job->name,
-	                          .state = states[job->state],
+	job = &jobs->jobs[index];
+	*out = (struct jobs_view){.state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .features = job->features,
@@ -432,12 +462,15 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .paused = job->pause != NULL,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
-	                          .channel_ids = job->channel_ids,
+	                          .group_token = job->shape.group_token,
 	                          .state_us = jobs->now_us - job->since_us,
 	                          .silence_us = job->silence_us,
 	                          .stall_us = job->shape.stall_us,
-	                          .newcomers = door_count(jobs, job),
-	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
+	                          .newcomers = door_count(jobs, job)};
+	memcpy(out->name, job->name, sizeof(out->name));
+	memcpy(out->channel_ids, job->channel_ids, sizeof(out->channel_ids));
+	if (job_troubled(jobs, job))
+		memcpy(out->trouble, job->trouble, sizeof(out->trouble));
 	if (job->state == JOB_RUNNING && job->pause != NULL && !jobs->totals.draining)
 		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
@@ -451,21 +484,18 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	const struct job *job = &jobs->jobs[index];
 	const struct jobs_peer *peer = job->members[rank];
 
-	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing",
-	                            .host = "",
-	                            .address = "",
-	                            .says = ""};
+	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
 	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
-	                            .host = peer->host,
-	                            .address = peer->address,
 	                            .multicast = job->multicast[rank],
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,
 	                            .seen_over_us = peer->seen_over_us,
-	                            .says = peer->says,
 	                            .silent_us = jobs->now_us - peer->heard_us};
+	memcpy(out->host, peer->host, sizeof(out->host));
+	memcpy(out->address, peer->address, sizeof(out->address));
+	memcpy(out->says, peer->says, sizeof(out->says));
 	if (job->state == JOB_ENDING)
 		out->state = peer->stays ? "stays" : "awaited";
 }
@@ -477,4 +507,36 @@ bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out)
 	*out = jobs->failure;
 	out->age_us = jobs->now_us - jobs->failed_us;
 	return true;
+}
+
+struct jobs_copy *jobs_copy(const struct jobs *jobs)
+{
+	struct jobs_totals totals;
+	struct jobs_worker *workers;
+	struct jobs_copy *copy;
+	size_t bytes, world = 0;
+
+	jobs_totals(jobs, &totals);
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		world += jobs->jobs[i].state != JOB_FREE ? jobs->jobs[i].world : 0;
+	bytes = sizeof(*copy) + totals.jobs * sizeof(copy->jobs[0]);
+	copy = malloc(bytes + world * sizeof(*workers));
+	if (copy == NULL)
+		return NULL;
+	workers = (struct jobs_worker *)(void *)((uint8_t *)copy + bytes);
+	copy->totals = totals;
+	copy->failed = jobs_last_failure(jobs, &copy->failure);
+	copy->job_count = 0;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct jobs_copied *job = &copy->jobs[copy->job_count];
+
+		if (jobs->jobs[i].state == JOB_FREE)
+			continue;
+		(void)jobs_view(jobs, i, &job->view);
+		job->workers = workers;
+		for (uint32_t rank = 0; rank < job->view.world; rank++)
+			jobs_worker(jobs, i, rank, workers++);
+		copy->job_count++;
+	}
+	return copy;
 }

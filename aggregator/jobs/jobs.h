@@ -124,7 +124,7 @@ struct jobs_ports {
 
 /* Snapshots for status and metrics. */
 struct jobs_view {
-	const char *name;
+	char name[CONTROL_JOB_BYTES];
 	const char *state; /* "forming", "probing", "running", "paused", "ending": who is left? */
 	uint32_t world, joined;
 	uint32_t features; /* bits, as in message.h; all until somebody joins who lacks one */
@@ -136,23 +136,24 @@ struct jobs_view {
 	bool paused;    /* an operator wants that, whatever its state */
 	size_t bytes;
 	uint32_t channel_count;
-	const uint16_t *channel_ids;
-	uint64_t state_us; /* it has been in this state for so long */
+	uint16_t channel_ids[JOBS_THREADS_MAX];
+	uint64_t group_token; /* of its channels; no other job has it */
+	uint64_t state_us;    /* it has been in this state for so long */
 	uint64_t silence_us, stall_us;
-	uint32_t newcomers;  /* that wait until its members admit them */
-	const char *trouble; /* "", or one line about a path with a problem */
+	uint32_t newcomers;               /* that wait until its members admit them */
+	char trouble[CONTROL_TEXT_BYTES]; /* "", or one line about a path with a problem */
 };
 
 /* One worker of a job; what it does not know yet is "" or 0. */
 struct jobs_worker {
 	const char *
 		state; /* "missing", "joined", "ready" (its packets arrive), "left"; of a job that ends "stays", "awaited" */
-	const char *host, *address;
+	char host[CONTROL_NAME_BYTES], address[NET_TEXT_BYTES];
 	bool multicast;
 	uint64_t silent_us; /* since it was last heard on the control connection */
 	struct control_seen seen, seen_before; /* as it has last said, and the time before, */
 	uint64_t seen_over_us;                 /* so long before; 0: never */
-	const char *says;                      /* its program, for people */
+	char says[CONTROL_NAME_BYTES];         /* its program, for people */
 };
 
 /* The last job that failed. */
@@ -179,6 +180,18 @@ struct jobs_totals {
 	bool keys_fresh; /* the last reload has read them */
 };
 
+/* All of it, for another thread: one piece of memory, which the receiver frees. */
+struct jobs_copy {
+	struct jobs_totals totals;
+	bool failed;                 /* a job has, */
+	struct jobs_failure failure; /* the last one */
+	uint32_t job_count;
+	struct jobs_copied {
+		struct jobs_view view;
+		struct jobs_worker *workers; /* [view.world] */
+	} jobs[];
+};
+
 int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, struct jobs **out);
 void jobs_close(struct jobs *jobs); /* after jobs_end() */
 
@@ -192,16 +205,23 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us);
 void *jobs_peer_handle(const struct jobs_peer *peer);
 
+/* jobs_peer_owner - who answers for what it costs: the key that it has proved, else its address. */
+uint64_t jobs_peer_owner(const struct jobs_peer *peer);
+
 /* jobs_crowd_out - let one give way now. False: all have joined. */
 bool jobs_crowd_out(struct jobs *jobs);
 
 /*
- * jobs_no_room - the process cannot accept a connection: jobs counts it, and returns what to tell
- * it, in malloc'ed memory; NULL: out of memory.
+ * jobs_turn_away - a connection is closed as soon as it is accepted: jobs counts it, and returns what to
+ * tell it, in malloc'ed memory; NULL: out of memory.
  */
-char *jobs_no_room(struct jobs *jobs);
+char *jobs_turn_away(struct jobs *jobs, const char *why);
 
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
+/*
+ * jobs_line - what a peer says. False: the key that this line needs is being made (proof.h). Then
+ * the caller gives the same line again once any key has been made, and nothing of this peer before.
+ */
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
 /*
  * The peer sent something that is not a line (jobs_garbage; it is told why), or its connection
@@ -241,5 +261,8 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out);
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out);
 void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out);
 bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out); /* false: none */
+
+/* jobs_copy - takes well below a millisecond for a thousand workers. NULL: out of memory. */
+struct jobs_copy *jobs_copy(const struct jobs *jobs);
 
 #endif /* AGGREGATOR_JOBS_H */

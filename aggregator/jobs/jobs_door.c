@@ -12,31 +12,35 @@
 /* Does it wait for this job: of the same name, whatever the membership, and with the same key? */
 static bool fits(const struct job *job, const struct jobs_peer *peer)
 {
-	return peer->used && peer->door && names_kin(peer->wanted, job->name) &&
-	       peer_has_key(peer, job);
+	return names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
 }
 
 /* The one that has waited longest; NULL: nobody waits. */
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job)
 {
-	struct jobs_peer *first = NULL;
+	struct jobs_peer *peer;
 
-	for (uint32_t i = 0; i < jobs->places; i++) {
-		struct jobs_peer *peer = &jobs->peers[i];
-
-		if (fits(job, peer) && (first == NULL || peer->since_us < first->since_us))
-			first = peer;
-	}
-	return first;
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (fits(job, peer))
+		return peer;
+	return NULL;
 }
 
 uint32_t door_count(const struct jobs *jobs, const struct job *job)
 {
+	const struct jobs_peer *peer;
 	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < jobs->places; i++)
-		count += fits(job, &jobs->peers[i]);
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	count += fits(job, peer);
 	return count;
+}
+
+void door_leave(struct jobs *jobs, struct jobs_peer *peer)
+{
+	if (peer->door)
+		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
+	peer->door = false;
 }
 
 struct control_message door_ping(const struct jobs *jobs, const struct job *job)
@@ -58,6 +62,7 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us)
 {
 	peer->door = true;
+	TAILQ_INSERT_TAIL(&jobs->doorsteps, peer, doorstep);
 	peer->rank = join->rank;
 	peer->since_us = now_us;
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;

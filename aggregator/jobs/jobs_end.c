@@ -211,8 +211,8 @@ static uint64_t leaves_out(const struct job *job, const struct roll *roll)
  * Who gets which rank: a newcomer the one that it had, unless that is another newcomer's already; the members the
  * others, in their order; then come the other newcomers. Who had rank 0 does not say so: a member has it.
  */
-static void seats_fill(const struct jobs *jobs, const struct job *job,
-                       const struct control_message *next, struct jobs_peer *seats[])
+static void seats_fill(struct jobs *jobs, const struct job *job, const struct control_message *next,
+                       struct jobs_peer *seats[])
 {
 	struct jobs_peer **others = &seats[next->next_world];
 	uint32_t other_count = 0, seat = 0;
@@ -222,7 +222,7 @@ static void seats_fill(const struct jobs *jobs, const struct job *job,
 		const bool own = peer->rank > 0 && peer->rank < next->next_world &&
 		                 seats[peer->rank] == NULL;
 
-		peer->door = false;
+		door_leave(jobs, peer);
 		if (own)
 			seats[peer->rank] = peer;
 		else

@@ -16,12 +16,18 @@
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
 
+#include <sys/queue.h>
+
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/control/line_proof.h"
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
+
+/* A worker has a ping to say every 25 ms or more, and little else: nobody says so much for long. */
+#define JOBS_LINE_US 10000
+#define JOBS_LINES_US 10000000 /* a thousand lines at once */
 
 #define JOBS_SUCCESSIONS 1024 /* that are remembered */
 #define JOBS_FAILED 64        /* that are remembered, for the count of those that continue */
@@ -45,8 +51,11 @@ struct jobs_pause {
 
 struct jobs_peer {
 	bool used;
+	LIST_ENTRY(jobs_peer) place;     /* among those that are used, or those that are free */
+	TAILQ_ENTRY(jobs_peer) doorstep; /* if it waits at a door */
 	bool ready;
-	bool door; /* it is no member yet, and waits for this job's members: */
+	bool awaits_key; /* its JOIN or ORDER has come, and the key for it is being made */
+	bool door;       /* it is no member yet, and waits for this job's members: */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;          /* the others continue without it: see job_fail() */
 	bool stays;         /* it wants to continue, and does so as we say, */
@@ -64,9 +73,11 @@ struct jobs_peer {
 	struct net_ip local, ip;       /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
-	uint32_t open;            /* operations that it was in when it last pinged, */
-	uint64_t tag;             /* and the oldest one's; */
-	uint64_t same_us;         /* since when it says so */
+	uint64_t said_us;   /* when its last line came */
+	uint64_t saying_us; /* how long it then still needed, if a line takes JOBS_LINE_US to say */
+	uint32_t open;      /* operations that it was in when it last pinged, */
+	uint64_t tag;       /* and the oldest one's; */
+	uint64_t same_us;   /* since when it says so */
 	struct control_seen seen; /* of its path, and before, and how long before: */
 	struct control_seen seen_before;
 	uint64_t seen_us, seen_over_us;
@@ -76,7 +87,6 @@ struct jobs_peer {
 	struct transcript transcript;
 	struct line_proof lines_in, lines_out;     /* on once it has joined with a key; */
 	struct line_proof lines_early;             /* lines_in until WELCOME */
-	bool forged;                               /* a line with a wrong proof has come */
 	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];
@@ -129,6 +139,11 @@ struct jobs {
 	struct jobs_ports ports;
 	struct jobs_peer *peers; /* [places] */
 	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
+	LIST_HEAD(jobs_peers, jobs_peer) used; /* of these */
+	struct jobs_peers free;
+	struct jobs_peer *next; /* of those used, the next in a walk; see peer_next() */
+	TAILQ_HEAD(jobs_queue, jobs_peer)
+	doorsteps;              /* those at doors, in the order in which they came */
 	struct crowd waiting;   /* peers without a job, by address, but for these: */
 	struct crowd newcomers; /* those at a door that have proved its key, by key */
 	struct job *jobs;       /* [jobs_max] */
@@ -197,6 +212,7 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
 uint32_t door_count(const struct jobs *jobs, const struct job *job);
+void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
 /* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
 struct control_message door_ping(const struct jobs *jobs, const struct job *job);
 void door_tell(struct jobs *jobs, struct job *job);
@@ -211,6 +227,9 @@ uint8_t job_dscp(const struct jobs *jobs, const struct job *job); /* class of wh
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
+/* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */
+struct jobs_peer *peer_first(struct jobs *jobs);
+struct jobs_peer *peer_next(struct jobs *jobs);
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 /* Everyone with the key that it has proved; else the address from which it came. */
 uint64_t peer_owner(const struct jobs_peer *peer);

@@ -568,7 +568,9 @@ static struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer,
 		job = job_crowd_out(jobs, owner);
 	if (job != NULL && job_begin(jobs, job, peer, join, now_us))
 		return job;
-	if (kept)
+	if (job != NULL)
+		peer_refuse(jobs, peer, "memory", "the aggregator is out of memory");
+	else if (kept)
 		peer_refuse(jobs, peer, "jobs",
 		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);

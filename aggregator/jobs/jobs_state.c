@@ -34,22 +34,49 @@ uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t
 
 /* ---- peers ---- */
 
-void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+/* The line is malloc'ed, or NULL, and freed. */
+static void line_send(struct jobs *jobs, struct jobs_peer *peer, char *line)
 {
-	char *line = line_prove(&peer->lines_out, message_format(message));
-
+	line = line_prove(&peer->lines_out, line);
 	if (line == NULL)
 		return; /* out of memory: the peer's time-out will end it */
-	if (message->kind == CONTROL_HELLO)
-		transcript_add(&peer->transcript, line);
 	jobs->ports.send(jobs->ports.context, peer, line);
 	free(line);
 }
 
+void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+{
+	char *line = message_format(message);
+
+	if (message->kind == CONTROL_HELLO && line != NULL)
+		transcript_add(&peer->transcript, line);
+	line_send(jobs, peer, line);
+}
+
+struct jobs_peer *peer_first(struct jobs *jobs)
+{
+	jobs->next = LIST_FIRST(&jobs->used);
+	return peer_next(jobs);
+}
+
+struct jobs_peer *peer_next(struct jobs *jobs)
+{
+	struct jobs_peer *peer = jobs->next;
+
+	if (peer != NULL)
+		jobs->next = LIST_NEXT(peer, place);
+	return peer;
+}
+
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 {
-	if (!crowd_remove(&jobs->waiting, peer))
+	if (peer->job == NULL && !crowd_remove(&jobs->waiting, peer))
 		crowd_remove(&jobs->newcomers, peer);
+	door_leave(jobs, peer);
+	if (jobs->next == peer)
+		jobs->next = LIST_NEXT(peer, place);
+	LIST_REMOVE(peer, place);
+	LIST_INSERT_HEAD(&jobs->free, peer, place);
 	peer->used = false;
 	peer->job = NULL;
 	explicit_bzero(&peer->key, sizeof(peer->key));
@@ -170,7 +197,10 @@ void job_release(struct jobs *jobs, struct job *job)
 
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message)
 {
-	for (uint32_t rank = 0; rank < job->world; rank++)
+	char *line = message_format(message);
+
+	for (uint32_t rank = 0; line != NULL && rank < job->world; rank++)
 		if (job->members[rank] != NULL)
-			peer_send(jobs, job->members[rank], message);
+			line_send(jobs, job->members[rank], strdup(line));
+	free(line);
 }

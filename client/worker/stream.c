@@ -167,9 +167,6 @@ static uint64_t senseless(const struct stream *s)
 static void news_take(struct stream *s, uint64_t now_us)
 {
 	s->news_us = now_us;
-	if (s->vain > VAIN_FREE)
-		s->gap_due_us = NEVER; /* it need not wait any longer */
-	s->vain = 0;
 	pace_progress(&s->pace);
 	s->quiet_asked_us = 0;
 	s->quiet_due_us = NEVER;
@@ -289,12 +286,12 @@ static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 	return segment != NULL && !segment->hollow && s->ops[segment->slot].task != NULL;
 }
 
-/* What is missing and has not been asked for lately. True: some of it has been asked for before. */
-static bool gap_list(struct stream *s, uint64_t now_us, struct status *out)
+/* What is missing and has not been asked for lately. */
+static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 {
 	uint16_t count = (uint16_t)(s->sequence - s->stored);
 	uint32_t listed = 0;
-	bool late, again = false;
+	bool late;
 
 	count = count < s->gap_count ? count : s->gap_count;
 	late = count > s->gap_asked;
@@ -310,19 +307,16 @@ static bool gap_list(struct stream *s, uint64_t now_us, struct status *out)
 			continue;
 		listed++;
 		if (!status_list(out, frame))
-			return again;
-		again = again || stream_frame_of(s, frame)->asked_us != 0;
+			return;
 		stream_frame_of(s, frame)->asked_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
 		pace_missed(&s->pace);
 	}
 	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
 	    status_list(out, s->horizon)) {
-		again = again || s->plan_asked_us != 0;
 		s->plan_asked_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
 	}
-	return again;
 }
 
 static void status_build(struct stream *s, struct status *status, uint64_t now_us,
@@ -348,14 +342,13 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		return false;
 	if (may_ask(s, s->gap_asked_us, now_us))
 		s->gap_asked = 0;
-	s->vain += gap_list(s, now_us, &status);
+	gap_list(s, now_us, &status);
 	if (status.word_count > 0) {
 		status_build(s, &status, now_us, out);
 		s->stats.nacks++;
 	}
 	s->gap_due_us = NEVER;
-	gap_look(s,
-	         now_us + (status.word_count > 0 ? pace_late_us(&s->pace) + stream_vain_us(s) : 0));
+	gap_look(s, now_us + (status.word_count > 0 ? pace_late_us(&s->pace) : 0));
 	return status.word_count > 0;
 }
 

@@ -183,18 +183,6 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return false;
 }
 
-/*
- * A PUSH that was sent again is not sent once more sooner: where a queue is full, that would fill it
- * before the window has shrunk.
- */
-static uint64_t again_us(const struct stream *s)
-{
-	const uint64_t least_us = s->pace.srtt_us + 2 * s->pace.rttvar_us;
-	const uint64_t vain_us = stream_vain_us(s);
-
-	return vain_us > least_us ? vain_us : least_us;
-}
-
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool waits = false; /* it was sent once, so it does not */
@@ -226,13 +214,13 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 
 /*
  * Those listed, but for what may have been overtaken by the STATUS that is answered. Of itself the
- * aggregator lists each but once, so what has been pushed again is not meant.
+ * aggregator lists each but once, so what has been pushed again is not meant; nor is it once more any
+ * sooner than least_us: where a queue is full, that would fill it before the window has shrunk.
  */
 void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 {
 	uint32_t late_us = (uint32_t)pace_late_us(&s->pace);
-	const uint32_t least_us = (uint32_t)again_us(s);
-	bool again = false;
+	const uint32_t least_us = (uint32_t)(s->pace.srtt_us + 2 * s->pace.rttvar_us);
 
 	for (uint32_t bit = 0; bit < status->word_count * 64; bit++) {
 		uint32_t number = status->first + bit;
@@ -250,7 +238,6 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 			sooner(&s->ping_due_us, now_us + late_us);
 			continue;
 		}
-		again = again || (frame->flags & FRAME_AGAIN);
 		frame->flags |= FRAME_RESEND;
 		if (!frame_before(s->resend_from, s->resend_to))
 			s->resend_from = s->resend_to = number;
@@ -260,7 +247,6 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 			s->resend_to = number + 1;
 		pace_lost(&s->pace, 1);
 	}
-	s->vain += again;
 }
 
 /* ---- results ---- */

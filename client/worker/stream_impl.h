@@ -24,7 +24,6 @@
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
-#define VAIN_FREE 4        /* so often it asks and pushes once more without waiting longer */
 #define CALM_FRAMES_MIN 64 /* fewer are not worth a measurement before they go */
 
 /* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
@@ -106,7 +105,6 @@ struct stream {
 	uint32_t order_count;
 
 	uint32_t resend_from, resend_to; /* FRAME_RESEND is set on frames of this range only */
-	uint32_t vain; /* how often it has asked or pushed once more since there were news */
 
 	/* Segments announced and not planned. */
 	uint32_t *announced;
@@ -205,12 +203,6 @@ struct access_frame eager_frame(const struct stream *s, const struct allreduce *
                                 const struct stream_segment *segment, const uint64_t *bits);
 
 /* stream_state.c */
-/*
- * stream_vain_us - how long to wait before anything is asked for, or pushed, once more: the path may not take
- * it, and whoever shares it must not suffer. 0 unless that has brought nothing for several times.
- */
-uint64_t stream_vain_us(const struct stream *s);
-
 /*
  * stream_room - up to this frame, what all workers push is no more than our path takes: as many that
  * have not come as pace allows, and as many again, since for what others push the way is twice as long.

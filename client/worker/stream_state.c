@@ -60,18 +60,6 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 	s->ack_due_us = NEVER;
 }
 
-uint64_t stream_vain_us(const struct stream *s)
-{
-	uint32_t doubled;
-	uint64_t wait_us;
-
-	if (s->vain <= VAIN_FREE)
-		return 0;
-	doubled = s->vain - VAIN_FREE - 1;
-	wait_us = pace_base_us(&s->pace) << (doubled < 8 ? doubled : 8);
-	return wait_us < PACE_RTO_MAX_US ? wait_us : PACE_RTO_MAX_US;
-}
-
 uint64_t stream_news_us(const struct stream *stream)
 {
 	return stream->news_us;

@@ -17,9 +17,7 @@ static void check_members(const struct channel *c)
 		assert(!frame_before(member->room, member->ack));
 		assert(frames_in_order(member->looked, member->settled, member->pushed));
 		assert(!frame_before(c->opened, member->pushed));
-		assert(member->round_left <= c->config.window);
-		assert(member->round_length <= ROUND_US_MAX);
-		assert(member->answered <= ROUNDS_ANSWERED * c->config.window);
+		assert(member->earned <= c->config.window * c->config.payload);
 		at_base += member->ack == c->base;
 	}
 	assert(at_base > 0 && at_base == c->at_base);

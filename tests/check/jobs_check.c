@@ -21,6 +21,30 @@ static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
 	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
 }
 
+/* Each peer is in one of two lists, and at a doorstep only if it waits at a door. */
+static void check_places(const struct jobs *jobs)
+{
+	uint32_t used = 0, unused = 0, doors = 0, doorsteps = 0;
+	const struct jobs_peer *peer;
+
+	for (peer = LIST_FIRST(&jobs->used); peer != NULL; peer = LIST_NEXT(peer, place)) {
+		assert(peer->used);
+		used++;
+		doors += peer->door;
+	}
+	for (peer = LIST_FIRST(&jobs->free); peer != NULL; peer = LIST_NEXT(peer, place)) {
+		assert(!peer->used && !peer->door);
+		unused++;
+	}
+	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL;
+	     peer = TAILQ_NEXT(peer, doorstep)) {
+		assert(peer->used && peer->door && peer->job == NULL);
+		doorsteps++;
+	}
+	assert(used == jobs->totals.peers && used + unused == jobs->places);
+	assert(doors == doorsteps);
+}
+
 static bool is_newcomer(const struct jobs_peer *peer)
 {
 	return peer->used && peer->job == NULL && peer->door && peer->keyed;
@@ -100,6 +124,7 @@ void jobs_check(const struct jobs *jobs)
 	uint64_t refused = 0;
 	size_t bytes = 0;
 
+	check_places(jobs);
 	for (uint32_t i = 0; i < jobs->places; i++) {
 		check_peer(jobs, &jobs->peers[i]);
 		peers += jobs->peers[i].used;

@@ -3,8 +3,9 @@
 
 TCP is passed on as it is, datagrams too, but for what he does to them:
 
-  lines    before each line that has a proof go others in the same direction: one that ends the job, without a proof and with
-           this line's, and this line with another end; after a JOIN come some in the other direction
+  lines    before each line to a worker that has a proof go others: one that ends the job, without a proof and with this line's, and
+           this line with another end; after a JOIN come some
+  abort    the same before the fourth line of a worker that has a proof
 
   flip     one of fifty has another bit, anywhere, on either way
   data     one of fifty PUSHes and RESULTs has other data, and its own header
@@ -22,7 +23,7 @@ import sys
 
 port, server, what = int(sys.argv[1]), ("127.0.0.1", int(sys.argv[2])), set(sys.argv[3:])
 rng = random.Random(5)
-count = dict.fromkeys("passed lines flip data double knock answered replay".split(), 0)
+count = dict.fromkeys("passed lines abort flip data double knock answered replay".split(), 0)
 PUSH, KNOCK, RESULT = 2, 4, 0x82  # PROTOCOL.md 2.2
 
 
@@ -94,7 +95,7 @@ EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"
 {"type":"ping"}
 {"type":"hello","version":2,"key":true,"software":"forged","nonce":"%s","features":["scatter"]}
 """ % (b"5" * 64)
-texts = {}  # by socket: what has come of a line
+texts, proven = {}, {}  # by socket: what has come of a line; lines with a proof
 
 
 def lines_of(sock, data):
@@ -103,15 +104,17 @@ def lines_of(sock, data):
     out = []
     for line in lines:
         proof = line[:49]
-        if "lines" in what and proof[:1] != b"{":
-            end = END % (b"abort" if sock in accepted else b"failed")
-            out += [end, proof + end, line[:-1] + b" }", end + proof]
-            count["lines"] += 4
+        if proof[:1] != b"{":
+            proven[sock] = proven.get(sock, 0) + 1
+            whose = "abort" if sock in accepted else "lines"
+            if whose in what and (whose == "lines" or proven[sock] == 4):
+                end = END % (b"abort" if sock in accepted else b"failed")
+                out += [end, proof + end, line[:-1] + b" }", end + proof]
+                count[whose] += 4
         out.append(line)
         if "lines" in what and b'"type":"join"' in line:
             sock.sendall(EARLY)
-            out.append(END % b"abort")
-            count["lines"] += 4
+            count["lines"] += 3
     return b"".join(line + b"\n" for line in out)
 
 

@@ -46,7 +46,7 @@ import socket, sys, time
 held = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) for _ in range(3)]
 host, port = sys.argv[2].split(":")
 held += [socket.create_connection((host, int(port)), 60) for _ in range(3)]
-held[3].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+held[3].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 assert held[3].recv(4096)
 open(sys.argv[3], "w").write("held\n")
 time.sleep(300)

@@ -52,6 +52,8 @@ struct bench {
 	struct packet got;
 	uint16_t dest, receiver;
 	uint8_t bytes[WIRE_PAYLOAD_MAX];
+	/* Of each worker: of its datagrams, and of those to it alone. */
+	uint64_t said_bytes[BENCH_WORKERS_MAX], drawn_bytes[BENCH_WORKERS_MAX];
 };
 
 static inline struct bench *bench_open(uint16_t workers, uint32_t window, uint32_t first_frame)
@@ -131,6 +133,8 @@ static inline void bench_send(struct bench *b, const struct packet_out *out)
 	packet_flatten(out, copy);
 	assert_int_equal(packet_parse(copy, out->bytes, false, &packet), WIRE_DROP_NONE);
 	bench_room(b, &packet);
+	if (packet.worker < BENCH_WORKERS_MAX)
+		b->said_bytes[packet.worker] += out->bytes;
 	channel_receive(b->channel, &packet, b->now_us);
 	channel_check(b->channel);
 	free(copy);
@@ -312,6 +316,8 @@ static inline bool bench_pull(struct bench *b)
 	packet_flatten(&out, b->bytes);
 	assert_int_equal(packet_parse(b->bytes, out.bytes, true, &b->got), WIRE_DROP_NONE);
 	b->dest = out.dest;
+	if (out.dest < BENCH_WORKERS_MAX)
+		b->drawn_bytes[out.dest] += out.bytes;
 	b->receiver = out.receiver;
 	assert_int_equal(b->got.channel, CHANNEL_ID);
 	assert_int_equal(b->got.worker, out.dest);

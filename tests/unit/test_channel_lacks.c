@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "aggregator/channel/channel_impl.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 
@@ -111,72 +112,137 @@ static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
 	return drawn;
 }
 
+/* All 16 frames of the window are complete, and nobody has acknowledged any. */
+static struct bench *complete_open(uint16_t workers)
+{
+	struct bench *b = dense_open(workers, 16, 0);
+
+	for (uint32_t frame = 0; frame < 16; frame++)
+		for (uint16_t rank = 0; rank < workers; rank++)
+			push_value(b, rank, frame, 1);
+	pull_all(b);
+	return b;
+}
+
 /*
- * What is asked for again is sent again, but to each worker no more than a window a round; and as long
- * as its ack stands still, rounds grow, from 2 ms to 400. What it acknowledges, it may have once more at any time.
+ * What is asked for again is sent again: to each worker a window, then as much as it earns by what it sends, however
+ * long it waits, and by what it acknowledges.
  */
 static void test_lacks_flood(void **state)
 {
-	struct bench *b = dense_open(2, 16, 0);
-	uint32_t length_us = 2000;
+	const uint32_t lacks_bytes = WIRE_HEADER_BYTES + WIRE_STATUS_BYTES + 8;
+	struct bench *b = complete_open(2);
+	uint32_t earned = 0;
 
 	(void)state;
-	for (uint32_t frame = 0; frame < 16; frame++)
-		for (uint16_t rank = 0; rank < 2; rank++)
-			push_value(b, rank, frame, 1);
-	pull_all(b);
-	assert_int_equal(flood(b, 0, 8000), 16);
+	assert_int_equal(flood(b, 0, 1), 16);
 	assert_int_equal(flood(b, 1, 1), 16); /* each for itself */
-	for (uint32_t round = 0; round < 12; round++) {
-		b->now_us += length_us - 1;
-		assert_int_equal(flood(b, 0, 100), 0);
-		b->now_us++;
-		assert_int_equal(flood(b, 0, 100), 16);
-		length_us = length_us < 200000 ? 2 * length_us : 400000;
+	for (uint32_t i = 1; i <= 1000; i++) {
+		b->now_us += 400000;
+		earned += flood(b, 0, 1);
+		assert_int_equal(earned, EARNED_BY_BYTE * i * lacks_bytes / WIRE_PAYLOAD_MIN);
 	}
+	/* What it has earned beyond whole datagrams stays; its ack has bytes too. */
 	send_ack(b, 0, 3);
-	assert_int_equal(flood(b, 0, 100), 3);
-	b->now_us += 399999;
-	assert_int_equal(flood(b, 0, 100), 0);
-	b->now_us++;
-	assert_int_equal(flood(b, 0, 100), 16);
+	assert_in_range(flood(b, 0, 1), 3 * EARNED_BY_ACK, 3 * EARNED_BY_ACK + 1);
+	assert_true(channel_stats(b->channel)->drops[WIRE_DROP_FULL] > 1000);
 	bench_close(b);
 }
 
-/* However little is asked for at a time, and though its ack moves now and then: the same in the long run. */
-static void flood_slowly(uint32_t burst, uint32_t ack_every_us)
+/*
+ * A worker that never acknowledges sends whatever draws most, a little or much of it, at any time. Over any span it
+ * draws a window and eight bytes for each of its own at the most, STATUSes to it included.
+ */
+static void test_draws_little(void **state)
+{
+	struct bench *b = complete_open(2);
+	const uint64_t window_bytes = 16 * WIRE_PAYLOAD_MIN;
+	uint64_t said = b->said_bytes[0], drawn = b->drawn_bytes[0];
+	int64_t above = 0; /* of the span that ends now, the one in which most was drawn */
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint64_t all_drawn;
+
+	(void)state;
+	for (uint32_t i = 0; i < 20000; i++) {
+		switch (random_bits() % 6) {
+		case 0:
+			send_lacks(b, 0, 0, random_bits(), b->sequence);
+			break;
+		case 1:
+			send_lacks_plan(b, 0, (uint32_t)(random_bits() % 16));
+			break;
+		case 2:
+			send_announce(b, 0, &a, NULL, 0);
+			break;
+		case 3:
+			send_ask(b, 0, i, 16);
+			break;
+		case 4:
+			push_value(b, 0, (uint32_t)(random_bits() % 16), 1);
+			break;
+		default:
+			b->now_us += random_bits() % 2 == 0 ? 100 : 10000000;
+		}
+		if (random_bits() % 20 > 0)
+			continue;
+		pull_all(b);
+		above += (int64_t)(b->drawn_bytes[0] - drawn) -
+		         8 * (int64_t)(b->said_bytes[0] - said);
+		above = above > 0 ? above : 0;
+		assert_true(above <= (int64_t)window_bytes);
+		said = b->said_bytes[0];
+		drawn = b->drawn_bytes[0];
+	}
+	all_drawn = b->drawn_bytes[0];
+	assert_true(all_drawn > window_bytes);
+	assert_int_equal(b->drawn_bytes[1], 0);
+	bench_close(b);
+}
+
+/* The same of PUSHes that it is asked for again: none of them arrives, and it asks without end. */
+static void test_wants_little(void **state)
 {
 	struct bench *b = dense_open(1, 16, 0);
-	uint32_t drawn = 0, ack = 0;
+	uint64_t listed = 0;
 
-	for (uint32_t frame = 0; frame < 16; frame++)
-		push_value(b, 0, frame, 1);
-	pull_all(b);
-	for (uint32_t us = 0; us < 4000000; us += 500) {
-		b->now_us += 500;
-		if (us % ack_every_us == ack_every_us - 500 && ack < 8)
-			send_ack(b, 0, ++ack);
-		for (uint32_t i = 0; i < burst; i++)
-			send_lacks(b, 0, 15, 1, b->sequence);
-		while (bench_pull(b))
-			drawn += b->got.kind == WIRE_RESULT;
+	(void)state;
+	for (uint32_t i = 1; i <= 5000; i++) {
+		b->now_us += 1000;
+		send_ask(b, 0, i, 16);
+		while (bench_pull(b)) {
+			struct status status;
+
+			assert_int_equal(status_parse(&b->got, &status), WIRE_DROP_NONE);
+			for (uint32_t word = 0; word < status.word_count; word++)
+				listed += (uint64_t)__builtin_popcountll(status.words[word]);
+		}
 	}
-	/* Rounds of 2, 4 .. 256 ms, and then of 400; and what was acknowledged. */
-	assert_in_range(drawn, 16 * 8, 16 * (8 + 4000 / 400) + 8);
+	assert_in_range(listed * WIRE_PAYLOAD_MIN / LISTED_SHARE, 16 * WIRE_PAYLOAD_MIN,
+	                16 * WIRE_PAYLOAD_MIN + EARNED_BY_BYTE * b->said_bytes[0]);
 	bench_close(b);
 }
 
-static void test_lacks_slowly(void **state)
+/* Nothing that was sent again has arrived, and it has used up what it had; then the path is good again. */
+static void test_lacks_recovers(void **state)
 {
+	struct bench *b = complete_open(1);
+	uint32_t ack = 0, asks = 0;
+
 	(void)state;
-	flood_slowly(1, 5000000); /* 4 in a round of 2 ms */
-	flood_slowly(3, 5000000);
-	flood_slowly(16, 5000000);
-	flood_slowly(3, 2000);
-	flood_slowly(16, 300000);
+	flood(b, 0, 100);
+	while (ack < 16) {
+		send_lacks(b, 0, ack, 0xffffu >> ack, b->sequence);
+		asks++;
+		while (bench_pull(b))
+			if (b->got.kind == WIRE_RESULT && b->got.frame == ack)
+				ack++;
+		send_ack(b, 0, ack);
+	}
+	assert_in_range(asks, 4, 10);
+	bench_close(b);
 }
 
-/* Who gets on has as much sent again as it has lost, whatever it has had to ask for before. */
+/* Who gets on has as much sent again as it has lost. */
 static void test_lacks_honest(void **state)
 {
 	struct bench *b = bench_open(1, 16, 0);
@@ -189,17 +255,14 @@ static void test_lacks_honest(void **state)
 	for (uint32_t frame = 0; frame < 1000; frame++) {
 		push_value(b, 0, frame, 1);
 		pull_all(b);
-		if (frame < 16) { /* a bad path: each is asked for ten times */
-			for (uint32_t i = 0; i < 10; i++, b->now_us += 400000)
-				send_lacks(b, 0, frame, 1, b->sequence);
-			pull_all(b);
+		for (uint32_t i = 0; i < 2; i++) { /* the first is lost once more */
+			send_lacks(b, 0, frame, 1, b->sequence);
+			expect_result(b, 0, frame, 1);
+			expect_nothing(b);
+			b->now_us += 10;
 		}
-		send_lacks(b, 0, frame, 1, b->sequence);
-		expect_result(b, 0, frame, 1);
-		expect_nothing(b);
 		send_ack(b, 0, frame + 1);
 		pull_all(b);
-		b->now_us += 10;
 	}
 	bench_close(b);
 }
@@ -210,11 +273,13 @@ static void test_plan_flood(void **state)
 	struct bench *b = dense_open(2, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	uint32_t drawn = 0;
+	uint64_t said;
 
 	(void)state;
 	for (uint16_t rank = 0; rank < 2; rank++)
 		push_value(b, rank, 0, 1);
 	pull_all(b);
+	said = b->said_bytes[0];
 	for (uint32_t i = 0; i < 100; i++) {
 		send_announce(b, 0, &a, NULL, 0);
 		send_lacks_plan(b, 0, 0);
@@ -224,7 +289,8 @@ static void test_plan_flood(void **state)
 			drawn++;
 		}
 	}
-	assert_int_equal(drawn, 16);
+	said = b->said_bytes[0] - said;
+	assert_in_range(drawn, 100, 16 + EARNED_BY_BYTE * said / WIRE_PAYLOAD_MIN);
 	bench_close(b);
 }
 
@@ -291,7 +357,9 @@ static void test_lacks_plans(void **state)
 		send_lacks_plan(many, 0, frame);
 		assert_int_equal(expect_plan(many, 0, frame).segment, frame % 64);
 		expect_nothing(many);
-		many->now_us += 400000;
+		for (uint32_t i = 0; i < 2; i++) /* it earns the next one */
+			send_ask(many, 0, 1, 0);
+		pull_all(many);
 	}
 	send_lacks_plan(many, 0, 32 * 64);
 	send_lacks_plan(many, 0, UINT32_MAX);
@@ -503,7 +571,9 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lacks_slowly),
+		cmocka_unit_test(test_draws_little),
+		cmocka_unit_test(test_wants_little),
+		cmocka_unit_test(test_lacks_recovers),
 		cmocka_unit_test(test_lacks_honest),
 		cmocka_unit_test(test_lacks_plans),
 		cmocka_unit_test(test_lacks_flood),
@@ -519,5 +589,6 @@ int main(void)
 		cmocka_unit_test(test_answer_of_path),
 	};
 
+	random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -3,9 +3,24 @@
 
 #include "tests/unit/test_loop.h"
 
+#include "aggregator/budget.h"
 #include "aggregator/connections.h"
 
 #define PEERS 64
+#define WORK_US 1000 /* what a line "work" costs */
+
+/* ---- the time, which may stand still ---- */
+
+static uint64_t still_ns; /* 0: it passes */
+
+uint64_t uv_hrtime(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return still_ns != 0 ? still_ns
+	                     : (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
 
 /* ---- jobs, as connections.c knows them ---- */
 
@@ -13,6 +28,7 @@ struct jobs_peer {
 	void *handle;
 	struct net_addr from;
 	struct net_ip local;
+	uint64_t owner; /* 0: its address */
 	uint32_t lines;
 	char line[128];
 	bool garbage, gone, refused;
@@ -21,14 +37,38 @@ struct jobs_peer {
 
 static struct jobs_peer peers[PEERS];
 static uint32_t peer_count;
-static bool crowded;   /* somebody may be crowded out: the first who is here */
-static uint32_t sorry; /* how often there was no room */
+static bool keys_ready;
+static uint64_t hello_us; /* what a HELLO costs */
+static bool crowded;      /* somebody may be crowded out: the first who is here */
+static uint32_t sorry;    /* how often there was no room */
 static struct connections connections;
 static struct net_addr address;
 
 void *jobs_peer_handle(const struct jobs_peer *peer)
 {
 	return peer->handle;
+}
+
+uint64_t jobs_peer_owner(const struct jobs_peer *peer)
+{
+	return peer->owner != 0 ? peer->owner : net_ip_owner(&peer->from.ip);
+}
+
+static uint64_t worked_us(void)
+{
+	struct timespec time;
+
+	assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+	return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
+}
+
+/* Of this thread's time. */
+static void burn(uint64_t us)
+{
+	const uint64_t until_us = worked_us() + us;
+
+	while (us > 0 && worked_us() < until_us)
+		;
 }
 
 struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
@@ -38,22 +78,32 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 
 	(void)jobs;
 	assert_true(now_us > 0 && peer_count <= PEERS);
+	burn(hello_us);
 	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local = *local};
 	connections_send(NULL, peer, "hello\n");
 	return peer;
 }
 
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
+	unsigned number;
+
 	(void)jobs;
 	assert_true(now_us > 0 && !peer->refused);
+	if (strcmp(line, "join") == 0 && !keys_ready)
+		return false;
+	if (sscanf(line, "number %u", &number) == 1) /* each in its order, and none twice */
+		assert_int_equal(number, peer->lines);
 	peer->lines++;
 	snprintf(peer->line, sizeof(peer->line), "%s", line);
+	if (strcmp(line, "work") == 0)
+		burn(WORK_US);
 	if (strcmp(line, "refuse me") == 0) {
 		peer->refused = true;
 		connections_send(NULL, peer, "no\n");
 		connections_shut(NULL, peer);
 	}
+	return true;
 }
 
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
@@ -88,9 +138,10 @@ bool jobs_crowd_out(struct jobs *jobs)
 	return false;
 }
 
-char *jobs_no_room(struct jobs *jobs)
+char *jobs_turn_away(struct jobs *jobs, const char *why)
 {
 	(void)jobs;
+	assert_non_null(strstr(why, hello_us > 0 ? "too often" : "descriptor"));
 	sorry++;
 	return strdup("sorry\n");
 }
@@ -104,7 +155,8 @@ static int begin(void **state)
 
 	(void)state;
 	peer_count = sorry = 0;
-	crowded = false;
+	crowded = keys_ready = false;
+	hello_us = still_ns = 0;
 	connections = (struct connections){0};
 	address = free_address();
 	assert_int_equal(uv_loop_init(&loop), 0);
@@ -261,6 +313,211 @@ static void test_linger(void **state)
 	close(fd);
 }
 
+/* ---- time ---- */
+
+/* As many lines as the kernel takes. Returns how many. */
+static uint32_t say_many(int fd, const char *line)
+{
+	uint32_t said = 0;
+	ssize_t count;
+
+	while ((count = send(fd, line, strlen(line), MSG_NOSIGNAL)) == (ssize_t)strlen(line))
+		said++;
+	assert_true(said > 100);
+	return said;
+}
+
+/* However long its lines are, of one that has sent much a turn reads one buffer. */
+static void test_long_lines(void **state)
+{
+	static char line[4001];
+	int fd = dial_peer(1);
+	uint32_t most = 0;
+
+	(void)state;
+	memset(line, 'x', sizeof(line) - 2);
+	line[sizeof(line) - 2] = '\n';
+	for (uint32_t i = 0; i < 25; i++) /* 100 KB lie in the socket */
+		say_text(fd, line);
+	for (uint32_t before = 0; peers[0].lines < 25; before = peers[0].lines) {
+		turn();
+		most = peers[0].lines - before > most ? peers[0].lines - before : most;
+	}
+	assert_in_range(most, 1, 3);
+	close(fd);
+}
+
+/* Of one that says much at once a turn hears a few lines; in the end all are heard, in order. */
+static void test_turns(void **state)
+{
+	int fd = dial_peer(1), other = dial_peer(1);
+	uint32_t most = 0;
+	char text[32];
+
+	(void)state;
+	for (uint32_t i = 0; i < 5000; i++) {
+		snprintf(text, sizeof(text), "number %u\n", i);
+		say_text(fd, text);
+	}
+	say_text(other, "hello\n");
+	for (uint32_t before = 0; peers[0].lines < 5000; before = peers[0].lines) {
+		turn();
+		most = peers[0].lines - before > most ? peers[0].lines - before : most;
+		if (peers[0].lines > CONNECTIONS_TURN_LINES)
+			assert_int_equal(peers[1].lines, 1);
+	}
+	/* A read, and one turn of those that wait. */
+	assert_in_range(most, 1, 2000);
+	close(fd);
+	UNTIL(peers[0].gone);
+	say_text(other, "refuse me\n");
+	expect_all(other, "hello\nno\n");
+}
+
+static uint32_t lines_of(uint32_t first, uint32_t end)
+{
+	uint32_t lines = 0;
+
+	for (uint32_t i = first; i < end; i++)
+		lines += peers[i].lines;
+	return lines;
+}
+
+/*
+ * Three connections of an owner flood us with lines that cost much. Others are heard at once; the loop
+ * works no longer for the flood than its share of the time; and a fourth one of this owner has its turn.
+ */
+static void test_flood(void **state)
+{
+	const uint32_t at_once = BUDGET_MOST_US / WORK_US;
+	int floods[3], calm, fourth;
+	uint32_t before;
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		floods[i] = dial_peer(1);
+	calm = dial_peer(2);
+	fourth = dial_peer(1);
+	still_ns = uv_hrtime();
+	for (uint32_t i = 0; i < 3; i++)
+		say_many(floods[i], "work\n");
+	/* What it may have at once, and what the last one had too much. */
+	UNTIL(lines_of(0, 3) >= at_once - 1);
+	turns(100);
+	before = lines_of(0, 3);
+	assert_in_range(before, at_once - 1, at_once + CONNECTIONS_TURN_LINES);
+	say_text(fourth, "me too\n");
+	for (uint32_t i = 1; i <= 20; i++) {
+		say_text(calm, "one\n");
+		turns(5);
+		assert_int_equal(peers[3].lines, i);
+	}
+	assert_int_equal(peers[4].lines, 0);
+	assert_int_equal(lines_of(0, 3), before);
+	/* Two seconds, in steps: a fifth of that is theirs, and all have some of it. */
+	for (uint32_t i = 0; i < 50; i++) {
+		still_ns += 40000000;
+		turns(40);
+	}
+	turns(100);
+	assert_in_range(lines_of(0, 3) - before, 2000000 / BUDGET_SHARE / WORK_US / 2,
+	                2000000 / BUDGET_SHARE / WORK_US + CONNECTIONS_TURN_LINES);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(peers[i].lines > at_once / 3 + 50);
+	assert_int_equal(peers[4].lines, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		close(floods[i]);
+	close(calm);
+	close(fourth);
+}
+
+/* One that has a key has an account of its own, whatever its address. */
+static void test_owners(void **state)
+{
+	int flood = dial_peer(1), calm = dial_peer(1);
+
+	(void)state;
+	still_ns = uv_hrtime();
+	peers[0].owner = 4711;
+	say_many(flood, "work\n");
+	UNTIL(peers[0].lines >= BUDGET_MOST_US / WORK_US - 1);
+	say_text(calm, "one\n");
+	turns(20);
+	assert_int_equal(peers[1].lines, 1);
+	close(flood);
+	close(calm);
+}
+
+/* One that waits for its turn may be shut, and may close. */
+static void test_ends_in_queue(void **state)
+{
+	int floods[3];
+
+	(void)state;
+	still_ns = uv_hrtime();
+	for (uint32_t i = 0; i < 3; i++) {
+		floods[i] = dial_peer(1);
+		say_many(floods[i], "work\n");
+	}
+	UNTIL(lines_of(0, 3) >= BUDGET_MOST_US / WORK_US - 1);
+	turns(10);
+	peers[0].refused = true;
+	connections_send(NULL, &peers[0], "no\n");
+	connections_shut(NULL, &peers[0]);
+	expect_all(floods[0], "hello\nno\n");
+	close(floods[1]);
+	turns(10);
+	close(floods[2]);
+}
+
+/* A line whose key is being made waits, with all behind it; then it comes again. */
+static void test_awaits_key(void **state)
+{
+	int fd = dial_peer(1), other = dial_peer(1), third = dial_peer(1);
+
+	(void)state;
+	say_text(fd, "join\nnumber 1\nnumber 2\n");
+	say_text(third, "join\n");
+	turns(20);
+	say_text(fd, "number 3\n");
+	say_text(other, "number 0\n");
+	UNTIL(peers[1].lines == 1);
+	assert_int_equal(peers[0].lines, 0);
+	connections_keys_made(&connections); /* but not its key */
+	turns(20);
+	assert_int_equal(peers[0].lines, 0);
+	peers[2].refused = true; /* as one that gives way to others */
+	connections_shut(NULL, &peers[2]);
+	keys_ready = true;
+	connections_keys_made(&connections);
+	UNTIL(peers[0].lines == 4);
+	assert_string_equal(peers[0].line, "number 3");
+	expect_all(third, "hello\n");
+	say_text(fd, "number 4\nrefuse me\n");
+	expect_all(fd, "hello\nno\n");
+	close(other);
+}
+
+/* A host that comes again and again takes no more than its share of the time either. */
+static void test_comes_often(void **state)
+{
+	int fds[3];
+
+	(void)state;
+	still_ns = uv_hrtime();
+	hello_us = BUDGET_MOST_US;
+	for (uint32_t i = 0; i < 3; i++)
+		fds[i] = dial(&address, 1);
+	UNTIL(peer_count == 1 && sorry == 2);
+	expect_all(fds[1], "sorry\n");
+	expect_all(fds[2], "sorry\n");
+	fds[1] = dial_peer(2);
+	assert_int_equal(peer_count, 2);
+	say_text(fds[0], "refuse me\n"); /* which is another account */
+	expect_all(fds[0], "hello\nno\n");
+	close(fds[1]);
+}
+
 /* ---- no descriptors ---- */
 
 static void dial_by(const int fds[], uint32_t count)
@@ -413,6 +670,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
 		cmocka_unit_test_setup_teardown(test_does_not_read, begin, end),
 		cmocka_unit_test_setup_teardown(test_linger, begin, end),
+		cmocka_unit_test_setup_teardown(test_long_lines, begin, end),
+		cmocka_unit_test_setup_teardown(test_turns, begin, end),
+		cmocka_unit_test_setup_teardown(test_flood, begin, end),
+		cmocka_unit_test_setup_teardown(test_owners, begin, end),
+		cmocka_unit_test_setup_teardown(test_ends_in_queue, begin, end),
+		cmocka_unit_test_setup_teardown(test_awaits_key, begin, end),
+		cmocka_unit_test_setup_teardown(test_comes_often, begin, end),
 		cmocka_unit_test_setup_teardown(test_no_descriptors, begin, end),
 		cmocka_unit_test_setup_teardown(test_no_reserve, begin, end),
 		cmocka_unit_test_setup_teardown(test_lingering_gives_way, begin, end),

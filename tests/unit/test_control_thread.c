@@ -2,6 +2,7 @@
 /* test_control_thread.c - control.c on a real loop with real signals; all that it holds together only takes notes */
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,6 +25,11 @@
 static struct {
 	struct jobs_ports ports; /* what jobs.c was given */
 	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
+	uint32_t keys_made; /* calls of connections_keys_made() */
+	bool fresh;
+	uint32_t copies;
+	pthread_t http_thread; /* that http_close() waits for, */
+	bool http_waits;       /* if this is so */
 	uint32_t ends, closes, http_closes;
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
@@ -44,6 +51,7 @@ static struct {
 static struct control_config config;
 static struct reports reports;
 static struct control *control;
+static struct http_sources sources; /* what HTTP was given */
 
 /* ---- fakes ---- */
 
@@ -96,9 +104,18 @@ void jobs_drain(struct jobs *jobs)
 void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 {
 	(void)jobs;
-	assert_true(fresh);
 	notes.keys_set++;
 	notes.keys = keys;
+	notes.fresh = fresh;
+}
+
+struct jobs_copy *jobs_copy(const struct jobs *jobs)
+{
+	struct jobs_copy *copy = calloc(1, sizeof(*copy));
+
+	assert_ptr_equal(jobs, &notes);
+	copy->totals.jobs_started = ++notes.copies;
+	return copy;
 }
 
 void jobs_end(struct jobs *jobs, const char *text)
@@ -149,6 +166,12 @@ void connections_tick(struct connections *connections, uint64_t now_us)
 	notes.connection_ticks++;
 }
 
+void connections_keys_made(struct connections *connections)
+{
+	(void)connections;
+	notes.keys_made++;
+}
+
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 {
 	(void)unused;
@@ -162,12 +185,11 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 	(void)peer;
 }
 
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, struct why *why)
+int http_open(const struct net_addr *listen, const struct http_sources *given, struct http **out,
+              struct why *why)
 {
-	(void)loop;
 	assert_int_equal(listen->port, 9555);
-	assert_ptr_equal(sources->jobs, &notes);
+	sources = *given;
 	if (notes.http_err != 0)
 		return why_set(why, notes.http_err, "cannot serve HTTP");
 	*out = (struct http *)&notes;
@@ -176,6 +198,8 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 
 void http_close(struct http *http)
 {
+	if (notes.http_waits)
+		pthread_join(notes.http_thread, NULL);
 	notes.http_closes += http != NULL;
 }
 
@@ -262,12 +286,6 @@ void offload_release(struct offload *offload, uint16_t id)
 
 /* ---- */
 
-static bool reload(struct proof_keys **keys)
-{
-	*keys = (struct proof_keys *)&config;
-	return true;
-}
-
 static int begin(void **state)
 {
 	(void)state;
@@ -280,7 +298,6 @@ static int begin(void **state)
 		.drain_us = 60000000,
 		.data = (struct data *)&notes,
 		.reports = &reports,
-		.reload = reload,
 	};
 	return 0;
 }
@@ -404,6 +421,38 @@ static void test_second_signal(void **state)
 	close_control();
 }
 
+/* ---- keys ---- */
+
+static char key_path[] = "/tmp/winnow-keys-XXXXXX";
+
+static void keys_write(const char *text)
+{
+	FILE *file = fopen(key_path, "we");
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void open_with_keys(const char *text)
+{
+	int fd = mkstemp(strcpy(key_path, "/tmp/winnow-keys-XXXXXX"));
+	struct why why;
+
+	assert_true(fd >= 0);
+	close(fd);
+	keys_write(text);
+	assert_int_equal(proof_keys_load(key_path, NULL, &config.jobs.keys, &why), 0);
+	config.key_file = key_path;
+	open_control();
+}
+
+static void close_with_keys(void)
+{
+	close_control();
+	unlink(key_path);
+}
+
 static void hang_up(void)
 {
 	if (notes.ticks == 2)
@@ -415,12 +464,114 @@ static void hang_up(void)
 static void test_reload(void **state)
 {
 	(void)state;
-	open_control();
+	open_with_keys("a key-of-tenant-a\n");
+	keys_write("b key-of-tenant-b\nc key-of-tenant-c\n");
 	notes.on_tick = hang_up;
 	assert_int_equal(control_run(control), 0);
 	assert_int_equal(notes.keys_set, 1);
-	assert_ptr_equal(notes.keys, &config);
+	assert_true(notes.fresh);
+	assert_int_equal(notes.keys->count, 2);
+	close_with_keys();
+}
+
+/* One that cannot be read leaves the keys as they are; without one there is nothing to read. */
+static void test_reload_fails(void **state)
+{
+	(void)state;
+	open_with_keys("a key-of-tenant-a\nb key-of-tenant-b\nc key-of-tenant-c\n");
+	keys_write("short\n");
+	notes.on_tick = hang_up;
+	assert_int_equal(control_run(control), 0);
+	assert_true(notes.keys_set == 1 && !notes.fresh);
+	assert_int_equal(notes.keys->count, 3);
+	close_with_keys();
+	begin(NULL);
+	open_control();
+	notes.on_tick = hang_up;
+	assert_int_equal(control_run(control), 0);
+	assert_true(notes.keys_set == 1 && notes.fresh && notes.keys == NULL);
 	close_control();
+}
+
+static uint64_t last_us, longest_us; /* the last turn, and the longest time between two */
+static uint64_t asked_us, ready_us;
+
+/* The last of twenty keys is asked for at once. */
+static void watch_keys(void)
+{
+	uint64_t now_us = uv_hrtime() / 1000;
+
+	if (notes.ticks > 1 && now_us - last_us > longest_us)
+		longest_us = now_us - last_us;
+	last_us = now_us;
+	if (notes.ticks == 1)
+		asked_us = now_us;
+	if (ready_us == 0 && proof_keys_ready(config.jobs.keys, "job19"))
+		ready_us = now_us;
+	if (notes.keys_made == 20 && notes.drains == 0)
+		raise(SIGTERM);
+}
+
+/* Texts take their time, but not the loop's; those that somebody waits for come first. */
+static void test_keys_aside(void **state)
+{
+	char text[2048] =
+		"quick 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
+	size_t used = strlen(text);
+	struct proof_key want, *got;
+
+	(void)state;
+	last_us = longest_us = asked_us = ready_us = 0;
+	for (uint32_t i = 0; i < 20; i++)
+		used += (size_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
+	sprintf(text + used, "same passphrase-number-7\n"); /* is made with job7's */
+	assert_int_equal(proof_init(), 0);
+	open_with_keys(text);
+	assert_true(proof_keys_ready(config.jobs.keys, "quick"));
+	assert_true(proof_keys_ready(config.jobs.keys, "nobody"));
+	assert_false(proof_keys_ready(config.jobs.keys, "job0"));
+	notes.on_tick = watch_keys;
+	assert_int_equal(control_run(control), 0);
+	assert_int_equal(notes.keys_made, 20);
+	/* It was the second or third to be made, of twenty. */
+	assert_true(ready_us - asked_us < (last_us - asked_us) / 3);
+	assert_true(longest_us < (last_us - asked_us) / 2);
+	for (uint32_t i = 0; i < 21; i++) {
+		char job[16];
+
+		snprintf(job, sizeof(job), i < 20 ? "job%u" : "same", i);
+		snprintf(text, sizeof(text), "passphrase-number-%u", i < 20 ? i : 7);
+		assert_true(proof_keys_ready(config.jobs.keys, job));
+		if (i % 5 != 0)
+			continue;
+		got = (struct proof_key *)proof_keys_find(config.jobs.keys, job);
+		assert_int_equal(proof_key_from_text(text, &want), 0);
+		assert_memory_equal(got, &want, sizeof(want));
+	}
+	close_with_keys();
+}
+
+static void terminate_soon(void)
+{
+	if (notes.ticks == 2)
+		raise(SIGTERM);
+}
+
+/* winnowd ends while most keys are not made. */
+static void test_keys_end(void **state)
+{
+	char text[8192] = "";
+	uint64_t before_us = uv_hrtime() / 1000;
+
+	(void)state;
+	for (uint32_t i = 0, used = 0; i < 200; i++)
+		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
+	assert_int_equal(proof_init(), 0);
+	open_with_keys(text);
+	notes.on_tick = terminate_soon;
+	assert_int_equal(control_run(control), 0);
+	close_with_keys();
+	assert_true(uv_hrtime() / 1000 - before_us < 4000000); /* all take 8 s and more */
 }
 
 /* ---- data threads ---- */
@@ -507,6 +658,73 @@ static void test_ports(void **state)
 	close_control();
 }
 
+/* ---- HTTP ---- */
+
+static uint32_t copied, refused; /* what HTTP's thread has got */
+
+static void *copy_three(void *unused)
+{
+	(void)unused;
+	for (uint32_t i = 1; i <= 3; i++) {
+		struct jobs_copy *copy = sources.copy(sources.context);
+
+		if (copy != NULL && copy->totals.jobs_started == i)
+			copied++;
+		free(copy);
+	}
+	raise(SIGTERM);
+	return NULL;
+}
+
+/* The loop makes copies between its turns; its pulse goes on. */
+static void test_copies(void **state)
+{
+	uint64_t before_us = uv_hrtime() / 1000;
+	pthread_t thread;
+
+	(void)state;
+	copied = 0;
+	open_control();
+	assert_true(atomic_load(&sources.pulse->turned_us) >= before_us);
+	assert_false(atomic_load(&sources.pulse->draining));
+	assert_int_equal(pthread_create(&thread, NULL, copy_three, NULL), 0);
+	assert_int_equal(control_run(control), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(copied, 3);
+	assert_true(atomic_load(&sources.pulse->draining));
+	assert_true(atomic_load(&sources.pulse->turned_us) >= notes.last_tick_us);
+	close_control();
+}
+
+static void *copy_in_vain(void *unused)
+{
+	struct jobs_copy *copy = sources.copy(sources.context);
+
+	(void)unused;
+	refused += copy == NULL;
+	free(copy);
+	return NULL;
+}
+
+/* The loop does not turn: HTTP waits, but not for ever, and not at all once winnowd ends. */
+static void test_copies_in_vain(void **state)
+{
+	pthread_t thread;
+	uint64_t before_us = uv_hrtime() / 1000;
+
+	(void)state;
+	refused = 0;
+	open_control();
+	copy_in_vain(NULL);
+	assert_true(refused == 1 && uv_hrtime() / 1000 - before_us >= 1000000);
+	assert_int_equal(pthread_create(&thread, NULL, copy_in_vain, NULL), 0);
+	usleep(1000); /* it waits already, or does not */
+	notes.http_thread = thread;
+	notes.http_waits = true;
+	close_control();
+	assert_int_equal(refused, 2);
+}
+
 /* ---- opening ---- */
 
 static void test_failures(void **state)
@@ -547,9 +765,14 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_drain_limit, begin, end),
 		cmocka_unit_test_setup_teardown(test_second_signal, begin, end),
 		cmocka_unit_test_setup_teardown(test_reload, begin, end),
+		cmocka_unit_test_setup_teardown(test_reload_fails, begin, end),
+		cmocka_unit_test_setup_teardown(test_keys_aside, begin, end),
+		cmocka_unit_test_setup_teardown(test_keys_end, begin, end),
 		cmocka_unit_test_setup_teardown(test_stalls, begin, end),
 		cmocka_unit_test_setup_teardown(test_port_lost, begin, end),
 		cmocka_unit_test_setup_teardown(test_ports, begin, end),
+		cmocka_unit_test_setup_teardown(test_copies, begin, end),
+		cmocka_unit_test_setup_teardown(test_copies_in_vain, begin, end),
 		cmocka_unit_test_setup_teardown(test_failures, begin, end),
 	};
 

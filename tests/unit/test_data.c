@@ -488,7 +488,7 @@ static void test_sealed(void **state)
 	seal_all(list[2], seals, &seals->workers[2]);
 	deliver(nets[0], list, 3);
 	await(nets[0], count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(2)) == 1);
-	assert_true(data_channel_look(w->data, ID, &stats, &view, waits));
+	assert_true(channel_looked(w, ID, &stats, &view, waits));
 	assert_int_equal(stats.drops[WIRE_DROP_WORKER], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);

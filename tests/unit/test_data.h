@@ -178,6 +178,20 @@ static inline struct channel_config channel_usual(uint16_t id)
 	};
 }
 
+/* What data_look() says of a channel. False: it knows no such channel. */
+static inline bool channel_looked(struct world *w, uint16_t id, struct channel_stats *stats,
+                                  struct channel_view *view, struct channel_waits *waits)
+{
+	struct data_look look = {
+		.id = id, .group_token = GROUP_TOKEN, .worker_count = WORKERS, .waits = waits};
+	struct data_stats unused;
+
+	data_look(w->data, &look, 1, &unused);
+	*stats = look.stats;
+	*view = look.view;
+	return look.found;
+}
+
 static inline void attach(struct world *w, const struct channel_config *config)
 {
 	struct jobs_channel info = {

@@ -41,7 +41,7 @@ static void test_knocks(void **state)
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
-	assert_false(data_channel_look(w->data, ID, &of_channel, &view, waits));
+	assert_false(channel_looked(w, ID, &of_channel, &view, waits));
 	data_detach(w->data, ID);
 	world_close(w);
 }
@@ -99,6 +99,57 @@ static void test_knock_proofs(void **state)
 	assert_int_equal(net->sent[0].bytes, 1472);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* For worker 1 at the address of another. */
+static uint64_t proof_at(uint16_t ip_rank)
+{
+	const struct net_ip from = net_ipv4(WORKER_IP(ip_rank)), local = net_ipv4(LOCAL_IP(1));
+	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(1), (uint64_t)ID << 32 | 1};
+
+	memcpy(path, from.bytes, sizeof(from.bytes));
+	memcpy(path + 2, local.bytes, sizeof(local.bytes));
+	return knock_proof(&knock_secret, path);
+}
+
+/* Once the job runs an address changes only with the number that data_move() has given, and once. */
+static void test_moves(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	const uint64_t number = 0x123456789abc, proof_at_2 = proof_at(2);
+	struct world *w = world_open(1);
+	struct net *net = nets[0];
+	struct data_stats stats;
+
+	(void)state;
+	attach(w, &config);
+	deliver(net, (struct datagram *[]){knock_with(proof_of_worker(ID, 1), 1)}, 1);
+	await(net, net->sent_count == 2);
+	start(w, &config, none);
+	forget_sent(net);
+	deliver(net, (struct datagram *[]){knock_with(proof_at_2, 2), knock_with(number, 2)}, 2);
+	do
+		data_stats(w->data, &stats);
+	while (stats.drops[WIRE_DROP_ADDRESS] < 2);
+	assert_int_equal(net->sent_count, 0);
+	data_move(w->data, ID, 1, 4711);
+	data_move(w->data, ID, 1, number); /* the later one holds */
+	deliver(net, (struct datagram *[]){knock_with(4711, 2), knock_with(number, 2)}, 2);
+	await(net, net->sent_count == 1);
+	assert_int_equal(net->sent[0].bytes, WIRE_HEADER_BYTES);
+	assert_true(net->sent[0].number == proof_at_2);
+	deliver(net, (struct datagram *[]){knock_with(number ^ proof_at_2, 2)}, 1);
+	await(net, net->sent_count == 2);
+	assert_int_equal(net_ip_number(&net->sent[1].to.to.ip), WORKER_IP(2));
+	assert_int_equal(net->sent[1].bytes, 1472);
+	/* It is used up: back there it takes another. */
+	deliver(net, (struct datagram *[]){knock_with(number, 1)}, 1);
+	do
+		data_stats(w->data, &stats);
+	while (stats.drops[WIRE_DROP_ADDRESS] < 4);
+	assert_int_equal(net->sent_count, 2);
 	data_detach(w->data, ID);
 	world_close(w);
 }
@@ -166,9 +217,8 @@ static void test_probes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),
-		cmocka_unit_test(test_large_knocks),
-		cmocka_unit_test(test_knock_proofs),
+		cmocka_unit_test(test_knocks),       cmocka_unit_test(test_large_knocks),
+		cmocka_unit_test(test_knock_proofs), cmocka_unit_test(test_moves),
 		cmocka_unit_test(test_probes),
 	};
 

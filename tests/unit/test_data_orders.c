@@ -35,8 +35,8 @@ static void test_orders(void **state)
 	for (uint16_t i = 0; i < 3; i++) {
 		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
 		attach(w, &configs[i]);
-		assert_false(data_channel_look(w->data, (uint16_t)(configs[i].id + 0x100), &stats,
-		                               &view, waits));
+		assert_false(
+			channel_looked(w, (uint16_t)(configs[i].id + 0x100), &stats, &view, waits));
 	}
 	for (uint16_t i = 0; i < 3; i++) {
 		struct net *own = nets[configs[i].id % 256 % 3];
@@ -46,8 +46,7 @@ static void test_orders(void **state)
 		start(w, &configs[i], all);
 		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
 		do
-			assert_true(
-				data_channel_look(w->data, configs[i].id, &stats, &view, waits));
+			assert_true(channel_looked(w, configs[i].id, &stats, &view, waits));
 		while (stats.received == 0);
 		assert_int_equal(view.operations, 1);
 		assert_int_equal(view.slots, 64);
@@ -57,7 +56,7 @@ static void test_orders(void **state)
 	assert_int_equal(sum.net.received, 6);
 	for (uint16_t i = 0; i < 3; i++) {
 		data_detach(w->data, configs[i].id);
-		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, waits));
+		assert_false(channel_looked(w, configs[i].id, &stats, &view, waits));
 	}
 	facts = data_facts(w->data);
 	assert_string_equal(data_backend(w->data), "fake");
@@ -86,7 +85,7 @@ static void test_counters(void **state)
 		bad->data[8]++; /* the token */
 		deliver(nets[0], (struct datagram *[]){bad}, 1);
 		do
-			assert_true(data_channel_look(w->data, ID, &of_channel, &view, waits));
+			assert_true(channel_looked(w, ID, &of_channel, &view, waits));
 		while (of_channel.drops[WIRE_DROP_SEAL] == 0);
 		assert_int_equal(of_channel.drops[WIRE_DROP_SEAL], 1);
 		data_stats(w->data, &stats);
@@ -101,6 +100,89 @@ static void test_counters(void **state)
 		data_stats(w->data, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
+	world_close(w);
+}
+
+/* Another job may have the number now, and other jobs' channels are other threads'. */
+static void test_looks(void **state)
+{
+	struct channel_config configs[4];
+	struct channel_waits waits[WORKERS] = {0};
+	struct world *w = world_open(3);
+	struct data_look looks[6];
+	struct data_stats stats;
+
+	(void)state;
+	for (uint16_t i = 0; i < 4; i++) {
+		configs[i] =
+			channel_usual((uint16_t)(0x0100 * (i / 2) + i)); /* threads 0, 1, 2, 0 */
+		attach(w, &configs[i]);
+		if (i != 2)
+			start(w, &configs[i], all);
+	}
+	for (uint16_t i = 0; i < 6; i++)
+		looks[i] = (struct data_look){.id = configs[i % 4].id,
+		                              .group_token = GROUP_TOKEN + (i == 4),
+		                              .worker_count = i == 5 ? WORKERS + 1 : WORKERS,
+		                              .waits = waits};
+	data_look(w->data, looks, 6, &stats);
+	for (uint32_t i = 0; i < 6; i++)
+		assert_int_equal(looks[i].found, i != 2 && i < 4); /* one has not started */
+	assert_int_equal(looks[3].view.slots, 64);
+	for (uint32_t i = 0; i < 4; i++)
+		data_detach(w->data, configs[i].id);
+	data_look(w->data, looks, 6, &stats);
+	for (uint32_t i = 0; i < 6; i++)
+		assert_false(looks[i].found);
+	data_look(w->data, NULL, 0, &stats);
+	world_close(w);
+}
+
+struct looker {
+	struct world *w;
+	atomic_bool stop;
+	_Atomic uint32_t looked, found;
+};
+
+static void *look_on(void *context)
+{
+	struct looker *looker = context;
+
+	while (!atomic_load(&looker->stop)) {
+		struct channel_waits waits[WORKERS] = {0};
+		struct channel_stats of_channel;
+		struct channel_view view;
+
+		looker->found += channel_looked(looker->w, ID, &of_channel, &view, waits);
+		looker->looked++;
+	}
+	return NULL;
+}
+
+/* One looks without end while the control thread begins and ends jobs. */
+static void test_looks_beside_orders(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	struct looker looker = {.w = w};
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, look_on, &looker), 0);
+	attach(w, &config);
+	start(w, &config, all);
+	for (uint32_t job = 0; job < 500; job++) {
+		data_move(w->data, ID, 1, job + 1);
+		data_detach(w->data, ID);
+		attach(w, &config);
+		data_start(w->data, ID, w->channels[0], all);
+	}
+	while (looker.found == 0)
+		sched_yield();
+	atomic_store(&looker.stop, true);
+	pthread_join(thread, NULL);
+	assert_true(looker.looked >= looker.found && looker.found > 0);
+	data_detach(w->data, ID);
 	world_close(w);
 }
 
@@ -195,6 +277,7 @@ int main(void)
 		cmocka_unit_test(test_lost),     cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_counters), cmocka_unit_test(test_channels),
 		cmocka_unit_test(test_strays),   cmocka_unit_test(test_open_fails),
+		cmocka_unit_test(test_looks),    cmocka_unit_test(test_looks_beside_orders),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -17,9 +17,119 @@ static void test_paths(void **state)
 	expect_answer(get("/../../etc/passwd"), "HTTP/1.1 404 ", "try /metrics");
 	expect_answer(ask(dial(&address, 1), "POST", "/status"), "HTTP/1.1 405 ", "only GET");
 	expect_answer(ask(dial(&address, 1), "HEAD", "/healthz"), OK, "Content-Length: 3\r\n");
-	totals.draining = true;
+	atomic_store(&pulse.draining, true);
 	expect_answer(get("/readyz"), "HTTP/1.1 503 ", "draining\n");
 	expect_answer(get("/healthz"), OK, "ok\n");
+}
+
+/* A control loop that turns no more is not healthy, and has no state to show. */
+static void test_stuck(void **state)
+{
+	(void)state;
+	answers = false;
+	expect_answer(get("/status"), "HTTP/1.1 503 ", "the control loop does not answer");
+	expect_answer(get("/healthz"), OK, "ok\n");
+	atomic_store(&pulse.turned_us, uv_hrtime() / 1000 - HTTP_PULSE_US - 1);
+	expect_answer(get("/healthz"), "HTTP/1.1 503 ", "the control loop does not turn");
+	expect_answer(get("/readyz"), "HTTP/1.1 503 ", "the control loop does not turn");
+	atomic_store(&pulse.turned_us, uv_hrtime() / 1000);
+	answers = true;
+	expect_answer(get("/status"), OK, "made-up");
+}
+
+/* Of a loopback address a browser shows a page from elsewhere only what that may see: nothing. */
+static void test_hosts(void **state)
+{
+	static const char *const here[] = {"127.0.0.1", "127.0.0.1:9555", "localhost:80",
+	                                   "LOCALHOST", "[::1]:9555",     "10.0.0.1:9555"};
+	static const char *const elsewhere[] = {
+		"evil.example:9555",      "evil.example", "x", "127.0.0.1.evil.example",
+		"localhost.evil.example", ":9555",        ""};
+	char own[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
+		int fd = dial(&address, 1);
+
+		ask_only(fd, "GET", "/status", here[i]);
+		expect_answer(answer_of(fd), OK, "made-up");
+	}
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+		int fd = dial(&address, 1);
+
+		ask_only(fd, "GET", "/status", elsewhere[i]);
+		expect_answer(answer_of(fd), "HTTP/1.1 403 ", "as localhost, or by this machine");
+		assert_null(strstr(heard, "made-up"));
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		int fd = dial(&address, 1);
+
+		assert_int_equal(gethostname(own, sizeof(own)), 0);
+		strcat(own, i == 1 ? ":9555" : "");
+		ask_only(fd, "GET", "/healthz", own);
+		expect_answer(answer_of(fd), OK, "ok\n");
+	}
+}
+
+/* At an address that others may reach too it is the firewall that decides, and any name will do. */
+static void test_any_host(void **state)
+{
+	struct net_addr any = free_address();
+	struct http *second;
+	struct why why;
+	int fd;
+
+	(void)state;
+	any.ip = net_ipv4(0);
+	assert_int_equal(http_open(&any, &sources, &second, &why), 0);
+	any.ip = net_ipv4(INADDR_LOOPBACK);
+	fd = dial(&any, 1);
+	ask_only(fd, "GET", "/status", "winnow.example:9555");
+	expect_answer(answer_of(fd), OK, "made-up");
+	http_close(second);
+}
+
+/* Whoever asks meanwhile gets the same page, which was made after all of them had asked. */
+static void test_shared_pages(void **state)
+{
+	enum { MANY = 100 };
+	int fds[MANY];
+	uint64_t begun_us, took_us;
+
+	(void)state;
+	expect_answer(get("/status"), OK, "made-up");
+	begun_us = uv_hrtime() / 1000;
+	assert_int_equal(copies, 1);
+	for (uint32_t round = 1; round <= 3; round++) {
+		for (uint32_t i = 0; i < MANY; i++) {
+			fds[i] = dial(&address, (uint8_t)(1 + i % 4));
+			ask_only(fds[i], "GET", i % 2 == 0 ? "/status" : "/metrics", "localhost");
+		}
+		jobs_started = round;
+		for (uint32_t i = 0; i < MANY; i++)
+			expect_answer(answer_of(fds[i]), OK,
+			              i % 2 == 0 ? "made-up" : "winnow_jobs_started_total ");
+	}
+	took_us = uv_hrtime() / 1000 - begun_us;
+	assert_in_range(copies, 2, 2 + took_us / HTTP_PAGE_US);
+	expect_answer(get("/metrics"), OK, "winnow_jobs_started_total 3\n");
+}
+
+/* Ends while some wait for their page. */
+static void test_ends(void **state)
+{
+	int fds[8];
+
+	(void)state;
+	expect_answer(get("/status"), OK, "made-up");
+	for (uint32_t i = 0; i < 8; i++) {
+		fds[i] = dial(&address, 1);
+		ask_only(fds[i], "GET", "/status", "localhost");
+	}
+	end(NULL);
+	for (uint32_t i = 0; i < 8; i++)
+		close(fds[i]);
+	begin(NULL);
 }
 
 /* ---- strangers ---- */
@@ -170,7 +280,7 @@ static void test_taken(void **state)
 	struct why why;
 
 	(void)state;
-	assert_int_equal(http_open(&address, &loop, &sources, &second, &why), -EADDRINUSE);
+	assert_int_equal(http_open(&address, &sources, &second, &why), -EADDRINUSE);
 	assert_non_null(strstr(why.text, "cannot serve HTTP on 127.0.0.1:"));
 	assert_non_null(strstr(why.text, ": Address already in use"));
 	assert_null(second);
@@ -180,6 +290,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_paths, begin, end),
+		cmocka_unit_test_setup_teardown(test_stuck, begin, end),
+		cmocka_unit_test_setup_teardown(test_hosts, begin, end),
+		cmocka_unit_test_setup_teardown(test_any_host, begin, end),
+		cmocka_unit_test_setup_teardown(test_shared_pages, begin, end),
+		cmocka_unit_test_setup_teardown(test_ends, begin, end),
 		cmocka_unit_test_setup_teardown(test_idle, begin, end),
 		cmocka_unit_test_setup_teardown(test_share, begin, end),
 		cmocka_unit_test_setup_teardown(test_oldest, begin, end),

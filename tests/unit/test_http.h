@@ -12,7 +12,6 @@
 const char *const jobs_refusals[JOBS_REFUSALS] = {"a", "b", "c", "d", "e", "f",
                                                   "g", "h", "i", "j", "k", "l"};
 
-static const uint16_t channel_ids[] = {10, 11, 12};
 static struct jobs_totals totals;
 static struct channel_stats channel_numbers[3];
 static struct channel_view channel_views[3];
@@ -20,53 +19,61 @@ static struct channel_waits waits[3][2];
 static struct control_seen seen[2], seen_before[2];
 static uint64_t seen_over_us[2];
 static bool detached[3];
+static _Atomic uint64_t jobs_started; /* in place of what `totals` says, which others read meanwhile */
+static _Atomic uint32_t copies; /* that the control loop was asked for, */
+static bool answers;            /* and whether it gives any */
 
-void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
+static struct jobs_worker worker_of(uint32_t rank)
 {
-	(void)jobs;
-	*out = totals;
+	struct jobs_worker worker = {.state = "ready",
+	                             .address = "10.0.0.1:1",
+	                             .seen = seen[rank],
+	                             .seen_before = seen_before[rank],
+	                             .seen_over_us = seen_over_us[rank],
+	                             .silent_us = 500000};
+
+	snprintf(worker.host, sizeof(worker.host), "host%u", rank);
+	snprintf(worker.says, sizeof(worker.says), "%s", rank == 1 ? "2 rows" : "");
+	return worker;
 }
 
 /* Memberships without channels, beside the job that is made up; totals.jobs counts them. */
 static struct jobs_view others[4];
+#define OTHERS_WORLD_MAX 6
 
-bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
+static struct jobs_copy *copy_made(void *context)
 {
-	(void)jobs;
-	if (index > 5 && index < 6 + totals.jobs - 1) {
-		*out = others[index - 6];
-		return true;
-	}
-	*out = (struct jobs_view){.name = "made-up",
-	                          .trouble = "",
-	                          .state = "running",
-	                          .world = 2,
-	                          .joined = 2,
-	                          .channel_count = 3,
-	                          .channel_ids = channel_ids};
-	return index == 5;
-}
+	struct jobs_copy *copy;
+	struct jobs_worker *workers;
 
-void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out)
-{
-	(void)jobs;
-	assert_true(index >= 5);
-	*out = (struct jobs_worker){.state = "ready",
-	                            .says = rank == 1 ? "2 rows" : "",
-	                            .host = rank == 0 ? "host0" : "host1",
-	                            .address = "10.0.0.1:1",
-	                            .seen = seen[rank],
-	                            .seen_before = seen_before[rank],
-	                            .seen_over_us = seen_over_us[rank],
-	                            .silent_us = 500000};
-}
-
-bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out)
-{
-	(void)jobs;
-	*out = (struct jobs_failure){
+	assert_ptr_equal(context, &totals);
+	copies++;
+	if (!answers)
+		return NULL;
+	copy = calloc(1, sizeof(*copy) + totals.jobs * sizeof(copy->jobs[0]) +
+	                         OTHERS_WORLD_MAX * sizeof(*workers));
+	workers = (struct jobs_worker *)(void *)&copy->jobs[totals.jobs];
+	copy->totals = totals;
+	copy->totals.jobs_started = jobs_started;
+	copy->failed = true;
+	copy->failure = (struct jobs_failure){
 		.job = "gone", .code = "lost", .text = "rank 1 is lost", .age_us = 2000000};
-	return true;
+	copy->job_count = totals.jobs;
+	copy->jobs[0].view = (struct jobs_view){.name = "made-up",
+	                                        .state = "running",
+	                                        .world = 2,
+	                                        .joined = 2,
+	                                        .channel_count = 3,
+	                                        .channel_ids = {10, 11, 12},
+	                                        .group_token = 4711};
+	copy->jobs[0].workers = workers;
+	workers[0] = worker_of(0);
+	workers[1] = worker_of(1);
+	for (uint32_t i = 1; i < copy->job_count; i++) {
+		copy->jobs[i].view = others[i - 1];
+		copy->jobs[i].workers = workers; /* as if they were the same */
+	}
+	return copy;
 }
 
 const char *data_backend(const struct data *data)
@@ -75,28 +82,27 @@ const char *data_backend(const struct data *data)
 	return "udp";
 }
 
-void data_stats(struct data *data, struct data_stats *out)
+void data_look(struct data *data, struct data_look looks[], uint32_t count, struct data_stats *out)
 {
 	(void)data;
 	*out = (struct data_stats){.net = {.received = 1000}, .unsent = 3};
 	out->drops[WIRE_DROP_MAGIC] = 5;
 	out->drops[WIRE_DROP_DUPLICATE] = 7;
-}
+	assert_int_equal(count, 3);
+	for (uint32_t i = 0; i < count; i++) {
+		struct data_look *look = &looks[i];
+		const uint32_t at = look->id - 10u;
 
-bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view, struct channel_waits *out)
-{
-	uint32_t at = id - 10u;
-
-	(void)data;
-	if (detached[at])
-		return false;
-	*stats = channel_numbers[at];
-	*view = channel_views[at];
-	for (uint32_t rank = 0; rank < 2; rank++)
-		if (waits[at][rank].late_us >= out[rank].late_us)
-			out[rank] = waits[at][rank];
-	return true;
+		assert_true(look->group_token == 4711 && look->worker_count == 2);
+		look->found = !detached[at];
+		if (!look->found)
+			continue;
+		look->stats = channel_numbers[at];
+		look->view = channel_views[at];
+		for (uint32_t rank = 0; rank < 2; rank++)
+			if (waits[at][rank].late_us >= look->waits[rank].late_us)
+				look->waits[rank] = waits[at][rank];
+	}
 }
 
 void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT])
@@ -121,6 +127,7 @@ const char *offload_describe(const struct offload *offload)
 /* ---- */
 
 static struct http *http;
+static struct http_pulse pulse;
 static struct http_sources sources;
 static struct net_addr address;
 
@@ -135,11 +142,20 @@ static inline int begin(void **state)
 	memset(channel_views, 0, sizeof(channel_views));
 	memset(detached, 0, sizeof(detached));
 	memset(waits, 0, sizeof(waits));
-	sources =
-		(struct http_sources){.threads = 3, .rcvbuf_bytes = 65536, .bytes_from = "option"};
+	answers = true;
+	copies = 0;
+	jobs_started = 0;
+	atomic_store(&pulse.turned_us, uv_hrtime() / 1000);
+	atomic_store(&pulse.draining, false);
+	sources = (struct http_sources){.copy = copy_made,
+	                                .context = &totals,
+	                                .pulse = &pulse,
+	                                .threads = 3,
+	                                .rcvbuf_bytes = 65536,
+	                                .bytes_from = "option"};
 	address = free_address();
-	assert_int_equal(uv_loop_init(&loop), 0);
-	if (http_open(&address, &loop, &sources, &http, &why) != 0)
+	assert_int_equal(uv_loop_init(&loop), 0); /* for UNTIL(): there is nothing on it */
+	if (http_open(&address, &sources, &http, &why) != 0)
 		fail_msg("%s", why.text);
 	return 0;
 }
@@ -147,26 +163,37 @@ static inline int begin(void **state)
 static inline int end(void **state)
 {
 	(void)state;
-	loop_end();
 	http_close(http);
+	loop_end();
 	return 0;
 }
 
 static char heard[1u << 20];
 
-/* The whole answer to a request. */
-static inline const char *ask(int fd, const char *method, const char *path)
+static inline void ask_only(int fd, const char *method, const char *path, const char *host)
 {
-	char request[256];
+	char request[512];
+
+	snprintf(request, sizeof(request),
+	         "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method, path, host);
+	say_text(fd, request);
+}
+
+static inline const char *answer_of(int fd)
+{
 	size_t used = 0;
 
-	snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-	         method, path);
-	say_text(fd, request);
 	heard[0] = '\0';
 	UNTIL(hear(fd, heard, sizeof(heard), &used) >= 0);
 	close(fd);
 	return heard;
+}
+
+/* The whole answer to a request. */
+static inline const char *ask(int fd, const char *method, const char *path)
+{
+	ask_only(fd, method, path, "localhost:9555");
+	return answer_of(fd);
 }
 
 static inline const char *get(const char *path)

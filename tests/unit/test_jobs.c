@@ -3,6 +3,8 @@
 
 #include "tests/unit/test_jobs.h"
 
+#include "aggregator/control/line_proof.h"
+
 /* ---- the way to START ---- */
 
 static void test_way(void **state)
@@ -443,8 +445,121 @@ static void test_keys(void **state)
 			check_key(RIGHT_KEY, &joins[claim], &joins[asked], 0, claim == asked);
 }
 
-/* A line that has no proof, or a wrong one, is not heard once the job has keys. */
-static void test_proven_lines(void **state)
+/* A copy has what is there: each job with its own workers, whatever happens to them afterwards. */
+static void test_copy(void **state)
+{
+	struct bench *b = usual_open();
+	struct jobs_copy *copy;
+
+	(void)state;
+	copy = jobs_copy(b->jobs);
+	assert_true(copy->job_count == 0 && !copy->failed && copy->totals.peers == 0);
+	free(copy);
+	job_running(b, 0, "two", 2);
+	join(b, 2, "one-of-three", 1, 3);
+	copy = jobs_copy(b->jobs);
+	assert_int_equal(copy->job_count, 2);
+	say_kind(b, 0, CONTROL_ABORT);
+	jobs_end(b->jobs, "all");
+	assert_int_equal(copy->totals.jobs, 2);
+	assert_int_equal(copy->totals.peers, 3);
+	assert_string_equal(copy->jobs[0].view.name, "two");
+	assert_string_equal(copy->jobs[0].view.state, "running");
+	assert_int_equal(copy->jobs[0].view.channel_count, 2);
+	assert_int_not_equal(copy->jobs[0].view.channel_ids[0], copy->jobs[0].view.channel_ids[1]);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		const struct jobs_worker *worker = &copy->jobs[0].workers[rank];
+		char host[16];
+
+		snprintf(host, sizeof(host), "host%u", rank);
+		assert_string_equal(worker->host, host);
+		assert_string_equal(worker->state, "ready");
+	}
+	assert_string_equal(copy->jobs[1].view.name, "one-of-three");
+	assert_string_equal(copy->jobs[1].workers[0].state, "missing");
+	assert_string_equal(copy->jobs[1].workers[1].host, "host1");
+	assert_string_equal(copy->jobs[1].workers[2].state, "missing");
+	free(copy);
+	copy = jobs_copy(b->jobs);
+	assert_true(copy->job_count == 0 && copy->failed);
+	free(copy);
+	bench_close(b);
+}
+
+/* A worker that has proved the key, and how it proves lines. */
+struct proven {
+	struct proof_keys *keys;
+	struct bench *b;
+	struct line_proof early, later;
+};
+
+static void say_raw(struct bench *b, const char *line)
+{
+	char text[4096];
+
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(line, "\n"), line);
+	b->now_us += 1000;
+	assert_true(jobs_line(b->jobs, b->workers[0].peer, text, b->now_us));
+	jobs_check(b->jobs);
+}
+
+/* The only worker of a job has its WELCOME. */
+static struct proven proven_open(void)
+{
+	struct jobs_config config = config_usual();
+	struct control_message join = join_of("secret", 0, 1);
+	struct proof_statement statement = {.job = "secret", .rank = 0, .world = 1};
+	const struct control_message *welcome;
+	struct transcript transcript = {0};
+	struct line_proof to_worker;
+	struct job_secret secret;
+	struct proven p = {0};
+	struct proof_key key;
+	struct why why;
+	char *line;
+
+	assert_int_equal(proof_init(), 0);
+	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &config.keys, &why), 0);
+	assert_int_equal(proof_key_from_text(RIGHT_KEY, &key), 0);
+	p.keys = config.keys;
+	p.b = bench_open(&config);
+	connect_worker(p.b, 0);
+	memset(join.nonce, 7, sizeof(join.nonce));
+	statement.server_nonce = p.b->workers[0].server_nonce;
+	statement.client_nonce = join.nonce;
+	proof_make(&key, PROOF_JOIN, &statement, join.proof);
+	line = message_format(&join);
+	transcript_add(&transcript, p.b->workers[0].raw);
+	transcript_add(&transcript, line);
+	line_proofs_early(&key, "secret", 1, &transcript, &p.early, &to_worker);
+	say_raw(p.b, line);
+	free(line);
+	welcome = expect_line(p.b, 0, CONTROL_WELCOME);
+	transcript_add(&transcript, p.b->workers[0].raw);
+	job_secret_make(&key, welcome->salt, 0, "secret", 1, &secret);
+	line_proofs_make(&secret, &transcript, &p.later, &to_worker);
+	p.later.on = true;
+	return p;
+}
+
+static void proven_close(struct proven *p)
+{
+	bench_close(p->b);
+	proof_keys_free(p->keys);
+}
+
+static void say_proven(struct bench *b, struct line_proof *proof, enum control_kind kind)
+{
+	const struct control_message message = {.kind = kind, .payload = PAYLOAD};
+	char *line = line_prove(proof, message_format(&message));
+
+	assert_non_null(line);
+	say_raw(b, line);
+	free(line);
+}
+
+/* Once the job has keys a line that has no proof, or a wrong one, ends the connection. */
+static void test_forged_lines(void **state)
 {
 #define WRONG "000000000000000000000000000000000000000000000000 "
 	static const char *const wrong[] = {
@@ -456,34 +571,106 @@ static void test_proven_lines(void **state)
 		"{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"\"}",
 		"{\"type\":\"ready\",\"payload\":1472,\"multicast\":false}"};
 #undef WRONG
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct proven p = proven_open();
+
+		say_raw(p.b, wrong[i]);
+		assert_non_null(strstr(expect_end(p.b, 0, "lost", 0)->text, "wrong proof"));
+		assert_int_equal(totals_of(p.b).jobs, 0);
+		assert_int_equal(totals_of(p.b).lines_forged, 1);
+		proven_close(&p);
+	}
+}
+
+/* What it has said before WELCOME came to it is not heard, and ends nothing; after that it would. */
+static void test_early_lines(void **state)
+{
+	struct proven p = proven_open();
+
+	(void)state;
+	say_proven(p.b, &p.early, CONTROL_PING);
+	say_proven(p.b, &p.early, CONTROL_LEAVE);
+	expect_silence(p.b, 0);
+	say_proven(p.b, &p.later, CONTROL_READY);
+	expect_line(p.b, 0, CONTROL_START);
+	assert_int_equal(totals_of(p.b).lines_forged, 0);
+	say_proven(p.b, &p.early, CONTROL_PING);
+	expect_end(p.b, 0, "lost", 0);
+	assert_int_equal(totals_of(p.b).lines_forged, 1);
+	proven_close(&p);
+}
+
+/* A JOIN, or an ORDER, whose key is being made: it is given again when it is. */
+static void test_key_awaited(void **state)
+{
+	const struct control_message order = {
+		.kind = CONTROL_ORDER, .version = WIRE_VERSION, .job = "secret", .order = "pause"};
 	struct jobs_config config = config_usual();
 	struct control_message join = join_of("secret", 0, 1);
-	struct proof_statement statement = {.job = "secret", .rank = 0, .world = 1};
+	struct proof_statement statement = {
+		.client_nonce = join.nonce, .job = "secret", .world = 1};
 	struct proof_key key;
 	struct bench *b;
+	uint32_t index;
 	struct why why;
+	char *line;
 
 	(void)state;
 	assert_int_equal(proof_init(), 0);
-	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &config.keys, &why), 0);
-	assert_int_equal(proof_key_from_text(RIGHT_KEY, &key), 0);
+	assert_int_equal(proof_keys_load(NULL, "a-passphrase", &config.keys, &why), 0);
+	config.keys->aside = true;
 	b = bench_open(&config);
 	connect_worker(b, 0);
-	memset(join.nonce, 7, sizeof(join.nonce));
+	connect_worker(b, 1);
+	connect_worker(b, 2);
+	assert_int_equal(proof_key_from_text("a-passphrase", &key), 0);
 	statement.server_nonce = b->workers[0].server_nonce;
-	statement.client_nonce = join.nonce;
 	proof_make(&key, PROOF_JOIN, &statement, join.proof);
-	say(b, 0, &join);
+	line = message_format(&join);
+	assert_false(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
+	/* It has said what it had to say: nobody is impatient with it, but with one that says nothing. */
+	b->now_us += b->config.hello_us;
+	assert_false(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
+	jobs_tick(b->jobs, b->now_us);
+	expect_silence(b, 0);
+	expect_end(b, 1, "timeout", 0);
+	expect_end(b, 2, "timeout", 0);
+	connect_worker(b, 1);
+	assert_true(proof_keys_next(config.keys, &index));
+	proof_keys_made(config.keys, index, &key);
+	assert_true(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
 	expect_line(b, 0, CONTROL_WELCOME);
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		b->now_us += 1000;
-		jobs_line(b->jobs, b->workers[0].peer, wrong[i], b->now_us);
-		assert_false(b->workers[0].closed);
-	}
-	assert_int_equal(totals_of(b).jobs, 1);
-	assert_int_equal(totals_of(b).lines_forged, sizeof(wrong) / sizeof(wrong[0]));
+	free(line);
+	say(b, 1, &order);
+	expect_end(b, 1, "key", 0);
 	bench_close(b);
 	proof_keys_free(config.keys);
+}
+
+/* Nobody has to say a thousand lines at once, or a hundred a second. */
+static void test_says_too_much(void **state)
+{
+	struct bench *b = usual_open();
+	uint32_t said = 0;
+
+	(void)state;
+	job_probing(b, 0, "job", 2);
+	for (uint32_t i = 1; i < 1000; i++) /* beside its JOIN */
+		say_kind(b, 0, CONTROL_PING);
+	expect_silence(b, 0);
+	for (uint32_t i = 0; i < 2000; i++) { /* 40 a second is a worker's right */
+		b->now_us += 25000;
+		say_kind(b, 1, CONTROL_PING);
+	}
+	expect_silence(b, 1);
+	b->now_us += 1000000;
+	while (!b->workers[0].closed && ++said < 5000)
+		say_kind(b, 0, CONTROL_PING);
+	assert_in_range(said, 1001, 1001); /* the first that is too much */
+	assert_non_null(strstr(expect_end(b, 1, "lost", 0)->text, "more lines than"));
+	bench_close(b);
 }
 
 int main(void)
@@ -502,7 +689,11 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_proven_lines),
+		cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_forged_lines),
+		cmocka_unit_test(test_early_lines),
+		cmocka_unit_test(test_key_awaited),
+		cmocka_unit_test(test_says_too_much),
 	};
 
 	random_seed();

@@ -33,6 +33,7 @@ struct worker {
 	bool closed;
 	bool many; /* stands for many peers: what they are told is not kept */
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	char raw[4096]; /* the last line, with its proof and newline */
 	struct control_message inbox[INBOX_MAX];
 	uint32_t read, written;
 };
@@ -73,6 +74,7 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 	assert_false(w->closed);
 	assert_true(w->written - w->read < INBOX_MAX);
 	assert_true(strlen(line) < sizeof(text) && line[strlen(line) - 1] == '\n');
+	snprintf(w->raw, sizeof(w->raw), "%s", line);
 	line += strcspn(line, "{"); /* it may have a proof */
 	snprintf(text, sizeof(text), "%.*s", (int)strlen(line) - 1, line);
 	assert_int_equal(message_parse(text, &w->inbox[w->written++ % INBOX_MAX], &why), 0);

@@ -103,7 +103,7 @@ static void test_no_room(void **state)
 {
 	struct bench *b = usual_open();
 	struct control_message message;
-	char *line = jobs_no_room(b->jobs);
+	char *line = jobs_turn_away(b->jobs, "no room here");
 	struct why why;
 
 	(void)state;
@@ -112,6 +112,7 @@ static void test_no_room(void **state)
 	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, CONTROL_FAILED);
 	assert_string_equal(message.code, "connections");
+	assert_string_equal(message.text, "no room here");
 	assert_int_equal(totals_of(b).refused[11], 1);
 	free(line);
 	bench_close(b);

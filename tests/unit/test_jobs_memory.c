@@ -3,6 +3,47 @@
 
 #include "tests/unit/test_jobs.h"
 
+/* ---- memory that is short: a sanitizer has its own calloc() ---- */
+
+static uint32_t callocs_left = UINT32_MAX; /* that succeed */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FAILS_ALLOCATIONS 1
+void *__libc_calloc(size_t count, size_t bytes);
+
+void *calloc(size_t count, size_t bytes)
+{
+	if (callocs_left == 0)
+		return NULL;
+	callocs_left -= callocs_left != UINT32_MAX;
+	return __libc_calloc(count, bytes);
+}
+#else
+#define FAILS_ALLOCATIONS 0
+#endif
+
+/* The first worker of a job is told the reason, which is no other job's. */
+static void test_no_memory(void **state)
+{
+	(void)state;
+	if (!FAILS_ALLOCATIONS)
+		skip();
+	for (uint32_t left = 0; left < 3; left++) {
+		struct bench *b = usual_open();
+		const struct control_message message = join_of("job", 0, 2), *m;
+
+		connect_worker(b, 0);
+		callocs_left = left;
+		say(b, 0, &message);
+		callocs_left = UINT32_MAX;
+		m = expect_end(b, 0, "memory", 0);
+		assert_string_equal(m->text, "the aggregator is out of memory");
+		join(b, 1, "job", 0, 2);
+		expect_silence(b, 1);
+		bench_close(b);
+	}
+}
+
 static void test_job_memory(void **state)
 {
 	struct jobs_config config = config_usual();
@@ -247,10 +288,11 @@ static void test_config(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_job_memory),       cmocka_unit_test(test_payload),
-		cmocka_unit_test(test_window_of_path),   cmocka_unit_test(test_window_of_kernel),
-		cmocka_unit_test(test_start_memory),     cmocka_unit_test(test_attach_fails),
-		cmocka_unit_test(test_slots_given_back), cmocka_unit_test(test_config),
+		cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_payload),          cmocka_unit_test(test_window_of_path),
+		cmocka_unit_test(test_window_of_kernel), cmocka_unit_test(test_start_memory),
+		cmocka_unit_test(test_attach_fails),     cmocka_unit_test(test_slots_given_back),
+		cmocka_unit_test(test_config),
 	};
 
 	random_seed();

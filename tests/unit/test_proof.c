@@ -133,6 +133,42 @@ static void test_key_surroundings(void **state)
 	}
 }
 
+/* Keys that another thread stretches: in the file's order, but first those that somebody waits for. */
+static void test_keys_aside(void **state)
+{
+	struct proof_keys *keys =
+		keys_of("a key-of-a-\nb key-of-b-\n"
+	                "c 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"
+	                "d key-of-b-\n* key-of-others\n",
+	                0, NULL);
+	static const struct {
+		const char *ask; /* for this job's; NULL: for none */
+		const char *job, *text;
+	} steps[] = {{NULL, "a", "key-of-a-"},
+	             {"e/7", "other", "key-of-others"},
+	             {"d", "d", "key-of-b-"}};
+	struct proof_key key;
+	uint32_t index;
+
+	(void)state;
+	assert_true(proof_keys_ready(keys, "a")); /* as long as nobody else makes it */
+	assert_true(proof_keys_ready(NULL, "a"));
+	keys->aside = true;
+	assert_true(proof_keys_ready(keys, "c/next.1"));
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		if (steps[i].ask != NULL)
+			assert_false(proof_keys_ready(keys, steps[i].ask));
+		assert_true(proof_keys_next(keys, &index));
+		assert_int_equal(proof_keys_stretch(keys, index, &key), 0);
+		proof_keys_made(keys, index, &key);
+		assert_true(proof_keys_ready(keys, steps[i].job));
+		assert_key(keys, steps[i].job, steps[i].text);
+	}
+	assert_key(keys, "b", "key-of-b-"); /* which was d's as well */
+	assert_false(proof_keys_next(keys, &index));
+	proof_keys_free(keys);
+}
+
 /* Of all memberships of a job, and of those for which the line of all others stands. */
 static void test_key_shares(void **state)
 {
@@ -376,10 +412,11 @@ static int folder_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_key_file),         cmocka_unit_test(test_key_shares),
-		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
-		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
-		cmocka_unit_test(test_key_surroundings), cmocka_unit_test(test_order_proof),
+		cmocka_unit_test(test_keys_aside),       cmocka_unit_test(test_key_file),
+		cmocka_unit_test(test_key_shares),       cmocka_unit_test(test_key_file_refused),
+		cmocka_unit_test(test_key_file_exposed), cmocka_unit_test(test_proof_known),
+		cmocka_unit_test(test_proof_replay),     cmocka_unit_test(test_key_surroundings),
+		cmocka_unit_test(test_order_proof),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""flood.py KIND PORT SECONDS [NAME=VALUE..] - what strangers and tenants may send to winnowd without end
+
+Says "flooding" once everything is in place, and at the end what it has done. KIND `watch` floods nothing: it is a member of
+another job, and says how late its pings came. NAME=VALUE: key=KEY, job=JOB (and JOB/1 .. are its own), connections=N,
+members=N (of a job that is there beside the flood), http=PORT, silence=SECONDS. FLOODS, at the end, has the kinds.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "protocol"))
+from joining import Ended, Joining, proof  # noqa: E402
+from seal import Keys, Lines, Transcript  # noqa: E402
+
+CHUNK = 1 << 20
+HOUR_MS = 3600000
+ENOUGH = 2000  # lines: one connection may say fewer before it is ended
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+stop = []  # not empty: SIGTERM has come
+
+
+def now_us():
+    return time.monotonic_ns() // 1000
+
+
+def dial(at):
+    """A connection that leaves no port behind when it is closed."""
+    sock = socket.create_connection(at, timeout=60)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class Talk:
+    """What is said on a control connection, from HELLO on."""
+
+    def __init__(self, line):
+        self.transcript = Transcript()
+        self.transcript.add(line)
+        said = json.loads(line)
+        if said["type"] != "hello":
+            raise ConnectionError(said.get("text", "refused"))
+        self.nonce = bytes.fromhex(said["nonce"])
+
+    def join(self, job, rank, world, key=None, kind="join", **more):
+        """The JOIN, or ORDER. Lines have proofs from then on."""
+        nonce = os.urandom(32)
+        label, what = "winnow join 1", job
+        if kind == "order":
+            label, what = "winnow order 1", f"{job} {more['order']} {more['text']}"
+        shown = proof(key, label, self.nonce, nonce, rank, world, what).hex()
+        said = {"type": kind, "version": 2, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
+        if kind == "join":
+            said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
+            said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
+        line = json.dumps(said | more).encode() + b"\n"
+        self.transcript.add(line)
+        self.lines = Lines(Keys(key, bytes(32), 0, job, world, self.transcript.hash).to_aggregator if key else None)
+        return line
+
+
+def first_line(sock):
+    heard = b""
+    while b"\n" not in heard:
+        more = sock.recv(65536)
+        if not more:
+            raise ConnectionError("closed")
+        heard += more
+    return heard.split(b"\n")[0]
+
+
+# ---- members that say too much ----
+
+
+class Stream:
+    """A connection that sends the same bytes again and again, and is opened anew when it ends."""
+
+    def __init__(self, flood, number):
+        self.flood, self.number, self.socket = flood, number, None
+        self.piece = 1 if flood.kind is halves else CHUNK
+
+    def open(self):
+        self.socket, self.text = self.flood.kind(self.flood, self.number)
+        self.at = 0
+        self.socket.setblocking(False)
+        self.flood.selector.register(self.socket, READ | WRITE, self)
+
+    def turn(self, events):
+        """False: it has ended."""
+        if events & READ and not self.flood.hear(self.socket):
+            return False
+        if events & WRITE:
+            sent = self.socket.send(self.text[self.at : self.at + self.piece])
+            self.flood.sent += sent
+            self.at = (self.at + sent) % len(self.text)
+        return True
+
+
+def repeated(line):
+    return line * (65536 // len(line) + 1)
+
+
+def forming(flood, number):
+    """A member of a job that never comes together."""
+    sock = dial(flood.at)
+    talk = Talk(first_line(sock))
+    sock.sendall(talk.join(flood.job, number, flood.connections + 1, flood.key))
+    return sock, talk
+
+
+def pings(flood, number):
+    """Pings that are right."""
+    sock, talk = forming(flood, number)
+    line = b'{"type":"ping"}\n'
+    return sock, b"".join(talk.lines.prove(line) for _ in range(ENOUGH)) if flood.key else repeated(line)
+
+
+def wrong(flood, number):
+    """Lines whose proof is wrong."""
+    return forming(flood, number)[0], repeated(b"0" * 48 + b" x\n")
+
+
+def halves(flood, number):
+    """A line that comes byte by byte, and does not end."""
+    return forming(flood, number)[0], b"x" * CHUNK
+
+
+def huge(flood, number):
+    """Lines that are too long."""
+    return forming(flood, number)[0], b"x" * CHUNK
+
+
+class Member:
+    """A worker of a job that starts."""
+
+    def __init__(self, flood, job, rank, world):
+        self.joining = Joining(
+            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS, features=("members",)
+        )
+        self.joining.rcvbuf = 1 << 20
+        self.tcp, self.udp = dial(flood.at), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.connect(flood.at)
+        self.tcp.setblocking(False)
+        self.udp.setblocking(False)
+        self.heard, self.ready = b"", False
+
+    def hear(self, now):
+        for sock in self.tcp, self.udp:
+            try:
+                data = sock.recv(65536)
+            except (BlockingIOError, ConnectionRefusedError):
+                continue
+            if sock is self.udp:
+                data = self.joining.unseal(data)
+                if data:
+                    self.joining.datagram(data, now)
+                continue
+            if not data:
+                raise ConnectionError("closed")
+            *lines, self.heard = (self.heard + data).split(b"\n")
+            for line in lines:
+                self.joining.line(line, now)
+
+    def step(self):
+        """True: it has started."""
+        joining, now = self.joining, now_us()
+        self.hear(now)
+        for datagram in joining.tick(now):
+            self.udp.send(joining.seal(datagram))
+        size = joining.welcome and joining.passes(now)
+        if size and not self.ready:
+            self.ready = True
+            joining.say("ready", payload=size, multicast=False)
+        if joining.out:
+            self.tcp.sendall(joining.out)
+            joining.out = b""
+        return joining.start is not None
+
+    def close(self):
+        self.tcp.close()
+        self.udp.close()
+
+
+def started(flood, job, world):
+    members = [Member(flood, job, rank, world) for rank in range(world)]
+    until = time.monotonic() + 60
+    while not all([member.step() for member in members]):
+        if time.monotonic() > until:
+            raise ConnectionError(f"job {job} does not start")
+        time.sleep(0.001)
+    return members
+
+
+def moves(flood, number):
+    """The only worker of a job asks without end whether it may move."""
+    flood.count += 1
+    (member,) = started(flood, f"{flood.job}/{flood.count}", 1)
+    member.udp.close()
+    line = b'{"type":"move","number":"0000000000000000"}\n'
+    return member.tcp, b"".join(member.joining.proves.prove(line) for _ in range(ENOUGH)) if flood.key else repeated(line)
+
+
+class Starts:
+    """Jobs of one worker that start and end at once."""
+
+    def __init__(self, flood, number):
+        self.flood, self.socket = flood, None
+
+    def open(self):
+        self.flood.opened += 1
+        self.member = Member(self.flood, f"{self.flood.job}/{self.flood.opened}", 0, 1)
+
+    def turn(self, _):
+        if not self.member.step():
+            return True
+        self.member.joining.say("leave")
+        self.member.tcp.sendall(self.member.joining.out)
+        self.member.close()
+        return False
+
+
+# ---- connections that come and go ----
+
+
+class Visits:
+    """A connection that hears HELLO, says something, and is opened anew when it ends, or when it has had an answer."""
+
+    def __init__(self, flood, number):
+        self.flood, self.socket = flood, None
+
+    def open(self):
+        self.socket = dial(self.flood.at)
+        self.socket.setblocking(False)
+        self.flood.opened += 1
+        self.said = False
+        self.flood.selector.register(self.socket, READ, self)
+
+    def turn(self, _):
+        heard = self.flood.hear(self.socket)
+        if not heard or self.said or not self.flood.kind:
+            return False
+        self.socket.sendall(self.flood.kind(self.flood, Talk(heard.split(b"\n")[0])))
+        self.said = True
+        return True
+
+
+def joins(flood, talk):
+    """The first worker of a job that nobody else joins."""
+    flood.count += 1
+    return talk.join(f"{flood.job}/{flood.count}", 0, 2, flood.key)
+
+
+def strangers(flood, talk):
+    """A JOIN whose proof is wrong."""
+    return talk.join(flood.job, 0, 2, "f" * 64)
+
+
+def passphrases(flood, talk):
+    """A JOIN of one of many jobs, team0 .., whose keys are texts that winnowd has to stretch first."""
+    flood.count += 1
+    return talk.join(f"team{flood.count % flood.connections}", 0, 2, "f" * 64)
+
+
+def orders(flood, talk):
+    """A job of its own is paused and resumed, and all its members are told."""
+    flood.count += 1
+    return talk.join(flood.job + "/0", 0, 0, flood.key, "order", order="pause" if flood.count % 2 else "resume", text="")
+
+
+def newcomers(flood, talk):
+    """A newcomer at the door of a job of its own, and all its members are told; it goes when it is pinged."""
+    return talk.join(flood.job, 0, 0, flood.key, silence_ms=200)
+
+
+# ---- HTTP ----
+
+
+class Client:
+    """It asks again as soon as it has its answer, on the same connection where that may stay."""
+
+    def __init__(self, flood, number):
+        self.flood, self.socket = flood, None
+        self.ask = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"/metrics" if number % 4 == 0 else b"/status")
+
+    def open(self):
+        self.socket = dial(("127.0.0.1", self.flood.http))
+        self.socket.setblocking(False)
+        self.flood.selector.register(self.socket, READ, self)
+        self.again()
+
+    def again(self):
+        self.left, self.head = None, b""
+        self.socket.send(self.ask)
+
+    def turn(self, _):
+        data = self.flood.hear(self.socket)
+        if not data:
+            return False
+        if self.left is None:
+            self.head += data
+            if b"\r\n\r\n" not in self.head:
+                return True
+            head, data = self.head.split(b"\r\n\r\n", 1)
+            lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            self.left = int(lengths[0])
+        self.left -= len(data)
+        if self.left <= 0:
+            self.flood.opened += 1
+            self.again()
+        return True
+
+
+class Probes:
+    """A new connection for each /healthz."""
+
+    def __init__(self, flood, number):
+        self.flood, self.socket = flood, None
+
+    def open(self):
+        self.socket = dial(("127.0.0.1", self.flood.http))
+        self.socket.setblocking(False)
+        self.flood.opened += 1
+        self.flood.selector.register(self.socket, READ, self)
+        self.socket.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+
+    def turn(self, _):
+        self.flood.hear(self.socket)
+        return False
+
+
+# ---- all ----
+
+FLOODS = {
+    "pings": (Stream, pings, 60),
+    "wrong": (Stream, wrong, 400),
+    "halves": (Stream, halves, 200),
+    "huge": (Stream, huge, 60),
+    "moves": (Stream, moves, 8),
+    "starts": (Starts, None, 8),
+    "connects": (Visits, None, 64),
+    "joins": (Visits, joins, 200),
+    "strangers": (Visits, strangers, 64),
+    "passphrases": (Visits, passphrases, 400),
+    "orders": (Visits, orders, 32),
+    "newcomers": (Visits, newcomers, 64),
+    "http": (Client, None, 128),
+    "probes": (Probes, None, 64),
+}
+
+
+class Flood:
+    def __init__(self, name, port, seconds, values):
+        self.make, self.kind, connections = FLOODS[name]
+        self.at, self.seconds = ("127.0.0.1", int(port)), float(seconds)
+        self.key, self.job = values.get("key"), values.get("job", "flood")
+        self.connections, self.http = int(values.get("connections", connections)), int(values.get("http", 0))
+        self.selector = selectors.DefaultSelector()
+        self.sent = self.heard = self.opened = self.ended = self.count = 0
+        members = int(values.get("members", 0))
+        if name in ("orders", "newcomers"):
+            self.held = started(self, self.job + "/0", members)
+        elif name == "http":
+            clients, self.connections = self.connections, members
+            self.held = [forming(self, rank) for rank in range(members)]
+            self.connections = clients
+
+    def hear(self, sock):
+        """What has come; b"": it has ended."""
+        heard = sock.recv(CHUNK)
+        self.heard += len(heard)
+        return heard
+
+    def turn(self, one, events):
+        """It may end, and begins anew."""
+        try:
+            if one.turn(events):
+                return
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, Ended):
+            pass
+        self.ended += 1
+        self.close(one)
+        self.begin(one)
+
+    def close(self, one):
+        if one.socket:
+            self.selector.unregister(one.socket)
+            one.socket.close()
+            one.socket = None
+
+    def begin(self, one):
+        """Where there is no room now, there may be some later."""
+        try:
+            one.open()
+        except (OSError, Ended):
+            one.socket = None
+            self.later.append(one)
+
+    def run(self):
+        self.later = []
+        all = [self.make(self, number) for number in range(self.connections)]
+        for one in all:
+            self.begin(one)
+        print("flooding", flush=True)
+        until = time.monotonic() + self.seconds
+        while not stop and time.monotonic() < until:
+            ready = [(one, 0) for one in all] if self.make is Starts else []
+            ready += [(key.data, events) for key, events in self.selector.select(0 if ready else 0.1)]
+            for one, events in ready:
+                self.turn(one, events)
+            later, self.later = self.later[:16], self.later[16:]
+            for one in later:
+                self.begin(one)
+        print(f"sent {self.sent} bytes, heard {self.heard}; {self.opened} visits or answers, {self.ended} connections ended", flush=True)
+
+
+def watch(port, seconds, values):
+    """The pings of a member of a job that forms, which are due every quarter of its silence time."""
+    quarter = float(values["silence"]) / 4
+    sock = dial(("127.0.0.1", int(port)))
+    talk = Talk(first_line(sock))
+    sock.sendall(talk.join(values["job"], 0, 2, values.get("key"), silence_ms=int(quarter * 4000)))
+    print("flooding", flush=True)
+    begun = last = said = time.monotonic()
+    late = count = 0
+    sock.settimeout(0.02)
+    while not stop and time.monotonic() - begun < float(seconds):
+        if time.monotonic() - said > quarter:
+            sock.sendall(talk.lines.prove(b'{"type":"ping"}\n'))
+            said += quarter
+        try:
+            heard = sock.recv(65536)
+        except socket.timeout:
+            continue
+        if not heard:
+            sys.exit("the connection has ended")
+        count += 1
+        late = max(late, time.monotonic() - last - quarter)
+        last = time.monotonic()
+    late = max(late, time.monotonic() - last - quarter)
+    print(f"{count} pings, late by {late * 1000:.0f} ms at the most", flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    named = dict(word.split("=", 1) for word in sys.argv[4:])
+    if sys.argv[1] == "watch":
+        watch(sys.argv[2], sys.argv[3], named)
+    else:
+        Flood(*sys.argv[1:4], named).run()

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# release: a quarter of a minute for each of fourteen floods
+export FLOODS="pings wrong halves huge moves starts connects joins strangers passphrases orders newcomers http probes" FLOOD_SECONDS=12
+exec "$(dirname "$0")/test_floods.sh"
