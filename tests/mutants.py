@@ -127,6 +127,7 @@ def judge(name, index, change):
     path.write_text("\n".join(lines))
     seen = seen_by(name)
     path.write_text(original)
+    (TREE / "build" / name).with_suffix(".o").unlink(missing_ok=True)  # the next copy's times are older
     if seen != "":
         verdict = f"seen by {seen}" if seen else "SURVIVES"
         print(f"{name}:{index + 1}: {verdict}\n    {was}\n    {change.strip()}", flush=True)
