@@ -95,8 +95,8 @@ static int unknown(const struct options *options, const char *prefix, const char
 static int section_check(const struct options *options, const char *path, const char *section,
                          struct why *why)
 {
-	static const char *const all[] = {"winnow", "winnowd", "bench", "colocate", "doctor", "job",
-	                                  "run",    "status",  "top",   "trace",    "tune"};
+	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
+	                                  "job",    "run",     "status", "top",      "tune"};
 	const char *hint = nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)

@@ -13,7 +13,6 @@ const struct command cli_commands[] = {
 	{"colocate", cli_colocate, "a training with an aggregator on each of its hosts (colocated)",
          true},
 	{"tune", cli_tune, "which block size for these gradients, and why", true},
-	{"trace", cli_trace, "record what a running job's workers send, for winnow tune", true},
 	{"status", cli_status, "how aggregators and their jobs are, once", true},
 	{"top", cli_top, "the same, live, with rates", true},
 	{"job", cli_job, "an operator's word to a job that runs: pause, resume, shrink", true},

@@ -98,11 +98,6 @@ const char *trace_path(const struct trace *trace)
 	return trace->file != NULL ? trace->path : NULL;
 }
 
-uint64_t trace_operations(const struct trace *trace)
-{
-	return trace->operations;
-}
-
 static bool room_for(struct trace *trace, uint64_t bits)
 {
 	if (bits <= trace->room_bits)
@@ -150,11 +145,6 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 			if (bit_test(found, e))
 				bit_set(bits, (first + e) / fine);
 	}
-}
-
-uint32_t trace_fine(const struct trace *trace)
-{
-	return trace->config.fine;
 }
 
 void trace_lacks_memory(struct trace *trace)

@@ -7,7 +7,6 @@
 #include "aggregator/control/message.h"
 #include "aggregator/net/dpdk/frame.h"
 #include "bitmap/dtype.h"
-#include "client/trace/trace_ask.h"
 #include "client/trace/trace_format.h"
 #include "ebpf/packet.h"
 #include "tests/flatten.h"
@@ -269,18 +268,6 @@ static void report_seeds(void)
 	seed("least", "{\"version\":\"1\",\"jobs\":[]}", 25);
 }
 
-static void trace_ask_seeds(void)
-{
-	const struct trace_request request = {
-		.order = TRACE_START, .folder = "/t", .limit_bytes = 1000, .fine = 4};
-	const struct trace_answer answer = {
-		.pid = 1, .world = 2, .job = "j", .path = "/t/j", .error = "no"};
-	char text[TRACE_ASK_BYTES];
-
-	seed("request", text, trace_request_put(&request, text));
-	seed("answer", text, trace_answer_put(&answer, text));
-}
-
 /* ---- files ---- */
 
 static void npy_seeds(void)
@@ -344,8 +331,6 @@ int main(int argc, char **argv)
 		npy_seeds();
 	else if (strcmp(argv[1], "trace") == 0)
 		trace_seeds();
-	else if (strcmp(argv[1], "trace_ask") == 0)
-		trace_ask_seeds();
 	else
 		script_seeds();
 	return 0;

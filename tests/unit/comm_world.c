@@ -282,12 +282,6 @@ bool staging_finish(struct staged *staged, bool failed)
 	return false;
 }
 
-void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us)
-{
-	(void)comm;
-	(void)now_us;
-}
-
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 {
 	(void)comm;
@@ -413,7 +407,6 @@ int world_begin(void **state)
 	w.shared.ready = w.group.ready = true;
 	assert_non_null(comm);
 	comm->wake_fd = eventfd(0, EFD_NONBLOCK);
-	comm->ask_fd = -1;
 	comm->backend = &fake;
 	comm->net = &w.shared;
 	comm->config.payload = 1472;

@@ -228,7 +228,6 @@ static void test_forked(void **state)
 	pid_t child;
 
 	(void)state;
-	comm->ask_fd = -1;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;
 	comm_fork_add(comm);
