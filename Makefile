@@ -2,7 +2,8 @@
 #   V=1                                 print the commands
 #   SAN=address,undefined  SAN=thread   build and check with sanitizers, in build/san-...
 #   WERROR=1                            warnings are errors, as in CI
-#   PREFIX=/usr/local DESTDIR=          where `make install` puts things
+#   PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=    where `make install` puts things
+#   MAINTAINER="NAME <ADDRESS>" HOMEPAGE=URL         what `make deb` and `make wheel` say of whoever makes them
 
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
@@ -10,7 +11,9 @@ comma := ,
 SAN ?=
 BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
+export MAINTAINER HOMEPAGE
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 AR := $(if $(filter default,$(origin AR)),ar,$(AR))
 CLANG ?= clang
@@ -26,6 +29,7 @@ warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
 	-ffp-contract=off -mpopcnt -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
+multiarch := $(shell $(CC) -print-multiarch 2>/dev/null)# where Debian has libraries: x86_64-linux-gnu
 link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
 
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
@@ -57,6 +61,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 .DELETE_ON_ERROR:
 .PHONY: all demo demo-elastic format install deb clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
+	@:
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o $(BUILD)/bitmap/topk.o: private extra := -O3
@@ -135,12 +140,12 @@ wheel: wheel-library ## a wheel of the Python package with programs and librarie
 	@ls $(BUILD)/wheel/*.whl
 
 $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
+	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib$(addprefix :$$ORIGIN/../lib/,$(multiarch))' \
 		$(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
 # On all CPUs, unless the caller has said -j himself.
 all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two; DEMO_STEPS=10 for less)
+demo: ## install what is missing, build, train two models over Gloo and over Winnow (one to three minutes; DEMO_STEPS=10 for less)
 	$(Q)docker/install-packages.sh build demo
 	$(Q)$(MAKE) --no-print-directory $(if $(Q),-s) $(all_cpus) all
 	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
@@ -154,18 +159,17 @@ format: ## let clang-format rewrite all sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cc' | xargs clang-format -i
 
 share := $(DESTDIR)$(PREFIX)/share
-install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/winnowd $(BUILD)/winnow $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/$(soname)
-	ln -sf $(soname) $(DESTDIR)$(PREFIX)/lib/libwinnow.so
+	install -m 644 $(BUILD)/libwinnow.so $(DESTDIR)$(LIBDIR)/$(soname)
+	ln -sf $(soname) $(DESTDIR)$(LIBDIR)/libwinnow.so
 	[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 	[ ! -e $(BUILD)/winnow-dpdk.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-dpdk.so
 	[ ! -e $(BUILD)/winnow-cuda.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-cuda.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
-	install -d $(share)/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' client/winnow.pc.in >$(share)/pkgconfig/winnow.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' client/winnow.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/winnow.pc
 	docker/package/man.sh $(BUILD) $(share)/man
 	install -d $(share)/bash-completion/completions $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	install -m 644 docker/package/completion.bash $(share)/bash-completion/completions/winnow

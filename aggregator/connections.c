@@ -231,7 +231,7 @@ static char *sorry(void *context)
 	return jobs_no_room(all->jobs);
 }
 
-int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
+int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
 	const struct listener_hooks hooks = {
@@ -243,8 +243,7 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 
 	connections->loop = loop;
 	connections->jobs = jobs;
-	return listener_open(&connections->listener, loop, listen, "cannot listen on TCP", &hooks,
-	                     why);
+	return listener_open(&connections->listener, loop, fd, listen, &hooks, why);
 }
 
 void connections_end(struct connections *connections)

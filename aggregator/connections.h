@@ -26,8 +26,8 @@ struct connections {
 	struct connection_list shut; /* they only wait for what was written to go */
 };
 
-/* connections_open - 0, or -errno with one line in `why`. */
-int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
+/* connections_open - of the port that listener_open() has `fd` of. 0, or -errno with one line in `why`. */
+int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why);
 
 /*

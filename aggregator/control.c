@@ -18,9 +18,10 @@
 #include "aggregator/service.h"
 
 #define TICK_MS 50
+#define DEVICE_US 1000000
 
-/* The first two end winnowd; SIGHUP reloads what can be reloaded. */
-static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+/* SIGHUP reloads what can be reloaded; the others end winnowd. */
+static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
 struct control {
@@ -33,6 +34,7 @@ struct control {
 	struct connections connections;
 	struct http *http;
 	uint64_t drain_until_us; /* 0: not draining */
+	uint64_t device_due_us;  /* when to look whether it is still there */
 	bool ending;
 	bool lost; /* a data thread has reported that the network port is gone */
 };
@@ -103,6 +105,28 @@ static void port_lost(struct control *control, const char *why)
 	control->drain_until_us = 1;
 }
 
+/* A job that is served by user space alone, because there is no other way, is not slow through its workers' doing. */
+static void device_look(struct control *control)
+{
+	control->device_due_us = loop_us() + DEVICE_US;
+	if (offload_lost(control->config.offload))
+		log_event(
+			"error", "device_lost",
+			LOG_FIELDS(LOG_WORD("device", control->config.device)),
+			"the device is gone, and the XDP program with it: jobs go on through user "
+			"space; restart winnowd when the device is back");
+}
+
+static void take_trouble(struct control *control, const struct report *report)
+{
+	if (report->trouble.kind == JOBS_SLOW) {
+		device_look(control);
+		if (!offload_works(control->config.offload))
+			return;
+	}
+	jobs_trouble(control->jobs, report->id, &report->trouble);
+}
+
 static void take_reports(uv_poll_t *poll, int status, int events)
 {
 	struct control *control = poll->data;
@@ -114,7 +138,7 @@ static void take_reports(uv_poll_t *poll, int status, int events)
 		if (report.kind == REPORT_STALL)
 			jobs_stalled(control->jobs, report.id, &report.stall);
 		else if (report.kind == REPORT_TROUBLE)
-			jobs_trouble(control->jobs, report.id, &report.trouble);
+			take_trouble(control, &report);
 		else if (!control->ending)
 			port_lost(control, report.lost.text);
 }
@@ -147,6 +171,8 @@ static void tick(uv_timer_t *timer)
 	uint64_t now_us = loop_us();
 
 	jobs_tick(control->jobs, now_us);
+	if (now_us >= control->device_due_us)
+		device_look(control);
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
 	if (control->drain_until_us == 0)
@@ -241,8 +267,9 @@ static int serve_http(struct control *control, struct why *why)
 		.offload = config->offload,
 		.listen = config->listen,
 		.threads = config->jobs.threads,
-		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
+		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
+		.start_s = http_process_start(),
 	};
 	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
 
@@ -280,6 +307,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
+		close(config->listen_fd);
 		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
@@ -287,10 +315,12 @@ int control_open(const struct control_config *config, struct control **out, stru
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
+		close(config->listen_fd);
+	if (err != 0)
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
-		                       &config->listen, why);
+		                       config->listen_fd, &config->listen, why);
 	if (err == 0 && config->metrics.port != 0)
 		err = serve_http(control, why);
 	if (err != 0) {

@@ -32,6 +32,7 @@ void reports_forget(const struct reports *reports);                   /* all are
 struct control_config {
 	struct jobs_config jobs;
 	struct net_addr listen;
+	int listen_fd;          /* of listener_bind(), for that address */
 	const char *bytes_from; /* where jobs.bytes_max comes from: "option", "default", "memory" */
 	struct net_addr metrics; /* port 0: no HTTP */
 	bool metrics_auto;       /* continue without HTTP if its port is taken */
@@ -39,12 +40,14 @@ struct control_config {
 	struct data *data;
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
+	const char *device;      /* that it is on */
 	/* On SIGHUP: the keys from now on; false: they are those of before. */
 	bool (*reload)(struct proof_keys **);
 };
 
 /*
- * control_open - bind the port and start listening. 0, or -errno with one line in `why`.
+ * control_open - serve the port, whose socket belongs to the control from now on, even if this fails. 0, or -errno
+ * with one line in `why`.
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 

@@ -129,42 +129,56 @@ static void polled(uv_poll_t *poll, int status, int events)
 	uv_timer_start(&listener->pause, paused, PAUSE_MS, 0);
 }
 
-static int socket_open(struct listener *listener)
+static int socket_of(const struct net_addr *at)
 {
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(&listener->address, &address);
-	int on = 1, off = 0;
-
-	listener->fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* As for datagrams: of a system without IPv6 [::] is all that there is. */
-	if (listener->fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&listener->address.ip) &&
-	    address.any.sa_family == AF_INET6) {
-		listener->address.ip = net_ipv4(0);
-		return socket_open(listener);
-	}
-	if (listener->fd < 0)
-		return -errno;
-	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only says */
-		setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(listener->fd, &address.any, size) != 0 || listen(listener->fd, BACKLOG) != 0)
-		return -errno;
-	return 0;
+	return socket(net_ip_is_v4(&at->ip) ? AF_INET : AF_INET6,
+	              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
-                  const char *what, const struct listener_hooks *hooks, struct why *why)
+static int socket_listen(int fd, const struct net_addr *at)
+{
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(at, &address);
+	int on = 1, off = 0;
+
+	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only says */
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	return bind(fd, &address.any, size) != 0 || listen(fd, BACKLOG) != 0 ? -errno : 0;
+}
+
+int listener_bind(const struct net_addr *address, const char *what, struct why *why)
+{
+	struct net_addr at = *address;
+	char text[NET_TEXT_BYTES];
+	int fd = socket_of(&at), err;
+
+	/* As for datagrams: of a system without IPv6 [::] is all that there is. */
+	if (fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&at.ip) && !net_ip_is_v4(&at.ip)) {
+		at.ip = net_ipv4(0);
+		fd = socket_of(&at);
+	}
+	err = fd < 0 ? -errno : socket_listen(fd, &at);
+	if (err == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return why_set(why, err, "%s %s: %s", what, net_format(address, text), strerror(-err));
+}
+
+int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
+                  const struct net_addr *address, const struct listener_hooks *hooks,
+                  struct why *why)
 {
 	char text[NET_TEXT_BYTES];
 	int err;
 
-	*listener = (struct listener){.hooks = *hooks, .address = *address, .reserve = -1};
-	err = socket_open(listener);
-	if (err == 0)
-		err = uv_poll_init(loop, &listener->poll, listener->fd);
+	*listener =
+		(struct listener){.hooks = *hooks, .address = *address, .fd = fd, .reserve = -1};
+	err = uv_poll_init(loop, &listener->poll, fd);
 	if (err != 0) {
 		listener_close(listener);
-		return why_set(why, err, "%s %s: %s", what, net_format(address, text),
+		return why_set(why, err, "cannot watch TCP %s: %s", net_format(address, text),
 		               strerror(-err));
 	}
 	uv_timer_init(loop, &listener->pause);

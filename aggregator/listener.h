@@ -37,11 +37,19 @@ struct listener {
 };
 
 /*
- * listener_open - 0, or -errno with one line in `why` that begins with `what`:
- * "cannot listen on TCP". On failure there are no handles.
+ * listener_bind - a socket that listens, and is this process's alone; the kernel keeps the connections
+ * that come before listener_open(). -errno with one line in `why` that begins with `what`: "cannot
+ * listen on TCP".
  */
-int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
-                  const char *what, const struct listener_hooks *hooks, struct why *why);
+int listener_bind(const struct net_addr *address, const char *what, struct why *why);
+
+/*
+ * listener_open - accept what comes to `fd`, which listener_bind() has made for `address` and which
+ * belongs to the listener from now on. 0, or -errno with one line in `why`; then there are no handles.
+ */
+int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
+                  const struct net_addr *address, const struct listener_hooks *hooks,
+                  struct why *why);
 
 /* listener_stop - accept no more; accepted connections continue. Also of LISTENER_NONE. */
 void listener_stop(struct listener *listener);

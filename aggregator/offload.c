@@ -5,6 +5,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +16,10 @@
 
 struct offload {
 	struct xdp *xdp;
-	struct why mode; /* "native", or "generic" and why not native */
+	struct why
+		mode; /* "native", or "generic" and why not native; or "no" and why not any more */
+	bool lost;
+	char device[IF_NAMESIZE];
 };
 
 int offload_open(const struct xdp_config *config, struct offload **out, struct why *why)
@@ -31,6 +36,9 @@ int offload_open(const struct xdp_config *config, struct offload **out, struct w
 		return err;
 	}
 	view = xdp_look(offload->xdp);
+	offload->lost = false;
+	snprintf(offload->device, sizeof(offload->device), "%s",
+	         config->device != NULL ? config->device : "");
 	why_set(&offload->mode, 0, "%s%s%s", view->mode == XDP_MODE_NATIVE ? "native" : "generic",
 	        view->note.text[0] != '\0' ? ": " : "", view->note.text);
 	*out = offload;
@@ -48,6 +56,20 @@ void offload_close(struct offload *offload)
 const char *offload_describe(const struct offload *offload)
 {
 	return offload != NULL ? offload->mode.text : "no";
+}
+
+bool offload_lost(struct offload *offload)
+{
+	if (offload == NULL || offload->lost || xdp_attached(offload->xdp))
+		return false;
+	offload->lost = true;
+	why_set(&offload->mode, 0, "no: %s is gone", offload->device);
+	return true;
+}
+
+bool offload_works(const struct offload *offload)
+{
+	return offload != NULL && !offload->lost;
 }
 
 static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
@@ -80,6 +102,8 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 	if (offload == NULL)
 		return "";
 	offload_release(offload, channel->id); /* left by a job that was never opened */
+	if (offload->lost)
+		return "the device is gone: restart winnowd when it is back";
 	if (channel->worker_count > FAST_WORKERS_MAX)
 		why = "more than 64 workers";
 	else

@@ -18,7 +18,14 @@ struct offload;
 int offload_open(const struct xdp_config *config, struct offload **out, struct why *why);
 void offload_close(struct offload *offload);
 
-/* "native", or "generic: " and why; "no" for NULL. It lives as long as `offload`. */
+/*
+ * offload_lost - has the device gone, and the program with it? True once; from then on channels are not shared. Those that
+ * are go on through user space, where all their packets come to.
+ */
+bool offload_lost(struct offload *offload);
+bool offload_works(const struct offload *offload);
+
+/* "native", or "generic: " and why; "no" for NULL, "no: " and why when lost. It lives as long as `offload`. */
 const char *offload_describe(const struct offload *offload);
 
 /*

@@ -25,6 +25,7 @@
 #include "aggregator/control/options.h"
 #include "aggregator/http/http.h"
 #include "aggregator/limits.h"
+#include "aggregator/listener.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"
 #include "aggregator/service.h"
@@ -334,6 +335,7 @@ static int offload(void)
 	if (settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return 0;
+	config.device = settings.device;
 	if (offload_open(&xdp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0)
@@ -385,6 +387,9 @@ static int data_path(struct data_config *data, struct net_port *port)
 	struct why why;
 	uint32_t bits;
 
+	if (!kernel && strcmp(settings.datapath, "dpdk") != 0)
+		return give_up(2, "--datapath is '%s': want auto, udp, xdp or dpdk",
+		               settings.datapath);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, &why) != 0)
 		return give_up(2, "--datapath: %s", why.text);
 	if (kernel)
@@ -412,7 +417,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 
 /*
  * The kernel says twice what it grants, since it also counts what a datagram takes of its memory, up to what an int
- * holds.
+ * holds. People are told what is granted.
  */
 static bool buffer_is_small(uint32_t said)
 {
@@ -446,7 +451,7 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 	                     LOG_NUMBER("threads", config.jobs.threads),
 	                     LOG_WORD("isa", bitmap_best()->name),
 	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
-	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
+	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes / 2)),
 	          NULL);
 	if (data->net.port == NULL)
 		buffers_warn(config.jobs.rcvbuf_bytes, data_facts(config.data)->send_bytes);
@@ -514,7 +519,9 @@ static int control(const struct data_config *data)
 	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
 		config.jobs.data = facts->address;
 	privileges_own();
-	if (control_open(&config, &control, &why) != 0)
+	err = control_open(&config, &control, &why);
+	config.listen_fd = -1;
+	if (err != 0)
 		return give_up(1, "%s", why.text);
 	if (rights_give_up() != 0) {
 		control_close(control);
@@ -526,6 +533,18 @@ static int control(const struct data_config *data)
 	control_close(control);
 	log_event("info", "stopped", NULL, NULL);
 	return err != 0 ? 1 : 0;
+}
+
+/*
+ * The TCP port belongs to one winnowd. The UDP port would let in a second one of the same user, whose data threads
+ * would get datagrams of the first: so this comes before anything that others might notice.
+ */
+static int port_take(void)
+{
+	struct why why;
+
+	config.listen_fd = listener_bind(&config.listen, "cannot listen on TCP", &why);
+	return config.listen_fd >= 0 ? 0 : give_up(1, "%s", why.text);
 }
 
 static int serve(void)
@@ -590,6 +609,10 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
+	/* Batch systems send these to all processes of a job, for the workers beside us. */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+	signal(SIGALRM, SIG_IGN);
 	if (proof_init() != 0)
 		return give_up(1, "libsodium cannot start: no source of randomness?");
 	status = addresses();
@@ -611,10 +634,13 @@ int main(int argc, char **argv)
 	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
 		          "other processes of this user can read keys: %s", strerror(-begin_err));
-	status = offload();
+	status = port_take();
+	if (status == 0)
+		status = offload();
 	if (status == 0)
 		status = serve();
 	offload_close(config.offload);
+	close(config.listen_fd);
 	proof_keys_free(the_keys);
 	log_close();
 	return status;

@@ -18,8 +18,9 @@
  *
  * Threads: any thread may call any function; calls on one communicator may be made at the same time,
  * but operations that match by order (no tag) should then come from one thread. The library starts
- * one thread a communicator. It never exits or aborts, and prints nothing but the line that says why
- * a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end.
+ * one thread a communicator. It never exits or aborts, and prints nothing but what WINNOW_DEBUG asks for, the
+ * line that says why a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end, and, once, that every user of the
+ * machine may read the key file.
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
@@ -129,6 +130,13 @@ enum winnow_network {
 	WINNOW_NETWORK_PRIVATE = 1,
 };
 
+/* How much a program is told; see struct winnow_config. */
+enum winnow_level {
+	WINNOW_QUIET = 0,
+	WINNOW_WARN = 1, /* why a call still waits, and what looks like a mistake */
+	WINNOW_INFO = 2, /* and how the job was joined */
+};
+
 struct winnow_comm;
 struct winnow_request;
 struct winnow_rows;
@@ -198,6 +206,20 @@ struct winnow_config {
 	   threads and windows), and of pinned memory for each GPU. A job that would take more ends, with
 	   MEMORY. [WINNOW_MEMORY_MB; 2048] */
 	uint32_t memory_mb;
+	/*
+	 * udp: by which of this host's interfaces aggregators are reached, "eth1", or from which of its
+	 * addresses, "10.0.0.7"; NULL: the system chooses. [WINNOW_INTERFACE; NULL]
+	 */
+	const char *interface;
+	/*
+	 * Who is told, in lines that begin with the rank, "rank 1: ..", and have no end: `log`, of all levels; or if it is NULL stderr, of levels up to
+	 * `debug`. Called only in winnow_comm_create(), winnow_comm_enter(), winnow_comm_reconfigure() and
+	 * winnow_node_create(), by the thread that called those; in winnow_comm_admit() lines go to stderr alone. It must
+	 * not call the library. [WINNOW_DEBUG=warn or info; quiet]
+	 */
+	enum winnow_level debug;
+	void (*log)(void *context, enum winnow_level level, const char *text);
+	void *log_context;
 };
 
 /* Where an operation's buffers are. */

@@ -16,7 +16,7 @@ libraries_of() {
 	done
 }
 
-soname=$(cd "$stage" && echo usr/lib/libwinnow.so.*)
+soname=$(cd "$stage" && echo usr/lib/*/libwinnow.so.*)
 files=("$@" "/$soname")
 [ ! -e "$stage/usr/lib/winnow/winnow-dpdk.so" ] || files+=(/usr/lib/winnow/winnow-dpdk.so /usr/lib/winnow/redirect.bpf.o)
 for file in "${files[@]}"; do

@@ -341,6 +341,16 @@ const struct xdp_view *xdp_look(const struct xdp *xdp)
 	return &xdp->view;
 }
 
+/* The kernel takes the device out of the link when it goes. */
+bool xdp_attached(const struct xdp *xdp)
+{
+	struct bpf_link_info info = {0};
+	uint32_t bytes = sizeof(info);
+
+	return xdp->link < 0 || bpf_obj_get_info_by_fd(xdp->link, &info, &bytes) != 0 ||
+	       info.xdp.ifindex != 0;
+}
+
 int xdp_program(const struct xdp *xdp)
 {
 	return bpf_program__fd(xdp->skeleton->progs.winnow);

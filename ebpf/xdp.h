@@ -61,6 +61,9 @@ int xdp_taken(const char *device, struct why *why);
 
 const struct xdp_view *xdp_look(const struct xdp *xdp);
 
+/* xdp_attached - is the program still on its device? Not when the device was deleted, also if there is another of that name. */
+bool xdp_attached(const struct xdp *xdp);
+
 /*
  * xdp_channel_open - a channel for the program: `window` (a power of two) neighbouring slots,
  * all closed, and a struct fast_channel that is zero but for id, first_slot and window_mask. It is

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -36,80 +37,59 @@ static bool is_plain_ms(const struct option *option, const char *name)
 	return strcmp(option->name, name) != 0;
 }
 
-static const struct option *find_letter(const struct options *options, char letter)
+/* As "--np VALUE", "--np=VALUE", "-n VALUE" or "-nVALUE". `value`: what this word has of it, or NULL. */
+static const struct option_alias *find_alias(const struct options *options, const char *word,
+                                             const char **value)
 {
-	for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL; l++)
-		if (l->letter == letter)
-			return find(options->list, l->name);
+	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
+		size_t length = strlen(a->said);
+		const char *rest = word + length;
+		bool letter = length == 2;
+
+		if (strncmp(word, a->said, length) != 0 ||
+		    (*rest != '\0' && !letter && *rest != '='))
+			continue;
+		*value = *rest == '\0' ? NULL : rest + !letter;
+		return a;
+	}
 	return NULL;
 }
 
-/* Letters to change, add or drop to make `b` of `a`; short words only. */
-static uint32_t distance(const char *a, const char *b)
-{
-	uint32_t row[OPTION_NAME_BYTES], before, above;
-	size_t length = strlen(b);
-
-	if (length >= OPTION_NAME_BYTES)
-		return OPTION_NAME_BYTES;
-	for (uint32_t j = 0; j <= length; j++)
-		row[j] = j;
-	for (; *a != '\0'; a++) {
-		before = row[0]++;
-		for (uint32_t j = 1; j <= length; j++) {
-			above = row[j];
-			row[j] = before + (*a != b[j - 1]);
-			if (above + 1 < row[j])
-				row[j] = above + 1;
-			if (row[j - 1] + 1 < row[j])
-				row[j] = row[j - 1] + 1;
-			before = above;
-		}
-	}
-	return row[length];
-}
-
-/* `other`, if it is nearer to `name` than `best`, and near at all. */
-static const char *nearer(const char *name, const char *best, const char *other)
-{
-	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
-}
-
-static int unknown(const struct options *options, const char *prefix, const char *name,
-                   struct why *why)
+/* `at` says where the name stands, `prefix` how it is written there. */
+static int unknown(const struct options *options, const char *at, const char *prefix,
+                   const char *name, struct why *why)
 {
 	const char *hint = NULL;
 
 	for (const struct option *o = options->list; o->name != NULL; o++)
-		hint = nearer(name, hint, o->name);
+		hint = option_nearer(name, hint, o->name);
 	if (hint != NULL)
-		return why_set(why, -ENOENT, "no option %s%s; did you mean %s%s?", prefix, name,
-		               prefix, hint);
-	if (options->program == NULL)
-		return why_set(why, -ENOENT, "no option %s%s; see winnow.h", prefix, name);
-	return why_set(why, -ENOENT, "no option %s%s; see %s --help", prefix, name,
-	               options->program);
+		return why_set(why, -ENOENT, "%sno option %s%s; did you mean %s%s?", at, prefix,
+		               name, prefix, hint);
+	return why_set(why, -ENOENT, "%sno option %s%s; see %s%s", at, prefix, name,
+	               options->program != NULL ? options->program : "winnow.h",
+	               options->program != NULL ? " --help" : "");
 }
 
 /* Programs may share a file; what stands in a section that none of them has would go unheard. */
-static int section_check(const struct options *options, const char *path, const char *section,
+static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
 	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
 	                                  "job",    "run",     "status", "top",      "tune"};
-	const char *hint = nearer(section, NULL, options->section);
+	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
 		return 0;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		if (strcmp(section, all[i]) == 0)
 			return 0;
-		hint = nearer(section, hint, all[i]);
+		hint = option_nearer(section, hint, all[i]);
 	}
 	if (hint != NULL)
-		return why_set(why, -ENOENT, "%s: no section [%s]; did you mean [%s]?", path,
-		               section, hint);
-	return why_set(why, -ENOENT, "%s: no section [%s]; ours is [%s]", path, section,
+		return why_set(why, -ENOENT, "%sno section [%s]; did you mean [%s]?", at, section,
+		               hint);
+	return why_set(why, -ENOENT, "%sno section [%s]; ours is [%s]", at, section,
 	               options->section);
 }
 
@@ -203,7 +183,8 @@ struct file_context {
 	struct reading *reading;
 	const char *path;
 	struct plain_file file;
-	uint32_t line;           /* the last that was read */
+	uint32_t line;           /* the last that was read, */
+	uint32_t section_line;   /* and the last that begins a section */
 	bool given[OPTIONS_MAX]; /* by place in the list: an earlier line says it */
 	int err;
 };
@@ -217,6 +198,8 @@ static char *file_next(char *line, int room, void *context)
 	if (next == NULL)
 		return NULL;
 	file->line++;
+	if (next[strspn(next, " \t")] == '[')
+		file->section_line = file->line;
 	if (snprintf(line, (size_t)room, "%s\n", next) < room)
 		return line;
 	file->err = why_set(&file->reading->why, -EINVAL,
@@ -231,35 +214,36 @@ static int file_line(void *context, const char *section, const char *name, const
 	struct file_context *file = context;
 	struct reading *reading = file->reading;
 	const struct options *options = reading->options;
-	char named[OPTION_NAME_BYTES + 300];
+	char at[300], named[OPTION_NAME_BYTES + sizeof(at)];
 	const struct option *option;
 	bool *given;
 
 	if (file->err != 0)
 		return 0; /* only the first error is reported */
+	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->section_line);
 	if (section[0] != '\0')
-		file->err = section_check(options, file->path, section, &reading->why);
+		file->err = section_check(options, at, section, &reading->why);
 	if (file->err != 0)
 		return 0;
 	if (strcmp(section, options->section) != 0 &&
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
+	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->line);
 	option = find(options->list, name);
 	given = option != NULL ? &file->given[option - options->list] : NULL;
 	if (option == NULL) {
-		snprintf(named, sizeof(named), "%s: ", file->path);
-		file->err = unknown(options, named, name, &reading->why);
+		file->err = unknown(options, at, "", name, &reading->why);
 	} else if (option_is_argument(option)) {
 		file->err = why_set(&reading->why, -EINVAL,
-		                    "%s: %s can stand on the command line alone", file->path, name);
+		                    "%s%s can stand on the command line alone", at, name);
 	} else if (*given) {
 		file->err = why_set(&reading->why, -EINVAL,
-		                    "%s, line %u: an earlier line says %s; an indented line "
-		                    "continues the one above it",
-		                    file->path, file->line, option->name);
+		                    "%san earlier line says %s; an indented line continues the one "
+		                    "above it",
+		                    at, option->name);
 	} else {
 		*given = true;
-		snprintf(named, sizeof(named), "%s in %s", name, file->path);
+		snprintf(named, sizeof(named), "%s%s", at, name);
 		file->err = take(reading, option, SOURCE_FILE, is_plain_ms(option, name), named,
 		                 file->path, value);
 	}
@@ -365,6 +349,15 @@ int option_env(const struct option *option, struct why *why)
 	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 }
 
+static void env_warn(const struct options *options)
+{
+	char *const *at = environ;
+	struct why why;
+
+	while (!options->joins && option_stranger(&at, &why))
+		fprintf(stderr, "%s: %s\n", options->program, why.text);
+}
+
 static int env_read(struct reading *reading)
 {
 	char name[OPTION_NAME_BYTES];
@@ -401,7 +394,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
 	option = length < sizeof(name) ? find(reading->options->list, name) : NULL;
 	if (option == NULL)
-		return unknown(reading->options, "--", name, &reading->why);
+		return unknown(reading->options, "", "--", name, &reading->why);
 	if (value != NULL)
 		value++;
 	else if (option_is_flag(option))
@@ -412,17 +405,15 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	return value_read(reading, option, is_plain_ms(option, name), where, value);
 }
 
-/* -b VALUE, -bVALUE. */
-static int letter_read(struct reading *reading, const struct option *option, int argc, char **argv,
-                       int *at)
+static int alias_read(struct reading *reading, const struct option_alias *alias, const char *value,
+                      int argc, char **argv, int *at)
 {
-	const char where[] = {'-', argv[*at][1], '\0'};
-	const char *value = argv[*at] + 2;
+	const struct option *option = find(reading->options->list, alias->name);
 
 	assert(!option_is_flag(option));
-	if (*value == '\0')
-		value = *at + 1 < argc ? argv[++*at] : NULL;
-	return value_read(reading, option, false, where, value);
+	if (value == NULL && *at + 1 < argc)
+		value = argv[++*at];
+	return value_read(reading, option, false, alias->said, value);
 }
 
 static int operand_read(struct reading *reading, const char *text)
@@ -439,34 +430,59 @@ static int operand_read(struct reading *reading, const char *text)
 	return 0;
 }
 
+/* --help, --version: 1 when the word was one of them. */
+static int word_answer(const struct options *options, const char *word)
+{
+	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+		options_help(options);
+		return 1;
+	}
+	if (strcmp(word, "--version") != 0)
+		return 0;
+	printf("%s %s%s\n", options->program, WINNOW_VERSION,
+	       options->built_with != NULL ? options->built_with() : "");
+	return 1;
+}
+
+/* The word at *at, and its value if that is a word of its own. */
+static int word_read(struct reading *reading, int argc, char **argv, int *at)
+{
+	const struct options *options = reading->options;
+	const char *word = argv[*at], *value = NULL;
+	const struct option_alias *alias = find_alias(options, word, &value);
+	int status = word_answer(options, word);
+
+	if (status != 0)
+		return status;
+	if (strcmp(word, "--dump-config") == 0) {
+		reading->dump = true;
+		return 0;
+	}
+	if (alias != NULL)
+		return alias_read(reading, alias, value, argc, argv, at);
+	if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+		return operand_read(reading, word);
+	return argument_read(reading, argc, argv, at);
+}
+
+/* Does the other program's command begin with this word, or behind it? */
+static bool is_command(const struct options *options, const char *word)
+{
+	return options->command_at != NULL && (word[0] != '-' || strcmp(word, "--") == 0);
+}
+
 /* 1: something was asked for and printed. */
 static int arguments_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
-	const struct option *option;
-	int status = 0;
+	int status = 0, i = 1;
 
 	if (options->operand_count != NULL)
 		*options->operand_count = 0;
-	for (int i = 1; i < argc && status == 0; i++) {
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			options_help(options);
-			return 1;
-		}
-		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s%s\n", options->program, WINNOW_VERSION,
-			       options->built_with != NULL ? options->built_with() : "");
-			return 1;
-		}
-		if (strcmp(argv[i], "--dump-config") == 0)
-			reading->dump = true;
-		else if (argv[i][0] == '-' && (option = find_letter(options, argv[i][1])) != NULL)
-			status = letter_read(reading, option, argc, argv, &i);
-		else if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0')
-			status = operand_read(reading, argv[i]);
-		else
-			status = argument_read(reading, argc, argv, &i);
-	}
+	for (; i < argc && status == 0 && !is_command(options, argv[i]); i++)
+		status = word_read(reading, argc, argv, &i);
+	if (options->command_at != NULL)
+		*options->command_at = i < argc && strcmp(argv[i], "--") == 0 ? i + 1 : i;
 	return status;
 }
 
@@ -523,6 +539,8 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	}
 	status = arguments_read(reading, argc, argv);
 	if (status == 0)
+		env_warn(options);
+	if (status == 0)
 		status = env_read(reading);
 	file = options->file_option != NULL ? find(options->list, options->file_option) : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
@@ -548,11 +566,10 @@ int options_read(const struct options *options, int argc, char **argv)
 	if (status == 0 && reading.dump) {
 		options_dump(options, reading.origins);
 		status = 1;
-		if (fflush(stdout) != 0 || ferror(stdout)) {
-			fprintf(stderr, "%s: cannot write: %s\n", options->program,
-			        strerror(errno));
-			status = 2;
-		}
+	}
+	if (status == 1 && (fflush(stdout) != 0 || ferror(stdout))) {
+		fprintf(stderr, "%s: cannot write: %s\n", options->program, strerror(errno));
+		status = 2;
 	}
 	origins_free(&reading);
 	return status;

@@ -63,9 +63,10 @@ struct option {
 	const char *help;
 };
 
-/* -b VALUE for --minbytes VALUE: of an option that takes a value. */
-struct option_letter {
-	char letter;
+/* Another way to say an option that takes a value: "-b" for --minbytes, or "--np" for --workers. */
+struct option_alias {
+	const char
+		*said; /* a longer one stands before one that it begins with: "-np" before "-n" */
 	const char *name;
 };
 
@@ -74,16 +75,23 @@ struct options {
 	const char *usage;   /* what follows the program in the first line of help */
 	const char *about;   /* a paragraph for help */
 	const char *examples;
-	const struct option *list;           /* ends with a NULL name */
-	const struct option_letter *letters; /* likewise; NULL: none */
-	const char *section;                 /* of the INI file */
-	const char *file_option;             /* which option names the file; NULL: none */
-	const char *(*built_with)(void);     /* what --version says besides; NULL: nothing */
+	const struct option *list;          /* ends with a NULL name */
+	const struct option_alias *aliases; /* ends with a NULL `said`; NULL: none */
+	const char *section;                /* of the INI file */
+	const char *file_option;            /* which option names the file; NULL: none */
+	const char *(*built_with)(void);    /* what --version says besides; NULL: nothing */
+	bool joins; /* it joins a job, and the library says which variables mean nothing */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
 	const char **operands;
 	uint32_t *operand_count;
 	uint32_t operand_max;
+
+	/*
+	 * For a program that starts another one: the place in argv of that one's name, which is the first word that
+	 * is no option, or follows "--"; argc: there is none. NULL: it starts none.
+	 */
+	int *command_at;
 };
 
 /*
@@ -102,6 +110,12 @@ void options_help(const struct options *options);
 void options_preset(const struct option list[]);
 int options_file(const struct options *options, const char *path, struct why *why);
 int option_env(const struct option *option, struct why *why);
+
+/*
+ * option_stranger - the next variable from *at on, a place in `environ`, that nobody reads and that is nearly called like
+ * one that somebody does: a line in `why`. False: there is no more, in this process: whoever asks later is told of none.
+ */
+bool option_stranger(char *const **at, struct why *why);
 
 /*
  * option_check - is what *out holds now in range? The kind must be a 32-bit one or a text; a text
@@ -125,6 +139,9 @@ const char *option_item(const char *list, char *item, size_t room);
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
 void option_choices(const char *choices, const char *between, const char *last, char *text,
                     size_t room);
+
+/* `other`, if it is nearer to `name` than `best` (NULL: none) and near at all, or else `best`: for "did you mean". */
+const char *option_nearer(const char *name, const char *best, const char *other);
 
 /* The single values, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_impl.h - what option_value.c (one value), options.c (all sources) and options_print.c (help, dump) share; private to them */
+/* options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and options_print.c (help, dump) share; private to them */
 #ifndef AGGREGATOR_CONTROL_OPTIONS_IMPL_H
 #define AGGREGATOR_CONTROL_OPTIONS_IMPL_H
 

@@ -1,10 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* options_print.c - --help and --dump-config, from the same table */
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/control/options_impl.h"
+
+/* A time that is written as a plain number is of seconds. */
+static const char *unit_of(const struct option *option)
+{
+	bool time = option->kind == OPTION_TIME || option->kind == OPTION_MS;
+
+	return time && isdigit((unsigned char)option->preset[strlen(option->preset) - 1]) ? "s"
+	                                                                                  : "";
+}
+
+static void print_aliases(const struct options *options, const struct option *option)
+{
+	const char *before = "; also ";
+
+	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
+		if (strcmp(a->name, option->name) != 0)
+			continue;
+		printf("%s%s", before, a->said);
+		before = ", ";
+	}
+}
 
 void options_help(const struct options *options)
 {
@@ -24,12 +46,9 @@ void options_help(const struct options *options)
 		                             : " ",
 		         value);
 		printf("  %-32s %s", left, o->help);
-		for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL;
-		     l++)
-			if (strcmp(l->name, o->name) == 0)
-				printf("; also -%c", l->letter);
+		print_aliases(options, o);
 		if (o->preset != NULL)
-			printf(" [%s]", o->preset);
+			printf(" [%s%s]", o->preset, unit_of(o));
 		if (option_is_argument(o))
 			printf("; on the command line alone");
 		else if (o->env_alias != NULL && o->env_alias[0] == '=')

@@ -187,17 +187,17 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 		.sorry = sorry,
 	};
 	const union MHD_DaemonInfo *info;
-	int err = why_set(why, -ENOMEM, "out of memory");
+	int err, fd = why_set(why, -ENOMEM, "out of memory");
 
 	if (http == NULL)
-		return err;
+		return fd;
 	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->since_us = uv_hrtime() / 1000;
 	http->daemon = daemon_start(http);
 	if (http->daemon != NULL && crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) == 0)
-		err = listener_open(&http->listener, loop, listen, "cannot serve HTTP on", &hooks,
-		                    why);
+		fd = listener_bind(listen, "cannot serve HTTP on", why);
+	err = fd < 0 ? fd : listener_open(&http->listener, loop, fd, listen, &hooks, why);
 	if (err != 0) {
 		http_close(http);
 		return err;

@@ -24,9 +24,14 @@ struct http_sources {
 	const struct offload *offload; /* NULL: none */
 	struct net_addr listen;
 	uint32_t threads;
-	uint32_t rcvbuf_bytes;  /* of each thread's socket */
+	uint32_t
+		rcvbuf_bytes; /* of each thread's socket: what datagrams may take, half of what the kernel says */
 	const char *bytes_from; /* as in struct control_config */
+	double start_s;         /* of http_process_start() */
 };
+
+/* When this process began, in seconds since 1970; 0: not known. */
+double http_process_start(void);
 
 /*
  * http_open - 0, or -errno with one line in `why`. Its handles are on `loop`; the

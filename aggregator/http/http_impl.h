@@ -6,12 +6,15 @@
 #ifndef AGGREGATOR_HTTP_IMPL_H
 #define AGGREGATOR_HTTP_IMPL_H
 
+#include <stdio.h>
+
 #include "aggregator/http/http.h"
 
 struct job_snapshot {
 	struct jobs_view view;
-	uint32_t index;             /* for jobs_worker() */
-	struct channel_stats stats; /* its channels', added up */
+	char name[CONTROL_JOB_BYTES]; /* the job's alone, by snapshot_name() */
+	uint32_t index;               /* for jobs_worker() */
+	struct channel_stats stats;   /* its channels', added up */
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
 	uint64_t operations;        /* whole ones, however many channels they took */
@@ -37,9 +40,18 @@ struct snapshot {
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
 
+/* Metrics of the process; `start_s` is what http_process_start() has said: 0 where the system does not say when it began. */
+void http_process(FILE *out, double start_s);
+
 /* False: out of memory. */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
+
+/*
+ * For series, which go on from one membership of a job to the next: jobs have their names alone, and of several
+ * memberships of a job that are here at a time one stays, a running one rather than another, then the youngest.
+ */
+void snapshot_name(struct snapshot *snapshot);
 
 /* A worker of a job, and what jobs knows of it. False: it has not said what it sees. */
 bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,

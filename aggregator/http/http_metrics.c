@@ -39,7 +39,7 @@ static void numbers(FILE *out, const struct http_number list[], const struct sna
 			value(out, n, now);
 		}
 		for (uint32_t i = 0; n->metric != NULL && of_jobs && i < now->job_count; i++) {
-			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].view.name,
+			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].name,
 			        n->label);
 			value(out, n, &now->jobs[i]);
 		}
@@ -59,7 +59,7 @@ static void worker_numbers(FILE *out, const struct jobs *jobs, const struct snap
 				    n->at < offsetof(struct worker_snapshot, waits))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
-				        now->jobs[i].view.name, rank, n->label);
+				        now->jobs[i].name, rank, n->label);
 				value(out, n, &worker);
 			}
 		}
@@ -72,7 +72,7 @@ static void job_times(FILE *out, const struct snapshot *now)
 	       "Of operations, from the first worker's call until all have the result.");
 	for (uint32_t i = 0; i < now->job_count; i++) {
 		const struct job_snapshot *job = &now->jobs[i];
-		const char *name = job->view.name;
+		const char *name = job->name;
 		uint64_t count = 0;
 
 		for (uint32_t k = 0; k < CHANNEL_TIMES; k++) {
@@ -140,9 +140,11 @@ char *http_metrics(const struct http_sources *sources)
 		drop_metrics(out, &now);
 		if (sources->offload != NULL)
 			fast_metrics(out, &now);
+		snapshot_name(&now);
 		numbers(out, http_job_numbers, &now, true);
 		worker_numbers(out, sources->jobs, &now);
 		job_times(out, &now);
+		http_process(out, sources->start_s);
 		snapshot_free(&now);
 	}
 	fclose(out);

@@ -86,6 +86,53 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 	return true;
 }
 
+/* Is `a` the one whose series go on, rather than `b`? */
+static bool goes_before(const struct job_snapshot *a, const struct job_snapshot *b)
+{
+	static const char *const order[] = {"running", "paused", "probing", "forming"};
+	const size_t count = sizeof(order) / sizeof(order[0]);
+	size_t a_at = 0, b_at = 0;
+
+	while (a_at < count && strcmp(a->view.state, order[a_at]) != 0)
+		a_at++;
+	while (b_at < count && strcmp(b->view.state, order[b_at]) != 0)
+		b_at++;
+	return a_at != b_at ? a_at < b_at : a->view.state_us < b->view.state_us;
+}
+
+static void name_cut(struct job_snapshot *job)
+{
+	size_t length = message_name_base(job->view.name);
+
+	memcpy(job->name, job->view.name, length);
+	job->name[length] = '\0';
+}
+
+void snapshot_name(struct snapshot *snapshot)
+{
+	uint32_t kept = 0, k;
+
+	for (uint32_t i = 0; i < snapshot->job_count; i++) {
+		struct job_snapshot job = snapshot->jobs[i];
+
+		name_cut(&job);
+		for (k = 0; k < kept && strcmp(snapshot->jobs[k].name, job.name) != 0;)
+			k++;
+		if (k == kept) {
+			snapshot->jobs[kept++] = job;
+			continue;
+		}
+		if (goes_before(&job, &snapshot->jobs[k])) {
+			struct job_snapshot other = snapshot->jobs[k];
+
+			snapshot->jobs[k] = job;
+			job = other;
+		}
+		free(job.waits);
+	}
+	snapshot->job_count = kept;
+}
+
 void snapshot_free(struct snapshot *snapshot)
 {
 	for (uint32_t i = 0; i < snapshot->job_count; i++)
@@ -103,5 +150,5 @@ bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, ui
 
 const char *http_datapath(const struct http_sources *sources)
 {
-	return sources->offload != NULL ? "xdp" : data_backend(sources->data);
+	return offload_works(sources->offload) ? "xdp" : data_backend(sources->data);
 }

@@ -331,26 +331,6 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	peer_lost(jobs, peer, reason, true);
 }
 
-/* "1, 3 and 5 more": the ranks that have not come this far. */
-static void list_missing(const struct job *job, char *text, size_t room)
-{
-	uint32_t missing = 0, named = 0;
-
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		const struct jobs_peer *peer = job->members[rank];
-
-		if (peer != NULL && (job->state == JOB_FORMING || peer->ready))
-			continue;
-		missing++;
-		if (named == 8)
-			continue;
-		text_add(text, room, "%s%u", named > 0 ? ", " : "", rank);
-		named++;
-	}
-	if (missing > named)
-		text_add(text, room, " and %u more", missing - named);
-}
-
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	char missing[160] = "";
@@ -369,7 +349,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 		limit_us = soon_us;
 	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;
-	list_missing(job, missing, sizeof(missing));
+	missing_text(job, missing, sizeof(missing));
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->state == JOB_PROBING)
 			job->members[rank]->gone = !job->members[rank]->ready;

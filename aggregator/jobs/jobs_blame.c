@@ -167,6 +167,39 @@ static bool idles(const struct jobs *jobs, const struct jobs_peer *peer)
 	return jobs->now_us - since_us >= late_us(peer->job);
 }
 
+void missing_text(const struct job *job, char *text, size_t room)
+{
+	uint32_t missing = 0, named = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		if (peer != NULL && (job->state == JOB_FORMING || peer->ready))
+			continue;
+		missing++;
+		if (named == 8)
+			continue;
+		text_add(text, room, "%s%u", named > 0 ? ", " : "", rank);
+		named++;
+	}
+	if (missing > named)
+		text_add(text, room, " and %u more", missing - named);
+}
+
+/* Before START. */
+static void start_text(const struct job *job, char text[CONTROL_TEXT_BYTES])
+{
+	char missing[160] = "";
+
+	missing_text(job, missing, sizeof(missing));
+	if (job->state == JOB_FORMING && *missing != '\0')
+		snprintf(text, CONTROL_TEXT_BYTES, "waiting for rank %s of %u to join", missing,
+		         job->world);
+	else if (job->state == JOB_PROBING && *missing != '\0')
+		snprintf(text, CONTROL_TEXT_BYTES, "waiting for the datagrams of rank %s of %u",
+		         missing, job->world);
+}
+
 void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
 {
 	const struct jobs_peer *first = NULL;
@@ -176,6 +209,7 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	char op[OP_BYTES], more[32] = "";
 
 	text[0] = '\0';
+	start_text(job, text);
 	if (job->state != JOB_RUNNING || job->pause != NULL || !waits(jobs, peer))
 		return;
 	while (!waits(jobs, job->members[rank]) || idles(jobs, job->members[rank]))

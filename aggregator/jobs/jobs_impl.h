@@ -157,9 +157,12 @@ bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it bee
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void move_take(struct jobs *jobs, struct jobs_peer *peer);
 
+/* "1, 3 and 5 more": the ranks that have not come as far as the job has. */
+void missing_text(const struct job *job, char *text, size_t room);
+
 /*
  * Whom `peer` is to tell its program that the job waits for, in a line; "": nobody, or another tells.
- * One does, the first of those that wait.
+ * One does, the first of those that wait. Before START all do: whom the job waits for to begin.
  */
 #define JOBS_LATE_US 5000000 /* at least; or half the silence time, two heartbeats */
 void late_text(const struct jobs *jobs, const struct jobs_peer *peer,

@@ -37,7 +37,8 @@ static bool own_path(char path[PATH_MAX])
 /* Where winnow-NAME.so is: beside what holds this code, or where `make install` puts it. False: nowhere. */
 static bool plugin_path(const char *name, char path[PATH_MAX])
 {
-	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
+	/* Of a program's folder, bin/, or of the library's, which is lib/ or lib/x86_64-linux-gnu/. */
+	static const char *const places[] = {"", "winnow/", "../lib/winnow/", "../winnow/"};
 	char own[PATH_MAX];
 
 	if (!own_path(own))
@@ -88,6 +89,9 @@ int net_backend_named(const char *name, const struct net_backend **out, struct w
 	*out = &net_udp;
 	if (strcmp(name, "udp") == 0)
 		return 0;
+	if (strcmp(name, "dpdk") != 0)
+		return why_set(why, -ENOENT, "there is no datapath '%.60s': want udp or dpdk",
+		               name);
 	err = net_plugin_open(name, NULL, NET_PLUGIN_SYMBOL, &plugin, why);
 	if (err == -ENOENT)
 		why_set(why, err, "there is no datapath '%.60s' in this build", name);

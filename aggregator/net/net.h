@@ -85,8 +85,17 @@ struct net_port {
 	void (*log)(const char *level, const char *text);
 };
 
+/*
+ * Where a host of several interfaces sends from: by one of them, or from one address. "" and none: the system chooses.
+ */
+struct net_source {
+	char interface[16];
+	struct net_ip ip;
+};
+
 struct net_config {
 	struct net_addr local; /* where to receive; port 0: any */
+	const char *interface; /* udp: by which of them datagrams leave; NULL: the system chooses */
 	struct net_ip group;   /* none; or a multicast group to receive instead, on local.port */
 	struct net_ip device;  /* with a group: our address on the network that it comes by */
 	uint32_t payload_max;  /* largest datagram sent or received */
@@ -199,7 +208,7 @@ int net_plugin_open(const char *name, const char *path, const char *symbol, cons
 /*
  * net_backend_named - the back end called `name`. One that needs a library that few machines have
  * (dpdk) is an object of its own (winnow-NAME.so), opened at the first call and never closed.
- * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
+ * -ENOENT: there is none of that name, or not in this build; -ELIBACC: it cannot be opened; one line in `why`.
  */
 int net_backend_named(const char *name, const struct net_backend **out, struct why *why);
 
@@ -316,11 +325,17 @@ int net_resolve(const char *text, struct net_addr *out, struct why *why);
  */
 int net_network(const char *text, struct net_ip *ip, uint32_t *prefix_bits, struct why *why);
 
+/* net_source_of - "eth1", or an address that this host has. -EINVAL with one line in `why`: it has neither. */
+int net_source_of(const char *text, struct net_source *out, struct why *why);
+
+/* net_source_bind - of a socket that has no address yet, before its connect() to there. 0, or -errno. */
+int net_source_bind(int fd, const struct net_source *source, const struct net_ip *to);
+
 /*
- * net_route_mtu - the MTU of the route to this address, as the kernel knows it; 0, and errno: there
- * is no route.
+ * net_route_mtu - the MTU of the route from there to this address, as the kernel knows it; 0, and errno:
+ * there is no route.
  */
-uint32_t net_route_mtu(const struct net_addr *to);
+uint32_t net_route_mtu(const struct net_addr *to, const struct net_source *from);
 
 #define NET_TEXT_BYTES 72
 

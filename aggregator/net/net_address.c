@@ -186,7 +186,47 @@ char *net_format(const struct net_addr *address, char *text)
 	return text;
 }
 
-uint32_t net_route_mtu(const struct net_addr *to)
+int net_source_of(const char *text, struct net_source *out, struct why *why)
+{
+	struct why unused;
+	uint32_t bits;
+
+	*out = (struct net_source){.interface = ""};
+	if (strlen(text) < sizeof(out->interface) && if_nametoindex(text) != 0) {
+		strcpy(out->interface, text);
+		return 0;
+	}
+	if (net_network(text, &out->ip, &bits, &unused) == 0 && bits == 0 &&
+	    net_ip_device(&out->ip) != 0)
+		return 0;
+	return why_set(why, -EINVAL,
+	               "'%.60s' is no interface of this host, and none of its addresses: see ip "
+	               "address",
+	               text);
+}
+
+/*
+ * By an interface alone, whatever the routes say; Linux before 5.7 wants CAP_NET_RAW for that. What this host says
+ * to itself goes by none.
+ */
+int net_source_bind(int fd, const struct net_source *source, const struct net_ip *to)
+{
+	const struct net_addr from = {.ip = source->ip};
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(&from, &address);
+
+	if (source->interface[0] != '\0' && net_ip_device(to) == 0 &&
+	    setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, source->interface,
+	               (socklen_t)strlen(source->interface)) != 0)
+		return -errno;
+	if (net_ip_none(&source->ip))
+		return 0;
+	if (net_ip_is_v4(&source->ip) != net_ip_is_v4(to))
+		return -EAFNOSUPPORT;
+	return bind(fd, &address.any, size) == 0 ? 0 : -errno;
+}
+
+uint32_t net_route_mtu(const struct net_addr *to, const struct net_source *from)
 {
 	union net_sockaddr address;
 	socklen_t length = net_sockaddr(to, &address), size = sizeof(int);
@@ -195,11 +235,12 @@ uint32_t net_route_mtu(const struct net_addr *to)
 
 	if (fd < 0)
 		return 0;
-	if (connect(fd, &address.any, length) != 0)
+	err = -net_source_bind(fd, from, &to->ip);
+	if (err == 0 && connect(fd, &address.any, length) != 0)
 		err = errno;
-	else if (getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &value,
-	                    &size) != 0 ||
-	         value <= 0)
+	else if (err == 0 && (getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU,
+	                                 &value, &size) != 0 ||
+	                      value <= 0))
 		value = 1500;
 	close(fd);
 	errno = err;

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
@@ -70,11 +71,14 @@ static void set_family(int fd, int family, const struct net_config *config)
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
 	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
 	int class = NET_TOS(0); /* another one comes with what is sent */
+	/* By which interface datagrams leave; they come in by any, since this host may be the other end. */
+	uint32_t by = htonl(config->interface != NULL ? if_nametoindex(config->interface) : 0);
 
 	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
+	setsockopt(fd, IPPROTO_IP, IP_UNICAST_IF, &by, sizeof(by));
 	if (family == AF_INET) {
 		if (any)
 			setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
@@ -86,6 +90,7 @@ static void set_family(int fd, int family, const struct net_config *config)
 	setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &off, sizeof(off));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_IF, &by, sizeof(by));
 	if (any)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on));
 }

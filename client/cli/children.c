@@ -24,7 +24,11 @@
 #define PORT_FIRST 10000
 #define PORT_TRIES 100
 
-static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+/*
+ * What we listen to. Batch systems announce a preemption by the last two, which end nobody by themselves: a worker that
+ * has asked for the signal saves what it has, and ends or goes on as it likes.
+ */
+static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
 /* ---- starting ---- */
@@ -297,7 +301,9 @@ static void on_signal(uv_signal_t *signal, int number)
 		reap(c);
 		return;
 	}
-	if (c->grouped)
+	if (number == SIGUSR1 || number == SIGUSR2)
+		children_signal(c, number);
+	else if (c->grouped)
 		end_by(c, 128 + number, number);
 	else /* they have a terminal's signals from itself */
 		children_end(c, 128 + number);

@@ -62,7 +62,8 @@ void children_end(struct children *c, int status);
 
 /*
  * children_wait - until all have ended, with the default loop running. The first worker that fails,
- * winnowd's end or a signal to us ends the others; grouped ones get that signal, each time it comes. winnowd is told to end when all workers have.
+ * winnowd's end or a signal to us ends the others; grouped ones get that signal, each time it comes. SIGUSR1
+ * and SIGUSR2 are passed on and end nobody. winnowd is told to end when all workers have.
  * Returns the exit status: that of the first that failed, and 128 and the signal if it was one.
  */
 int children_wait(struct children *c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, where their own arguments end, medians */
+/* cli.c - what subcommands have in common: lines on stderr, memory, sockets, medians */
 
 #include "client/cli/cli.h"
 
@@ -35,8 +35,24 @@ int cli_error(int status, const char *format, ...)
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	text_show(text);
-	fprintf(stderr, "winnow %s: %s\n", command, text);
+	fprintf(stderr, "winnow%s%s: %s\n", command[0] != '\0' ? " " : "", command, text);
 	return status;
+}
+
+static void tell(void *context, enum winnow_level level, const char *text)
+{
+	const struct winnow_config *config = context;
+
+	if (level > WINNOW_WARN && level > config->debug)
+		return;
+	cli_progress("%s", "");
+	cli_error(0, "%s", text);
+}
+
+void cli_tells(struct winnow_config *config)
+{
+	config->log = tell;
+	config->log_context = config;
 }
 
 int cli_flush(int status)
@@ -149,15 +165,6 @@ bool cli_can_loop(void)
 		close(ends[i][1]);
 	}
 	return count == 3;
-}
-
-int cli_command_at(int argc, char **argv)
-{
-	int at = 1;
-
-	while (at < argc && strcmp(argv[at], "--") != 0)
-		at++;
-	return at;
 }
 
 uint32_t cli_item_count(const char *list)

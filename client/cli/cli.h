@@ -14,6 +14,11 @@ void cli_begin(const char *name);
 /* A line on stderr, "winnow NAME: ...". Returns `status`. */
 int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+struct winnow_config;
+
+/* From now on those who join with this are told on stderr why they wait; and, with --debug info, what they have joined. */
+void cli_tells(struct winnow_config *config);
+
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
@@ -26,7 +31,6 @@ void *cli_tensor(uint64_t bytes);
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Of a key and none at most one is given. 0; or an exit status, said on stderr. */
-struct winnow_config;
 int cli_key_check(const struct winnow_config *config);
 
 struct net_addr;
@@ -39,9 +43,6 @@ ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us);
 
 /* Are there descriptors enough for libuv's default loop? */
 bool cli_can_loop(void);
-
-/* The place of "--", behind which another command stands; argc: there is none. */
-int cli_command_at(int argc, char **argv);
 
 /* How many items option_item() finds; 1 of "". */
 uint32_t cli_item_count(const char *list);

@@ -41,9 +41,11 @@ static const struct option list[] = {
 	{0},
 };
 
+static int command_at;
+
 static const struct options options = {
 	.program = "winnow colocate",
-	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
+	.usage = "--hosts HOST,HOST,.. [...] [--] COMMAND [ARGUMENT..]",
 	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
 		 "with WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
 		 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
@@ -55,6 +57,7 @@ static const struct options options = {
 		    "python3 train.py\n",
 	.list = list,
 	.section = "colocate",
+	.command_at = &command_at,
 };
 
 struct run {
@@ -172,12 +175,12 @@ static bool start_all(char **command)
 
 int cli_colocate(int argc, char **argv)
 {
-	int at = cli_command_at(argc, argv), status = options_read(&options, at, argv);
+	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	if (at + 1 >= argc)
-		return cli_error(2, "no command behind --" SEE);
+	if (command_at >= argc)
+		return cli_error(2, "no command is given" SEE);
 	status = hosts_read();
 	if (status == 0)
 		status = index_find();
@@ -185,7 +188,7 @@ int cli_colocate(int argc, char **argv)
 		return status;
 	if (!children_watch(&run.children))
 		return cli_error(1, "cannot start processes: too many open files?");
-	if (!start_all(argv + at + 1))
+	if (!start_all(argv + command_at))
 		children_end(&run.children, 1);
 	return children_wait(&run.children);
 }

@@ -72,7 +72,7 @@ int cli_config(int argc, char **argv)
 {
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		help(stdout);
-		return 0;
+		return cli_flush(2);
 	}
 	if (argc < 2 || strcmp(argv[1], "dump") != 0)
 		return cli_error(2, "say what: dump; see winnow config --help");

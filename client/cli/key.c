@@ -18,7 +18,7 @@ int cli_key(int argc, char **argv)
 		printf("usage: winnow key > FILE\n\nPrints a new job key. FILE then serves winnowd "
 		       "and the workers as --key-file; keep it from other people's eyes: set "
 		       "umask 077 before.\n");
-		return argc == 2 ? 0 : 2;
+		return argc == 2 ? cli_flush(2) : 2;
 	}
 	if (proof_init() != 0)
 		return cli_error(1, "libsodium cannot start: no source of randomness?");

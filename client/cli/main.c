@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "aggregator/control/options.h"
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 
@@ -18,8 +19,7 @@ const struct command cli_commands[] = {
 	{"job", cli_job, "an operator's word to a job that runs: pause, resume, shrink", true},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it", true},
 	{"config", cli_config, "options, their values and where those are from", false},
-	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 -- python3 train.py",
-         true},
+	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 python3 train.py", true},
 	{"key", cli_key, "print a new job key", false},
 	{NULL, NULL, NULL, false},
 };
@@ -34,6 +34,8 @@ static void help(FILE *out)
 
 int main(int argc, char **argv)
 {
+	const char *hint = NULL;
+
 	if (argc < 2) {
 		help(stderr);
 		return 2;
@@ -41,17 +43,21 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
 	    strcmp(argv[1], "help") == 0) {
 		help(stdout);
-		return 0;
+		return cli_flush(2);
 	}
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("winnow %s\n", winnow_version());
-		return 0;
+		return cli_flush(2);
 	}
 	for (const struct command *c = cli_commands; c->name != NULL; c++)
 		if (strcmp(c->name, argv[1]) == 0) {
 			cli_begin(c->name);
 			return c->run(argc - 1, argv + 1);
 		}
-	fprintf(stderr, "winnow: no command '%s'; see winnow --help\n", argv[1]);
-	return 2;
+	for (const struct command *c = cli_commands; c->name != NULL; c++)
+		hint = option_nearer(argv[1], hint, c->name);
+	return cli_error(2,
+	                 hint != NULL ? "no command '%s'; did you mean winnow %s?"
+	                              : "no command '%s'; see winnow --help",
+	                 argv[1], hint);
 }

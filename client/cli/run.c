@@ -36,23 +36,33 @@ static const struct option list[] = {
 	{0},
 };
 
-static const struct option_letter letters[] = {{'n', "workers"}, {0}};
+/* As mpirun and torchrun call it. */
+static const struct option_alias aliases[] = {{"-np", "workers"},
+                                              {"-n", "workers"},
+                                              {"--np", "workers"},
+                                              {"--nproc-per-node", "workers"},
+                                              {"--nproc_per_node", "workers"},
+                                              {0}};
+
+static int command_at;
 
 static const struct options options = {
 	.program = "winnow run",
-	.usage = "[-n N] [...] -- COMMAND [ARG..]",
+	.usage = "[-n N] [...] [--] COMMAND [ARG..]",
 	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
 		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
 		 "and OMP_NUM_THREADS if it is not set.\nThe winnowd that it starts has the key of "
 		 "WINNOW_KEY or WINNOW_KEY_FILE, or a new one, which workers find "
 		 "in\nWINNOW_KEY.\nWhen one fails the others are ended, and "
 		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
-		 "one. Ctrl-C and other signals are passed on to all of them.",
-	.examples = "  winnow run -n 4 -- python3 train.py\n"
-		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 -- python3 train.py\n",
+		 "one. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to all of them "
+		 "and end the job;\nSIGUSR1 and SIGUSR2 are passed on.",
+	.examples = "  winnow run -n 4 python3 train.py\n"
+		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 python3 train.py\n",
 	.list = list,
-	.letters = letters,
+	.aliases = aliases,
 	.section = "run",
+	.command_at = &command_at,
 };
 
 struct output {
@@ -69,13 +79,18 @@ static uv_timer_t drained;
 
 /* ---- output ---- */
 
+/* A training goes on when the disk of its log is full: the end says that lines are missing. */
 static void print_line(struct output *output, size_t bytes)
 {
+	bool whole = ferror(output->to) == 0;
+
 	if (!settings.bare)
 		fprintf(output->to, "[%u] ", output->rank);
 	fwrite(output->line, 1, bytes, output->to);
 	putc('\n', output->to);
-	fflush(output->to);
+	if (fflush(output->to) != 0 && whole)
+		cli_error(1, "cannot write: %s; the workers go on, and their output is lost",
+		          strerror(errno));
 }
 
 /* Progress bars begin their lines by a carriage return. */
@@ -222,17 +237,18 @@ static int run(char **command)
 	uv_timer_start(&drained, on_drained, DRAIN_MS, DRAIN_MS);
 	uv_unref((uv_handle_t *)&drained);
 	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	if (status == 0 && (ferror(stdout) || ferror(stderr)))
+		status = 1;
 	return status;
 }
 
 int cli_run(int argc, char **argv)
 {
-	int split = cli_command_at(argc, argv);
-	int status = options_read(&options, split, argv);
+	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	if (split + 1 >= argc)
-		return cli_error(2, "say what to run: winnow run -n 2 -- python3 train.py");
-	return run(argv + split + 1);
+	if (command_at >= argc)
+		return cli_error(2, "say what to run: winnow run -n 2 python3 train.py");
+	return run(argv + command_at);
 }

@@ -56,11 +56,12 @@ void comm_stop_thread(struct winnow_comm *comm)
 
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
 {
+	struct comm_wait wait = {.began_us = clock_us()};
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
 	while (comm->state == SESSION_JOINING && !comm_given_up(give_up))
-		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
+		comm_wait_turn(comm, &wait);
 	if (comm->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
 	} else if (comm->state == SESSION_FAILED) {
@@ -68,6 +69,8 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 		*why = comm->error;
 	}
 	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_OK)
+		comm_tell_joined(comm);
 	return result;
 }
 

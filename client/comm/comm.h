@@ -11,6 +11,7 @@
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_peers.c   its control connections
  * comm_resolve.c the addresses of their names, asked for again
+ * comm_log.c     what a caller that joins is told
  * comm_gpu.c     operations on the memory of GPUs
  * comm_trace.c   WINNOW_TRACE
  * comm_settings.c defaults, WINNOW_CONFIG, environment
@@ -71,6 +72,9 @@ struct comm_peer {
 	bool restarts;     /* it was there and is being restarted: join it as soon as it is back */
 	uint64_t look_us;  /* how often to look whether it is back */
 	uint64_t connect_due_us, connect_until_us;
+	uint64_t patience_us;          /* from the first try to connect_until_us */
+	int refused;                   /* errno of the last try; 0: none has failed yet */
+	uint64_t connected_us;         /* valid when connected */
 	uint64_t attempt_until_us;     /* when to try the next address */
 	struct net *group;             /* its results' multicast group; NULL: none */
 	bool group_tried, group_ready; /* ready: it may have something to read, */
@@ -119,6 +123,8 @@ struct winnow_comm {
 	struct comm_peer peers[SESSION_LINKS_MAX];
 	const struct net_backend *backend;
 	struct net_port port;
+	struct net_source
+		source; /* by which interface, or from which address, aggregators are reached */
 	struct net *net;
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
@@ -150,6 +156,10 @@ struct winnow_comm {
 	enum session_state state; /* thread: wo */
 	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
 	struct session_shape shape;
+	char awaits[CONTROL_TEXT_BYTES +
+	            256]; /* thread: wo; what joining waits for; "": nothing, */
+	uint64_t
+		awaits_ranks_us; /* since when that have been other workers; 0: it is an aggregator */
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;
 	struct request_list submitted, unused;
@@ -185,6 +195,22 @@ struct winnow_comm {
 	pthread_mutex_t gpu_lock;                         /* for adding to: */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
 };
+
+/* comm_log.c. Tell: lines for the caller, who must not be in any other call of ours. */
+struct comm_wait {
+	uint64_t began_us, due_us;
+	char told[CONTROL_TEXT_BYTES + 256];
+};
+void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void comm_tell_strangers(const struct winnow_config *config); /* see option_stranger() */
+void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, const char *text,
+                    uint64_t ranks_since_us); /* 0: it is no rank that is waited for */
+void comm_tell_joined(struct winnow_comm *comm);
+/* Under the lock, which it gives up meanwhile: waits a moment for a change, and tells the caller what is waited for. */
+void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait);
+void comm_awaits(
+	struct winnow_comm *comm); /* for the thread: what the job waits for, for others to read */
 
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
@@ -308,9 +334,12 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
  * anything; asks for them again. drop: it is not asked any more.
  */
 void comm_resolve_again(struct comm_peer *peer);
-/* Likewise for the caller, who has no thread yet: what net_resolve_all() says, or -EAGAIN, when time is up or *give_up set. */
-int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const volatile int *give_up,
-                      struct why *why);
+/*
+ * Likewise for the caller, who has no thread yet, and is told why it waits: what net_resolve_all() says, or -ETIME when
+ * time is up or *config->give_up set. `why` holds the reason of the call before, or "": with -ETIME it still holds.
+ */
+int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
+                      struct comm_wait *wait, struct why *why);
 void comm_resolve_drop(struct comm_peer *peer);
 
 /*

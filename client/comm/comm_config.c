@@ -81,10 +81,13 @@ static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, struct why *why)
 {
 	const struct timespec again = {.tv_nsec = COMM_CONNECT_AGAIN_US * 1000L};
-	uint64_t until_us = clock_us() + patience_at_most(c, COMM_CONNECT_US);
+	const uint64_t patience_us = patience_at_most(c, COMM_CONNECT_US);
+	struct comm_wait wait = {.began_us = clock_us()};
+	uint64_t until_us = wait.began_us + patience_us;
 	int err;
 
-	while (((err = comm_resolve_wait(peer, until_us, c->give_up, why)) == -EHOSTUNREACH ||
+	why->text[0] = '\0';
+	while (((err = comm_resolve_wait(peer, until_us, c, &wait, why)) == -EHOSTUNREACH ||
 	        err == -EAGAIN) &&
 	       clock_us() < until_us && !comm_given_up(c->give_up))
 		nanosleep(&again, NULL);
@@ -134,6 +137,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 		return why_set(why, WINNOW_ERR_SYSTEM,
 		               "libsodium cannot start: no source of randomness?");
 	result = comm_check_config(config, why);
+	comm_tell_strangers(config);
 	if (result == WINNOW_OK)
 		result = load_key(comm, config, why);
 	if (result == WINNOW_OK)
@@ -145,6 +149,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	comm->config.aggregators = comm->config.job = NULL;
 	comm->config.key_file = comm->config.key = NULL;
 	comm->config.datapath = comm->config.eal = comm->config.device = NULL;
+	comm->config.interface = NULL;
 	comm->config.data_address = comm->config.gateway = NULL;
 	comm->config.give_up = NULL;
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
@@ -230,8 +235,9 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
 		/* Let a refused connection, the better reason, be reported before a late job. */
-		comm->peers[i].connect_until_us =
-			now_us + connect_patience_us(comm, &comm->peers[i]);
+		comm->peers[i].patience_us = connect_patience_us(comm, &comm->peers[i]);
+		comm->peers[i].connect_until_us = now_us + comm->peers[i].patience_us;
+		comm->peers[i].refused = 0;
 	}
 	if (comm->pool == NULL &&
 	    bitmap_pool_open(config.bitmap, comm->config.threads, &comm->pool) != 0)

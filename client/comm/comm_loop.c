@@ -258,6 +258,8 @@ static void publish_if_changed(struct winnow_comm *comm)
 		         session_who_left(comm->session));
 		atomic_store_explicit(&comm->deserted, true, memory_order_release);
 	}
+	if (comm->state == SESSION_JOINING) /* or was until now */
+		comm_awaits(comm);
 	if (comm->state != session_state(comm->session)) {
 		pthread_mutex_lock(&comm->lock);
 		comm_publish(comm);

@@ -122,6 +122,7 @@ static void reset(struct winnow_comm *comm)
 	comm->state = SESSION_JOINING;
 	comm->result = WINNOW_OK;
 	comm->error.text[0] = '\0';
+	comm->awaits[0] = '\0';
 	comm->shape.channels = 0;
 	comm->stop = comm->abort_wanted = false;
 	comm->abort_result = WINNOW_OK;
@@ -179,7 +180,7 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	comm_peers_left_out(comm, before);
 	comm->again = same || message_name_is(job, CONTROL_AGAIN_NAME);
 	memmove(comm->job, job, strlen(job) + 1);
-	comm->rank = m->rank;
+	comm->rank = comm->config.rank = m->rank;
 	comm->world = m->world;
 	if (next != NULL)
 		comm->voice.majority = next->majority;
@@ -234,6 +235,7 @@ static bool next_makes_sense(const struct winnow_comm *comm, const struct contro
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
 {
+	struct comm_wait wait = {.began_us = clock_us()};
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
@@ -241,7 +243,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	comm->stays = true;
 	comm_wake(comm);
 	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up))
-		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
+		comm_wait_turn(comm, &wait);
 	*next = comm->next;
 	if (comm->next_how == SESSION_WAIT)
 		result = why_set(why, WINNOW_ERR_ABORTED,
@@ -341,6 +343,7 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 {
 	uint64_t out, left_out = comm_left_out(comm);
 	struct winnow_membership how = {.world = 0};
+	void (*log)(void *, enum winnow_level, const char *) = comm->config.log;
 	bool waiting;
 	int result = confer(comm, &waiting, &out);
 
@@ -349,10 +352,12 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 	    !(comm->shape.features & CONTROL_MEMBERS)) /* some cannot go on */
 		return result;
 	comm->came = 0;
+	comm->config.log = NULL; /* see winnow.h */
 	comm->most = most;
 	/* Where none is left: wait until they are back. */
 	comm->agreed = out != all_places(comm) ? out : left_out;
 	result = go_on(comm, &how);
+	comm->config.log = log;
 	*came = comm->came;
 	return result;
 }

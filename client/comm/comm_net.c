@@ -13,11 +13,12 @@
 #define LIMIT_US 1000
 
 /* What the ways to this aggregator carry at least: by which address it will be reached shows later. */
-static int probe_route(const struct comm_peer *peer, uint32_t *bytes, struct why *why)
+static int probe_route(const struct winnow_comm *comm, const struct comm_peer *peer,
+                       uint32_t *bytes, struct why *why)
 {
 	*bytes = UINT32_MAX;
 	for (uint32_t i = 0; i < peer->address_count; i++) {
-		uint32_t mtu = net_route_mtu(&peer->addresses[i]);
+		uint32_t mtu = net_route_mtu(&peer->addresses[i], &comm->source);
 		uint32_t headers = net_headers(&peer->addresses[i].ip);
 
 		if (mtu > headers && mtu - headers < *bytes)
@@ -58,6 +59,14 @@ static int choose(struct winnow_comm *comm, const struct winnow_config *config,
 	                            &comm->backend, why);
 
 	net->local.ip = any_address(comm, comm->backend != &net_udp);
+	if (err == 0 && config->interface != NULL && comm->backend != &net_udp)
+		err = why_set(why, -EINVAL, "interface is of datapath udp: dpdk has device");
+	else if (err == 0 && config->interface != NULL)
+		err = net_source_of(config->interface, &comm->source, why);
+	if (!net_ip_none(&comm->source.ip))
+		net->local.ip = comm->source.ip;
+	if (comm->source.interface[0] != '\0')
+		net->interface = comm->source.interface;
 	if (err == 0 && comm->backend == &net_udp)
 		return WINNOW_OK;
 	comm->port.eal = config->eal;
@@ -93,7 +102,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 	for (uint32_t i = 0; i < comm->peer_count && result == WINNOW_OK; i++) {
 		uint32_t bytes;
 
-		result = probe_route(&comm->peers[i], &bytes, why);
+		result = probe_route(comm, &comm->peers[i], &bytes, why);
 		if (result == WINNOW_OK && net.port == NULL && bytes < payload)
 			payload = bytes;
 	}

@@ -36,7 +36,9 @@
 	{"silence", "TIME", OPTION_MS, &(c).silence_ms, "10", NULL, 100, 86400e3, \
 	 "after which a silent peer is lost"}, \
 	{"join-timeout", "TIME", OPTION_MS, &(c).join_timeout_ms, "65", NULL, 100, 86400e3, \
-	 "for all workers to join"}
+	 "for all workers to join"}, \
+	{"debug", "off|warn,WARN|info,INFO", OPTION_CHOICE, &(c).debug, "off", NULL, WINNOW_QUIET, WINNOW_INFO, \
+	 "what is told on stderr: warn: why it waits; info: and how it has joined"}
 
 /* Which worker of the job this is. */
 #define COMM_OPTIONS_RANK(c) \
@@ -54,6 +56,8 @@
 /* Which road datagrams take. */
 #define COMM_OPTIONS_PORT(c) \
 	{"datapath", "NAME", OPTION_TEXT, &(c).datapath, "udp", NULL, 0, 0, "udp or dpdk"}, \
+	{"interface", "IFACE|ADDR", OPTION_TEXT, &(c).interface, NULL, NULL, 0, 0, \
+	 "udp: this host's interface, or address, towards aggregators"}, \
 	{"eal", "ARGS", OPTION_TEXT, &(c).eal, NULL, NULL, 0, 0, \
 	 "DPDK's EAL arguments; without them, what suits --device"}, \
 	{"device", "IFACE", OPTION_TEXT, &(c).device, NULL, NULL, 0, 0, \

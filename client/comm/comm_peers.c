@@ -55,6 +55,7 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 	char reason[320], all[256];
 
 	comm_fork_close(&peer->fd);
+	peer->refused = error;
 	peer->address_at = (peer->address_at + 1) % peer->address_count;
 	peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
 	if (peer->connect_due_us < peer->connect_until_us)
@@ -80,6 +81,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 		peer->local = ours.ip;
 	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
 	peer->connected = true;
+	peer->connected_us = now_us;
 	link_connected(session_link(comm->session, (uint32_t)(peer - comm->peers)), now_us);
 }
 
@@ -88,7 +90,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
 	union net_sockaddr address;
 	socklen_t size;
-	int on = 1;
+	int on = 1, err;
 
 	if (peer->restarts)
 		comm_resolve_again(peer);
@@ -104,10 +106,11 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 		return;
 	}
 	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(peer->fd, &address.any, size) == 0)
+	err = net_source_bind(peer->fd, &comm->source, &peer->addresses[peer->address_at].ip);
+	if (err == 0 && connect(peer->fd, &address.any, size) == 0)
 		connected(comm, peer, now_us);
-	else if (errno != EINPROGRESS)
-		connect_failed(comm, peer, errno, now_us);
+	else if (err != 0 || errno != EINPROGRESS)
+		connect_failed(comm, peer, err != 0 ? -err : errno, now_us);
 }
 
 static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
@@ -237,7 +240,9 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		comm_resolve_again(peer);
 		peer->address_at = (peer->address_at + 1) % peer->address_count;
 		size = net_sockaddr(&peer->addresses[peer->address_at], &address);
-		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) >= 0)
+		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) >= 0 &&
+		    net_source_bind(peer->fd, &comm->source,
+		                    &peer->addresses[peer->address_at].ip) == 0)
 			(void)connect(peer->fd, &address.any, size);
 		peer->connect_due_us = now_us + COMM_LOOK_ANSWER_US;
 		return;

@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -85,22 +86,26 @@ void comm_resolve_again(struct comm_peer *peer)
 	begin(peer);
 }
 
-int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const volatile int *give_up,
-                      struct why *why)
+int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
+                      struct comm_wait *wait, struct why *why)
 {
+	double patience_s = (double)(until_us - wait->began_us) / 1e6;
 	uint64_t wait_us = 50; /* an address needs no name service */
-	int err;
+	char text[sizeof(wait->told)];
+	int err = -ETIME;
 
+	if (why->text[0] == '\0')
+		why_set(why, 0, "cannot find host of '%.100s': no answer", peer->name);
+	snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text, patience_s);
 	begin(peer);
 	if (peer->question == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
-	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(give_up)) {
+	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(config->give_up)) {
+		comm_tell_wait(config, wait, text, 0);
 		nanosleep(&(struct timespec){.tv_nsec = (long)wait_us * 1000}, NULL);
 		wait_us = wait_us < COMM_GIVE_UP_LOOK_US ? 2 * wait_us : COMM_GIVE_UP_LOOK_US;
 	}
-	if (!is_answered(peer)) {
-		err = why_set(why, -EAGAIN, "cannot find host of '%.100s': no answer", peer->name);
-	} else {
+	if (is_answered(peer)) {
 		err = peer->question->err;
 		*why = peer->question->why;
 		take(peer);

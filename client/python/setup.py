@@ -6,6 +6,7 @@ lies beside them, but for the C library. Elsewhere the wheel is the package alon
 `make install` or WINNOW_LIBRARY.
 """
 
+import os
 import pathlib
 import platform
 import re
@@ -67,7 +68,11 @@ if IN_REPOSITORY:
     made.mkdir(parents=True, exist_ok=True)
     options = {"build": {"build_base": str(made)}, "egg_info": {"egg_base": str(made)}}
 
+# Where the project is at home is for whoever publishes a wheel to say: make wheel HOMEPAGE=https://..
+HOMEPAGE = os.environ.get("HOMEPAGE")
+
 setup(
+    project_urls={"Homepage": HOMEPAGE} if HOMEPAGE else {},
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelForAnyPython},
     distclass=WithLibrary,
     options=options,

@@ -300,6 +300,7 @@ static void start_take(struct link *link, const struct control_message *message)
 		return;
 	link->view.start = *message;
 	link->view.state = LINK_RUNNING;
+	link->view.late[0] = '\0'; /* said of those who have come now */
 	path_init(&link->path, link->view.welcome.channel_count, message->payload,
 	          control_path_us(link->silence_us, (uint64_t)link->view.welcome.stall_ms * 1000));
 }
@@ -721,8 +722,7 @@ static bool is_mute(const struct link *link)
 
 #define MUTE_HINT ": is this the port of winnowd's --listen, not that of --metrics?"
 
-/* What joining waits for. */
-static const char *link_awaits(const struct link *link)
+const char *link_awaits(const struct link *link)
 {
 	static const char *const texts[] = {
 		[LINK_JOINING] = "not all workers have come",
@@ -739,7 +739,12 @@ static const char *link_awaits(const struct link *link)
 	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
 	    link->view.config.world == 0)
 		return "nobody has let it in: does a job of this name run, and call admit()?";
-	return link->heard_us == NEVER ? "it has not answered" : texts[link->view.state];
+	if (link->heard_us == NEVER)
+		return "it has not answered";
+	return *link->view.late != '\0' && link->view.state != LINK_PROBING &&
+	                       link->view.state != LINK_PROBED
+	               ? link->view.late
+	               : texts[link->view.state];
 }
 
 /* What we did not look at while we stood still may have come. */

@@ -72,6 +72,9 @@ void link_close(struct link *link);
 
 const struct link_view *link_look(const struct link *link);
 
+/* What a link that is not running yet waits for: the rest of a sentence. */
+const char *link_awaits(const struct link *link);
+
 /* WELCOME, by which sockets are opened; NULL: it is not here yet, or has been followed. */
 const struct control_message *link_welcome(const struct link *link);
 

@@ -2,14 +2,15 @@
 # deb.sh BUILD VERSION - BUILD/winnow_VERSION_ARCH.deb, of what `make install` installs, the Python package and /etc/winnow
 set -euo pipefail
 build=$1 version=$2
-maintainer='The Winnow authors <winnow@localhost>'
+maintainer=${MAINTAINER:-The Winnow authors <winnow@localhost>}
 here=$(dirname "$0")
 arch=$(dpkg --print-architecture)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 stage=$root/stage
 umask 022
-make --no-print-directory -s install BUILD="$build" PREFIX=/usr DESTDIR="$stage" >&2
+libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+make --no-print-directory -s install BUILD="$build" PREFIX=/usr LIBDIR="/$libraries" DESTDIR="$stage" >&2
 
 python=$stage/usr/lib/python3/dist-packages/winnow
 doc=$stage/usr/share/doc/winnow
@@ -19,7 +20,7 @@ install -m 644 docker/systemd/winnow.ini "$stage/etc/winnow/"
 install -m 644 docker/systemd/winnowd-xdp.conf "$doc/examples/"
 install -m 644 LICENSE "$doc/copyright"
 find "$stage/usr/share/man" -type f -exec gzip -9n {} +
-find "$stage/usr/bin" "$stage/usr/lib" -maxdepth 2 -type f \( -name 'winnow*' -o -name '*.so*' \) -exec sh -c '
+find "$stage/usr/bin" "$stage/usr/lib" -maxdepth 3 -type f \( -name 'winnow*' -o -name '*.so*' \) -exec sh -c '
 	for file; do ! head -c 4 "$file" | grep -q ELF || strip --strip-unneeded --remove-section=.comment "$file"; done' sh {} +
 install -D -m 644 "$here/lintian-overrides" "$stage/usr/share/lintian/overrides/winnow"
 printf '%s\n' "winnow ($version) unstable; urgency=medium" "" "  * What is new: see the project's history." "" \
@@ -32,14 +33,17 @@ depends() { # folder, find's arguments..: what the ELF files there need
 	local files list
 	mapfile -t files < <(find "$@" -type f -exec sh -c 'head -c 4 "$1" | grep -q ELF' sh {} \; -print 2>/dev/null)
 	[ ${#files[@]} -gt 0 ] || return 0
-	list=$(cd "$root" && dpkg-shlibdeps --ignore-missing-info -O "${files[@]}" 2>"$root/log" | sed -n 's/^shlibs:Depends=//p')
+	list=$(cd "$root" && dpkg-shlibdeps --ignore-missing-info -l"$stage/$libraries" -O "${files[@]}" 2>"$root/log" | sed -n 's/^shlibs:Depends=//p')
 	[ -n "$list" ] || { cat "$root/log" >&2; exit 1; }
 	echo "$list"
 }
 needs=$(depends "$stage/usr/bin" "$stage/usr/lib" -path "$stage/usr/lib/winnow" -prune -o)
 [ -n "$needs" ] || exit 1
 # Data paths that winnowd loads if it is told to are there for those who have their libraries; DPDK opens its drivers by name.
-may_need=$(depends "$stage/usr/lib/winnow" -name '*.so')
+# What everybody has, or the package itself depends on, is no suggestion.
+may_need=$(depends "$stage/usr/lib/winnow" -name '*.so' | awk -v RS=', *|\n' -v needs="$needs" '
+	BEGIN { for (i = split(needs, one, /, */); i > 0; i--) { sub(/ .*/, "", one[i]); known[one[i]] = 1 } known["libgcc-s1"] = known["libstdc++6"] = 1 }
+	NF && !($1 in known) { printf "%s%s", between, $0; between = ", " }')
 
 cat >"$stage/DEBIAN/control" <<C
 Package: winnow
@@ -49,7 +53,8 @@ Maintainer: $maintainer
 Installed-Size: $(du -sk "$stage" | cut -f1)
 Depends: $needs
 Suggests: python3, python3-torch, python3-numpy${may_need:+, $may_need, librte-meta-net, librte-meta-mempool}
-Section: net
+${HOMEPAGE:+Homepage: $HOMEPAGE
+}Section: net
 Priority: optional
 Description: allreduce for gradients that are mostly zeros
  Workers of a distributed training job send only the blocks of their gradients
@@ -59,7 +64,7 @@ Description: allreduce for gradients that are mostly zeros
 C
 echo /etc/winnow/winnow.ini >"$stage/DEBIAN/conffiles"
 echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers"
-library=$(basename "$stage"/usr/lib/libwinnow.so.*)
+library=$(basename "$stage/$libraries"/libwinnow.so.*)
 echo "libwinnow ${library##*.} winnow (>= $version)" >"$stage/DEBIAN/shlibs"
 (cd "$stage" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$stage/DEBIAN/md5sums"
 install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$stage/DEBIAN/"

@@ -51,7 +51,8 @@ def check_parts(dashboard):
         if panel["type"] == "row":
             continue
         where, targets = panel["title"], panel["targets"]
-        assert panel["type"] == "timeseries" and panel["datasource"] == SOURCE, where
+        assert panel["type"] in ("timeseries", "stat") and panel["datasource"] == SOURCE, where
+        assert len(panel["description"]) > 40 and panel["description"].endswith("."), f"{where}: nobody is told what it means"
         assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, (where, panel["fieldConfig"]["defaults"]["unit"])
         assert targets and len({target["refId"] for target in targets}) == len(targets), where
         for target in targets:
@@ -76,6 +77,8 @@ def check_provisioning(folder):
 def queries(path):
     dashboard = json.load(open(path))
     check_parts(dashboard)
+    first = [panel["title"] for panel in dashboard["panels"] if panel["gridPos"]["y"] <= 1]
+    assert first[0] == "Is it fine?" and len(first) > 5, first
     check_provisioning(pathlib.Path(path).parent)
     places, found = set(), []
     for panel in dashboard["panels"]:
@@ -108,7 +111,7 @@ def check_labels(found):
     """A legend's labels are the data's; a rate is of a counter, and a counter is shown as a rate."""
     kinds = {name: kind[0]["type"] for name, kind in ask("metadata").items()}
     for title, expr, legend in found:
-        names = set(re.findall(r"winnow_\w+", expr))
+        names = set(re.findall(r"(?:winnow|process)_\w+", expr))
         for name in names:
             kind = kinds.get(name) or kinds[re.sub(r"_bucket$", "", name)]
             rated = re.search(rf"(rate|increase)\({name}\{{", expr) is not None

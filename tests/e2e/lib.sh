@@ -103,6 +103,14 @@ wait_port() { # host port
 	return 1
 }
 
+# Until winnowd speaks: its port listens before it has opened anything else.
+wait_hello() { # host port
+	wait_port "$1" "$2" || return 1
+	local host=${1#[}
+	# shellcheck disable=SC2016 # the inner shell's
+	"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1" && IFS= read -r -t 60 _ <&3' "${host%]}" "$2" 2>/dev/null
+}
+
 await() { # pattern file
 	local _
 	for _ in $(seq 400); do # likewise
@@ -122,7 +130,7 @@ winnowd_on() { # port arg..
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
-	wait_port "$HOST" "$PORT" || fail "winnowd does not listen on port $PORT"
+	wait_hello "$HOST" "$PORT" || fail "winnowd does not answer on port $PORT"
 }
 
 winnowd() {

@@ -31,7 +31,7 @@ def value(found, name):
 
 def check_names(found):
     for family in found.values():
-        assert family.name.startswith("winnow_"), family.name
+        assert family.name.startswith(("winnow_", "process_")), family.name
         assert family.type in ("counter", "gauge", "histogram") and family.documentation, family.name
         assert all(s.name.endswith("_total") == (family.type == "counter") for s in family.samples), family.name
 
@@ -77,6 +77,24 @@ def check_job(found, job):
     assert sample(found, "winnow_job_workers", job=name) == job["world"]
 
 
+def check_process(first, second):
+    """The names, types and units of Prometheus' own clients, and values that can be."""
+    kinds = {name: family.type for name, family in second.items() if name.startswith("process_")}
+    assert kinds == {
+        "process_cpu_seconds": "counter",
+        "process_resident_memory_bytes": "gauge",
+        "process_virtual_memory_bytes": "gauge",
+        "process_open_fds": "gauge",
+        "process_max_fds": "gauge",
+        "process_start_time_seconds": "gauge",
+    }, kinds
+    assert 0 < value(first, "process_cpu_seconds") < value(second, "process_cpu_seconds")
+    assert 1 << 20 < value(second, "process_resident_memory_bytes") < value(second, "process_virtual_memory_bytes")
+    assert 10 < value(second, "process_open_fds") < value(second, "process_max_fds")
+    began = value(second, "process_start_time_seconds")
+    assert began == value(first, "process_start_time_seconds") and 0 < time.time() - began < 120, (began, time.time())
+
+
 def main():
     until = time.monotonic() + 30
     while sum(sample.value > 0 for sample in families()["winnow_worker_rtt_seconds"].samples) < 2:
@@ -86,6 +104,7 @@ def main():
     time.sleep(0.3)
     second = families()
     check_names(first)
+    check_process(first, second)
     for name, family in first.items():
         if family.type == "counter":
             assert value(second, name) >= value(first, name), f"{name} went back"

@@ -81,8 +81,9 @@ raw '{"nonce": "12"}' "join: 'nonce' is missing, or not 64 lower-case hex digits
 raw '{"type": "ping"}' "the first message is 'join'"
 raw '{"type": "hallo"}' 'one JSON object a line'
 
-# A port in use.
-refuses 1 'cannot bind UDP 127.0.0.1:.*Address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error
+# A port in use. Its owner goes on as before, also when a winnowd of the same user shares its UDP port.
+python3 tests/e2e/second_start.py "$BUILD/winnowd" || fail "a second winnowd has changed who gets the first one's datagrams"
+refuses 1 'cannot listen on TCP 127.0.0.1:.*Address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error
 
 steady_ends other
 echo "refused with reasons; the job beside was right"

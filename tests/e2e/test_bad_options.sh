@@ -24,7 +24,8 @@ refuses 2 'payload-max is 70000: want 584 to 65000' "$d" --insecure-no-key --pay
 refuses 2 "join-timeout is 'soon': want a time" "$d" --insecure-no-key --join-timeout soon
 refuses 2 'threads is 1000: want 0 to 64' "$d" --insecure-no-key --threads 1000
 refuses 2 'multicast.*want a multicast /16' "$d" --insecure-no-key --multicast 10.0.0.0
-refuses 2 'no datapath .warp. in this build' "$d" --insecure-no-key --datapath warp
+refuses 2 "datapath is 'warp': want auto, udp, xdp or dpdk" "$d" --insecure-no-key --datapath warp
+refuses 1 "no datapath 'warp': want udp or dpdk" "$BUILD/winnow" bench --aggregator 127.0.0.1:1 --insecure-no-key --datapath warp
 refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
 refuses 2 'contradicts --key .WINNOW_KEY.' "$d" --insecure-no-key --key not-a-secret
 refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
@@ -38,13 +39,13 @@ echo 'short' >"$tmp/keys"
 refuses 2 'keys, line 1: want' "$d" --key-file "$tmp/keys"
 refuses 2 'cannot read /no/such.ini' "$d" --config /no/such.ini
 printf '[winnowd]\njobs-max = many\n' >"$tmp/a.ini"
-refuses 2 "jobs-max in .*a.ini is 'many'" "$d" --config "$tmp/a.ini"
+refuses 2 "a.ini, line 2: jobs-max is 'many'" "$d" --config "$tmp/a.ini"
 printf '[winnowd]\njob-max = 3\n' >"$tmp/b.ini"
-refuses 2 'no option .*job-max; did you mean .*jobs-max' "$d" --config "$tmp/b.ini"
+refuses 2 'b.ini, line 2: no option job-max; did you mean jobs-max.$' "$d" --config "$tmp/b.ini"
 printf '[winnowd\n' >"$tmp/c.ini"
 refuses 2 'c.ini, line 1' "$d" --config "$tmp/c.ini"
 printf '[winowd]\nthreads = 1\n' >"$tmp/d.ini"
-refuses 2 'd.ini: no section \[winowd\]; did you mean \[winnowd\]' "$d" --config "$tmp/d.ini"
+refuses 2 'd.ini, line 1: no section \[winowd\]; did you mean \[winnowd\]' "$d" --config "$tmp/d.ini"
 refuses 2 'cannot read .*: it is a directory' "$d" --insecure-no-key --config "$tmp"
 printf '[winnowd]\neal = %0382d\n' 0 >"$tmp/e.ini"
 refuses 2 'e.ini, line 2 is too long: at most .* characters' "$d" --config "$tmp/e.ini"
@@ -76,7 +77,24 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 	refuses 1 "job name 'a b'" $b --aggregator 127.0.0.1:1 --insecure-no-key --job 'a b'
 	refuses 1 'are the same' $b --aggregator 127.0.0.1:1,127.0.0.1:1 --insecure-no-key
 }
-refuses 2 "no command 'bend'" "$BUILD/winnow" bend
+refuses 2 "^winnow: no command 'bend'; did you mean winnow bench.$" "$BUILD/winnow" bend
+refuses 2 "^winnow: no command 'frobnicate'; see winnow --help$" "$BUILD/winnow" frobnicate
+
+# A variable that nobody reads is said, if it looks like one that somebody does. All that any program reads are known to each.
+strangers() { # NAME=VALUE..: what winnowd says of them
+	{ env "$@" "$d" --check --insecure-no-key >/dev/null; } 2>&1
+}
+[ "$(strangers WINNOW_THREAD=3)" = 'winnowd: WINNOW_THREAD in the environment means nothing; did you mean WINNOW_THREADS?' ] || fail "WINNOW_THREAD: $(strangers WINNOW_THREAD=3)"
+strangers WINNOW_JOINT_TIMEOUT=3 | seen 'did you mean WINNOW_JOIN_TIMEOUT.$' || fail "WINNOW_JOINT_TIMEOUT is not said"
+[ -z "$(strangers WINNOW_PORT=tcp://10.0.0.1:5555 WINNOW_SERVICE_HOST=10.0.0.1 WINNOW_HOME=/tmp WINNOW_FROBNICATE=1)" ] || fail "variables of others are said"
+mapfile -t known < <({
+	"$BUILD/winnow" config dump
+	"$d" --dump-config
+	# shellcheck disable=SC2046 # a list
+	grep -rhoE '(getenv\(|environ(\.get\(|\[)|flag_of\(|variable\()"WINNOW_[A-Z_]+' aggregator client bitmap --include=*.c --include=*.py | sed 's/.*"WINNOW_/env /'
+} | sed -nE 's/^(; )?([a-z0-9-]+) = .*/\2/p; s/^env (.*)/\L\1/p' | tr a-z- A-Z_ | sort -u | sed 's/.*/WINNOW_&=/')
+[ ${#known[@]} -gt 90 ] || fail "only ${#known[@]} variables are known"
+[ -z "$(strangers "${known[@]}")" ] || fail "a variable of ours is taken for a mistake: $(strangers "${known[@]}")"
 
 # --check says what a start would, and starts nothing: the port is taken, and stays so.
 winnowd --insecure-no-key
@@ -131,6 +149,14 @@ printf '#!/bin/sh\nexec "$@" >/dev/full\n' >"$tmp/full"
 chmod +x "$tmp/full"
 refuses 1 'cannot write' "$tmp/full" "$BUILD/winnow" key
 refuses 2 'cannot write' "$tmp/full" "$BUILD/winnow" config dump run
+for command in "$d" "$BUILD/winnow" "$BUILD/winnow run" "$BUILD/winnow bench" "$BUILD/winnow status"; do
+	# shellcheck disable=SC2086 # two words
+	refuses 2 'cannot write: No space left' "$tmp/full" $command --help
+	# shellcheck disable=SC2086
+	refuses 2 'cannot write: No space left' "$tmp/full" $command --version
+done
+refuses 2 'cannot write: No space left' "$tmp/full" "$BUILD/winnow" config --help
+refuses 2 'cannot write: No space left' "$tmp/full" "$BUILD/winnow" key --help
 # Its help names all commands that have options.
 "$BUILD/winnow" config --help >"$tmp/config"
 for name in $("$BUILD/winnow" config dump | sed -n 's/^\[\(.*\)\]$/\1/p'); do

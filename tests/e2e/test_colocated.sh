@@ -5,13 +5,13 @@
 w=$BUILD/winnow
 export WINNOW_INSECURE_NO_KEY=1 WINNOW_METRICS=no
 refuses 2 'say which hosts take part' "$w" colocate -- true
-refuses 2 'no command behind --' "$w" colocate --hosts 127.0.0.1
-refuses 2 'no command behind --' "$w" colocate --hosts 127.0.0.1 --
+refuses 2 'no command is given' "$w" colocate --hosts 127.0.0.1
+refuses 2 'no command is given' "$w" colocate --hosts 127.0.0.1 --
 refuses 2 "want at most 256 names" "$w" colocate --hosts 127.0.0.1,,127.0.0.2 -- true
 refuses 2 "cannot find host 'fe80::1%no-such-device'" "$w" colocate --hosts fe80::1%no-such-device -- true
 refuses 2 'several addresses of --hosts .* are this host' "$w" colocate --hosts 127.0.0.1,127.0.0.2 -- true
 refuses 2 'no address of --hosts 192.0.2.1 is this host' "$w" colocate --hosts 192.0.2.1 -- true
-refuses 2 'index is beyond' "$w" colocate --hosts 127.0.0.1 --index 1 -- true
+refuses 2 'index is beyond' "$w" colocate --hosts 127.0.0.1 --index 1 true
 refuses 2 "no option --host; did you mean --hosts" "$w" colocate --host a -- true
 "$w" colocate --help | seen 'Give it on every host' || fail "run --help"
 

@@ -18,7 +18,19 @@ field() { dpkg-deb -f "$deb" "$1"; }
 for library in libsodium23 libuv1 libmicrohttpd12 libbpf1 libc6; do
 	grep -qE "(^|, )$library(t64)? \(" <<<"$(field Depends)" || fail "no $library in Depends: $(field Depends)"
 done
-ldd "$root/usr/bin/winnow" | grep -E "libwinnow.so.[0-9]+ => $root/usr/bin/../lib/libwinnow.so" >/dev/null || fail "winnow takes another libwinnow: $(ldd "$root/usr/bin/winnow")"
+libraries=$root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+ldd "$root/usr/bin/winnow" | grep -E "libwinnow.so.[0-9]+ => $root/usr/bin/../lib/[a-z0-9_-]+/libwinnow.so" >/dev/null || fail "winnow takes another libwinnow: $(ldd "$root/usr/bin/winnow")"
+# Suggestions are what DPDK and a GPU need, and no machine has anyway.
+for library in libc6 libgcc-s1 libstdc++6 libsodium23; do
+	grep -qF "$library" <<<"$(field Suggests)" && fail "$library in Suggests: $(field Suggests)"
+done
+[ "$(field Homepage)$(field Maintainer)" = 'The Winnow authors <winnow@localhost>' ] || fail "who has made it: $(dpkg-deb -f "$deb")"
+# Plugins are found from the program and from the library.
+[ ! -e "$BUILD/winnow-dpdk.so" ] || {
+	"$root/usr/bin/winnowd" --version | seen 'dpdk with DPDK' || fail "winnowd finds no winnow-dpdk.so: $("$root/usr/bin/winnowd" --version)"
+	"$root/usr/bin/winnow" bench --insecure-no-key --datapath dpdk --device no-such-device --aggregator 127.0.0.1:1 2>&1 | seen 'in this build' &&
+		fail "the library finds no winnow-dpdk.so"
+}
 [ "$(find "$root" -name '*.a' -o -name '*.pyc' -o -perm /022 ! -type l | wc -l)" = 0 ] || fail "what has no place in a package: $(find "$root" -perm /022)"
 grep -q "^ExecStart=/usr/bin/winnowd " "$root/usr/lib/systemd/system/winnowd.service" || fail "the unit starts something else"
 "$root/usr/bin/winnow" key >"$tmp/keys"
@@ -27,7 +39,7 @@ sed "s|/etc/winnow/keys|$tmp/keys|" "$root/etc/winnow/winnow.ini" >"$tmp/winnow.
 BUILD=$root/usr/bin winnowd --config "$tmp/winnow.ini"
 WINNOW_KEY_FILE=$tmp/keys "$root/usr/bin/winnow" bench --aggregator "127.0.0.1:$PORT" --size 256K --iters 2 --check >"$tmp/bench.out" || fail "bench of the package"
 if [ -x /usr/bin/python3 ] && /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
-	WINNOW_KEY_FILE=$tmp/keys WINNOW_AGGREGATORS=127.0.0.1:$PORT WINNOW_LIBRARY=$root/usr/lib/libwinnow.so \
+	WINNOW_KEY_FILE=$tmp/keys WINNOW_AGGREGATORS=127.0.0.1:$PORT WINNOW_LIBRARY=$libraries/libwinnow.so \
 		PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B -c '
 import numpy, winnow
 assert winnow.__file__.startswith("'"$root"'"), winnow.__file__
@@ -43,12 +55,12 @@ grep -q "^ExecStart=/opt/winnow/bin/winnowd " "$tmp/other/opt/winnow/lib/systemd
 # The example of docs/TRAINING.md, as it says, against the package.
 # shellcheck disable=SC2016 # sed's
 sed -n '/^```c$/,/^```$/p' docs/TRAINING.md | sed '1d;$d' >"$tmp/sum.c"
-export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$root/usr/share/pkgconfig
+export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$libraries/pkgconfig
 [ "$(pkg-config --modversion winnow)" = "$version" ] || fail "pkg-config says $(pkg-config --modversion winnow)"
 # shellcheck disable=SC2046 # lists of options
 cc -Wall -Wextra -Werror "$tmp/sum.c" $(pkg-config --cflags --libs winnow) -o "$tmp/sum" || fail "the example in C does not compile"
 for rank in 0 1; do
-	start sum$rank env LD_LIBRARY_PATH="$root/usr/lib" WINNOW_KEY_FILE="$tmp/keys" WINNOW_AGGREGATORS="127.0.0.1:$PORT" WINNOW_JOB=sums \
+	start sum$rank env LD_LIBRARY_PATH="$libraries" WINNOW_KEY_FILE="$tmp/keys" WINNOW_AGGREGATORS="127.0.0.1:$PORT" WINNOW_JOB=sums \
 		RANK=$rank WORLD_SIZE=2 "$tmp/sum"
 done
 for rank in 0 1; do

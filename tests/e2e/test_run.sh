@@ -148,6 +148,72 @@ kill -INT "${pids[-1]}"
 wait "${pids[-1]}" && fail "interrupted: it says that all is well"
 [ "$(grep -c saved "$tmp/run.out")" = 2 ] || fail "$(cat "$tmp/run.out")"
 
+both() { # word: until both workers have said it
+	local _
+	for _ in $(seq 400); do
+		[ "$(grep -c "$1" "$tmp/run.out")" != 2 ] || return 0
+		sleep 0.05
+	done
+	fail "not both say '$1': $(cat "$tmp/run.out" "$tmp/run.err")"
+}
+# The signals by which people and batch systems end a job or announce that they will: each worker saves what it has.
+saving='import os, signal, sys, time
+def save(number, frame):
+    time.sleep(0.3) # a checkpoint takes a while
+    open(sys.argv[1] + "/saved" + os.environ["RANK"], "w").close()
+    sys.exit(0)
+for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2: signal.signal(number, save)
+print("up", flush=True)
+time.sleep(60)'
+for signal in INT TERM HUP QUIT USR1 USR2; do
+	rm -rf "$tmp/checkpoint"
+	mkdir "$tmp/checkpoint"
+	: >"$tmp/run.out"
+	# A job in the background of a shell ignores SIGINT and SIGQUIT, and so would its children.
+	python3 -c 'import os, signal, sys
+for number in signal.SIGINT, signal.SIGQUIT: signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$BUILD/winnow" run -n 2 python3 -c "$saving" "$tmp/checkpoint" >"$tmp/run.out" 2>"$tmp/run.err" &
+	pids+=($!)
+	both up
+	kill -"$signal" "${pids[-1]}"
+	got=0
+	wait "${pids[-1]}" || got=$?
+	# The first four end the job; after the last two it ends because all workers have.
+	want=0
+	case $signal in INT | TERM | HUP | QUIT) want=$((128 + $(kill -l $signal))) ;; esac
+	[ $got = $want ] || fail "SIG$signal: exit status $got, want $want: $(cat "$tmp/run.err")"
+	[ "$(find "$tmp/checkpoint" -name 'saved*' | wc -l)" = 2 ] || fail "SIG$signal: saved by $(find "$tmp/checkpoint" -name 'saved*' | wc -l) of 2 workers"
+done
+# A worker that takes such a notice and goes on is left alone; so are the aggregator and the job that it serves.
+: >"$tmp/run.out"
+"$BUILD/winnow" run -n 2 sh -c 'trap "echo told" USR1; echo up; for i in $(seq 600); do [ ! -e "$0" ] || exit 0; sleep 0.1; done; exit 9' "$tmp/go" >"$tmp/run.out" 2>"$tmp/run.err" &
+pids+=($!)
+both up
+read -ra children <"/proc/${pids[-1]}/task/${pids[-1]}/children"
+for pid in "${children[@]}"; do
+	[ "$(cat "/proc/$pid/comm")" = winnowd ] || continue
+	for signal in USR1 USR2 ALRM; do kill -$signal "$pid"; done
+done
+kill -USR1 "${pids[-1]}"
+both told
+: >"$tmp/go"
+wait "${pids[-1]}" || fail "after SIGUSR1: exit status $?: $(cat "$tmp/run.err")"
+
+# The first word that is no option is the command, as mpirun and torchrun take it; what follows is its own.
+for words in "-n 3" -n3 "-np 3" "--np 3" --np=3 "--nproc-per-node 3" --nproc_per_node=3 "--workers=3 --"; do
+	# shellcheck disable=SC2086 # several words
+	run 0 $words sh -c 'echo "$WORLD_SIZE $*"' sh --help -n 7
+	[ "$(sort "$tmp/run.out")" = "[0] 3 --help -n 7
+[1] 3 --help -n 7
+[2] 3 --help -n 7" ] || fail "winnow run $words: $(cat "$tmp/run.out" "$tmp/run.err")"
+done
+# A full disk is said, and is no success; the workers go on.
+status=0
+"$BUILD/winnow" run -n 1 sh -c 'echo lost; echo lost; sleep 0.2; : >"$0"' "$tmp/went-on" >/dev/full 2>"$tmp/run.err" || status=$?
+[ $status = 1 ] || fail "output is lost: exit status $status"
+[ "$(grep -c 'winnow run: cannot write: No space left on device' "$tmp/run.err")" = 1 ] || fail "output is lost: $(cat "$tmp/run.err")"
+[ -e "$tmp/went-on" ] || fail "output is lost: the worker was ended"
+
 run 2 -n 2
 run 2 -n 0 -- true
 run 2 -n x -- true

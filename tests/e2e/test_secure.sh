@@ -57,6 +57,7 @@ refuses 2 'no job key.*a program with file capabilities reads no environment' no
 refuses 2 'no job key.*to try things out, --insecure-no-key$' nobody "$tmp/bin/winnowd" --listen "127.0.0.1:$port"
 nobody env WINNOW_THREADS=none WINNOW_CONFIG=/no/such "$tmp/bin/winnowd-caps" --insecure-no-key --listen "127.0.0.1:$port" --metrics no --check >"$tmp/one" 2>&1 ||
 	fail "the environment is heard: $(cat "$tmp/one")"
+[ "$(nobody env WINNOW_THREAD=3 "$tmp/bin/winnowd-caps" --insecure-no-key --check 2>&1)" = 'winnowd: these options are fine' ] || fail "it has a word about a variable that it does not read"
 # Another user's rights altogether.
 cp "$tmp/bin/winnowd" "$tmp/bin/winnowd-suid"
 chmod u+s "$tmp/bin/winnowd-suid"

@@ -139,7 +139,7 @@ status 2 'unreachable: no answer' "$m1" --within 500ms
 kill -CONT "$first"
 
 # Wrong usage is 2, too, and one line.
-refuses 2 "'x' is not HOST:PORT" "$w" status x
+refuses 2 "'x:' is not HOST or HOST:PORT" "$w" status x:
 refuses 2 'no option --jsn; did you mean --json' "$w" status --jsn
 refuses 2 "late is 'soon'" "$w" status --late soon
 "$w" status --help | seen 'Exit status: 0 healthy, 1 degraded, 2 unreachable' || fail "status --help"

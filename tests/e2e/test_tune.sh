@@ -169,7 +169,7 @@ ln -s etc/w.ini "$tmp/link.ini"
 [ "$(grep -cE '^(key = x|block = 32)$' "$tmp/etc/w.ini") $(ls "$tmp/etc")" = "3 w.ini" ] || fail "--write to a link wrote $(cat "$tmp/etc/w.ini")"
 stat -c '%a %u %g' "$tmp/etc/w.ini" | cmp - "$tmp/owner.want" || fail "--write gives the file away"
 sed -i 's/^block = 32/block = often/' "$tmp/new.ini"
-refuses 2 "block in .*new.ini is 'often'" env WINNOW_CONFIG="$tmp/new.ini" "$w" bench --local 2
+refuses 2 "new.ini, line [0-9]*: block is 'often'" env WINNOW_CONFIG="$tmp/new.ini" "$w" bench --local 2
 
 refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
 refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70

@@ -103,6 +103,15 @@ class Abi(unittest.TestCase):
         wanted = expressions()
         self.assertEqual(dict(zip(wanted, evaluate(wanted))), wanted)
 
+    def test_documents(self):
+        """The page for operators names the numbers that have to be the same."""
+        wire = re.search(r"#define WIRE_VERSION (\d+)", (harness.ROOT / "ebpf/wire.h").read_text())[1]
+        page = (harness.ROOT / "docs/DEPLOY.md").read_text()
+        for what, value in (("wire version", wire), ("ABI", _native.ABI_VERSION)):
+            self.assertIn(f"\n| {what} | {value} |", page)
+        self.assertIn(f"libwinnow.so.{_native.ABI_VERSION}`", page)
+        self.assertIn(f", ABI {_native.ABI_VERSION}\n", (harness.ROOT / "docs/OPERATE.md").read_text())
+
     def test_every_function_is_declared(self):
         self.assertEqual({name for name, _, _ in declarations()}, set(_native.FUNCTIONS))
         for name, parameters, _ in declarations():

@@ -60,7 +60,7 @@ def joined(rank, world, job, late, agg):
     log = Lines()
     logging.getLogger("winnow").addHandler(log)
     if rank == late:
-        time.sleep(7)
+        time.sleep(12)
     winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, aggregators=agg).close()
     return log.lines
 
@@ -92,11 +92,16 @@ class Late(unittest.TestCase):
         with harness.Aggregator() as first, harness.Team(2) as team:
             first.kill()
             team.start(joined, "late-joins", 1, first.address)
-            time.sleep(2)
+            time.sleep(3.5)  # after 2 s it is said that nobody answers; and 5 s after somebody does, who has not come
             with mock.patch.object(harness, "free_port", return_value=first.address.split(":")[1]), harness.Aggregator():
                 waited, late = team.collect()
-        text = f"rank 0: joining job 'late-joins' at {first.address}: not all aggregators, or not all other ranks, are there"
-        self.assertEqual(waited, [("WARNING", text)])
+        self.assertEqual(
+            waited,
+            [
+                ("WARNING", f"rank 0: {first.address}: Connection refused; trying for 30 s"),
+                ("WARNING", f"rank 0: {first.address}: waiting for rank 1 of 2 to join"),
+            ],
+        )
         self.assertEqual(late, [])
 
     def test_attach(self):

@@ -91,6 +91,8 @@ class Joining(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
                 winnow.Comm(**{name: 1}, insecure_no_key=True)
         self.assertLessEqual({"job", "network", "newcomer"}, set(inspect.signature(winnow.Comm).parameters))
+        for kind in (winnow.Comm, winnow.Node):
+            self.assertNotIn("_", inspect.getdoc(kind.__init__).replace("join_timeout_ms", ""), "help() shows names of our own")
 
     def test_environment(self):
         for name, value, text in (
@@ -256,7 +258,7 @@ class Package(unittest.TestCase):
             subprocess.run(
                 [*command, "--target", target, harness.PACKAGE], check=True, capture_output=True
             )
-            (metadata,) = pathlib.Path(target).glob("winnow-*.dist-info")
+            (metadata,) = pathlib.Path(target).glob("winnow_allreduce-*.dist-info")
             self.assertRegex((metadata / "WHEEL").read_text(), r"Tag: py3-none-manylinux_2_\d+_\w+\n")
             environment = {k: v for k, v in os.environ.items() if k != "WINNOW_LIBRARY"}
             environment["PYTHONPATH"] = target
@@ -280,10 +282,14 @@ class Package(unittest.TestCase):
             source = shutil.copytree(harness.PACKAGE, pathlib.Path(directory) / "source")
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
             target = pathlib.Path(directory) / "target"
-            subprocess.run([*command, "--target", target, source], check=True, capture_output=True)
-            metadata = target / "winnow-0.1.0.dist-info"
+            environment = {**os.environ, "HOMEPAGE": "https://winnow.invalid/"}
+            subprocess.run([*command, "--target", target, source], check=True, capture_output=True, env=environment)
+            metadata = target / "winnow_allreduce-0.1.0.dist-info"
             self.assertIn("Tag: py3-none-any", (metadata / "WHEEL").read_text())
-            self.assertIn("License: BSD-3-Clause", (metadata / "METADATA").read_text())
+            said = (metadata / "METADATA").read_text()
+            for line in ("Name: winnow-allreduce", "License: BSD-3-Clause", "Project-URL: Homepage, https://winnow.invalid/"):
+                self.assertIn(f"\n{line}\n", said)
+            self.assertIn("# Winnow for Python", said)
             files = sorted(path.name for path in (target / "winnow").glob("*.py"))
             self.assertEqual(files, sorted(path.name for path in (harness.PACKAGE / "winnow").glob("*.py")))
 

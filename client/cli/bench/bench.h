@@ -131,6 +131,9 @@ void bench_local_end(void);
 /* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
 int bench_local_stop(int status);
 
+/* Has a child of bench_local_start() ended, so that not all can join? Then it says which and ends the workers. */
+bool bench_local_lost(void);
+
 /* ---- bench_print.c ---- */
 
 extern const char *const bench_wires[]; /* names of enum winnow_wire */

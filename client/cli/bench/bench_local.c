@@ -15,6 +15,14 @@
 
 static struct children children;
 static char address[32];
+static volatile int ended; /* a child has ended: for winnow_config.give_up */
+
+/* Without that one the others would go on looking for it, or waiting. */
+static void child_ended(int number)
+{
+	(void)number;
+	ended = 1;
+}
 
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 {
@@ -41,11 +49,15 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
 {
+	const struct sigaction action = {.sa_handler = child_ended,
+	                                 .sa_flags = SA_RESTART | SA_NOCLDSTOP};
 	int status = children_key(comm);
 	bool started;
 
 	if (status != 0)
 		return status;
+	sigaction(SIGCHLD, &action, NULL);
+	comm->give_up = &ended;
 	comm->rank = 0;
 	comm->world = world;
 	comm->aggregators = address;
@@ -57,6 +69,20 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 	cli_error(1, "cannot start processes: %s", strerror(errno));
 	bench_local_end();
 	return bench_local_stop(1);
+}
+
+bool bench_local_lost(void)
+{
+	if (!ended)
+		return false;
+	if (waitpid(children.winnowd, NULL, WNOHANG) == children.winnowd) {
+		children.winnowd = 0;
+		cli_error(1, "the winnowd that was started here has ended");
+	} else {
+		cli_error(1, "a worker has ended before all had joined");
+	}
+	bench_local_end();
+	return true;
 }
 
 void bench_local_end(void)

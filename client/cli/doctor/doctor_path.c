@@ -74,7 +74,8 @@ static void report_size(const char *address, const struct winnow_stats *stats)
 	struct net_addr at = {.ip = net_ipv4(0)};
 	struct why why;
 	bool known = net_resolve(address, &at, &why) == 0;
-	int mtu = known ? (int)net_route_mtu(&at) : 0; /* at our end of the route; 0: none */
+	int mtu = known ? (int)net_route_mtu(&at, &(struct net_source){.interface = ""})
+	                : 0; /* at our end of the route; 0: none */
 	int headers = (int)net_headers(&at.ip), carried = (int)stats->payload + headers;
 	uint16_t port;
 

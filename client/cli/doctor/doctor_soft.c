@@ -114,7 +114,8 @@ static void say_line(const char *python, const char *name, const char *line)
 	char install[400], again[400];
 
 	snprintf(install, sizeof(install),
-	         "%.200s -m pip install winnow-*.whl (make wheel), or client/python on PYTHONPATH",
+	         "%.200s -m pip install winnow_allreduce-*.whl (make wheel), or client/python on "
+	         "PYTHONPATH",
 	         python);
 	snprintf(again, sizeof(again),
 	         "%.200s -c 'import winnow' shows all of it; install it again", python);

@@ -20,7 +20,7 @@ static struct status_targets targets;
 static enum status_health worst;
 
 static const struct option list[] = {
-	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
+	{"metrics", "HOST[:PORT][,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
          "where to look without an argument: winnowd's --metrics"},
 	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", OPTION_ARGUMENT, 0, 0,
          "also show each worker of each job"},
@@ -38,7 +38,7 @@ static const struct option list[] = {
 
 static const struct options options = {
 	.program = "winnow status",
-	.usage = "[HOST:PORT..] [...]",
+	.usage = "[HOST[:PORT]..] [...]",
 	.about = "Shows jobs, workers that keep others waiting, and losses of aggregators, asked "
 		 "at their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable "
 		 "(or wrong usage); of several, the worst.",

@@ -19,6 +19,7 @@
 #define REPORT_NAME_BYTES 65
 #define REPORT_TEXT_BYTES 512
 #define REPORT_PROBLEMS_MAX 64
+#define STATUS_ADDRESS_BYTES 280
 #define STATUS_TARGETS_MAX 64
 #define STATUS_JOBS_MAX 1024 /* shown of one aggregator */
 #define STATUS_BODY_MAX (16u << 20)
@@ -29,7 +30,7 @@ enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
 extern const char *const status_health_names[];
 
 struct status_target {
-	char address[280]; /* "HOST:PORT" */
+	char address[STATUS_ADDRESS_BYTES]; /* "HOST:PORT" */
 	enum status_health health;
 	int64_t owner;    /* the user that it runs as; -1: not known */
 	struct why why;   /* it is unreachable */

@@ -21,22 +21,37 @@
 
 /* ---- which ---- */
 
+/* An address without a port gets that of METRICS_DEFAULT. */
+static bool address_complete(char address[STATUS_ADDRESS_BYTES])
+{
+	const char *port = strrchr(METRICS_DEFAULT, ':');
+	bool bare_six = strchr(address, ':') != NULL && address[0] != '[';
+	char host[NET_HOST_BYTES], whole[STATUS_ADDRESS_BYTES + 16];
+	struct why why;
+	uint16_t number;
+
+	if (net_split(address, host, &number, &why) == 0)
+		return true;
+	snprintf(whole, sizeof(whole), bare_six ? "[%s]%s" : "%s%s", address, port);
+	if (strlen(whole) >= STATUS_ADDRESS_BYTES || net_split(whole, host, &number, &why) != 0)
+		return false;
+	strcpy(address, whole);
+	return true;
+}
+
 /* "a:1,b:2" */
 static int list_read(const char *at, struct status_targets *out)
 {
 	while (at != NULL) {
 		struct status_target *target = &out->list[out->count];
-		char host[NET_HOST_BYTES];
-		struct why why;
-		uint16_t port;
 
 		if (out->count == STATUS_TARGETS_MAX)
 			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
 		at = option_item(at, target->address, sizeof(target->address));
-		if (net_split(target->address, host, &port, &why) != 0)
+		if (!address_complete(target->address))
 			return cli_error(2,
-			                 "'%.100s' is not HOST:PORT: give the address of winnowd's "
-			                 "--metrics, such as " METRICS_DEFAULT,
+			                 "'%.100s' is not HOST or HOST:PORT: give the address of "
+			                 "winnowd's --metrics, such as " METRICS_DEFAULT,
 			                 target->address);
 		out->count++;
 	}

@@ -225,7 +225,7 @@ static void job_row(struct table *table, const struct status_target *target, con
 		if (columns >> g & 1)
 			text_add(gifts, sizeof(gifts), "\t%u", report_whole(job, given[g].field));
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
-	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
+	if (strcmp(path, "xdp") == 0)
 		path = flag(job, "fast") ? "xdp" : "udp";
 	path_text(job, rtt, held);
 	table_row(table, "%s%.64s\t%.11s\t%u/%u%s\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",

@@ -29,7 +29,7 @@ static struct status_targets targets;
 static struct table jobs; /* whose columns do not dance */
 
 static const struct option list[] = {
-	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
+	{"metrics", "HOST[:PORT][,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
          "where to look without an argument: winnowd's --metrics"},
 	{"interval", "TIME", OPTION_TIME, &settings.interval_us, "1", NULL, 100000, 3600e6,
          "between two looks"},
@@ -46,7 +46,7 @@ static const struct option list[] = {
 
 static const struct options options = {
 	.program = "winnow top",
-	.usage = "[HOST:PORT..] [...]",
+	.usage = "[HOST[:PORT]..] [...]",
 	.about = "Shows jobs of aggregators live: operations, bytes and packets a second. q or ^C "
 		 "ends it.\nIf stdout is not a terminal it prints a line for each job, again and "
 		 "again.",

@@ -79,7 +79,11 @@ int tune_join(struct tune *tune, int argc, char **argv)
 	comm->block = 256; /* each operation says its own */
 	comm->wire = WINNOW_WIRE_NATIVE;
 	comm->payload = tune->settings->mtu != 0 ? tune->net.payload : 0;
-	if (winnow_comm_create(comm, &runner.comm) != WINNOW_OK)
+	cli_tells(comm);
+	status = winnow_comm_create(comm, &runner.comm);
+	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
+		return 1;
+	if (status != WINNOW_OK)
 		return cli_error(1, "rank %u: cannot join: %s", comm->rank, winnow_last_error());
 	net_learn(tune);
 	return 0;

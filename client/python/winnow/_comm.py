@@ -39,9 +39,9 @@ class Comm(Member):
     """One worker's membership of a job on its aggregators.
 
     settings: aggregators, job, rank, world, key_file, key, insecure_no_key, block, wire, threads, silence_ms, timeout_ms,
-    join_timeout_ms, multicast, payload, datapath, eal, device, data_address, gateway, staging_mb, dscp, network and
-    memory_mb, as struct winnow_config in winnow.h has them. What is left out, or None, comes from the environment or has
-    the library's default. Blocks until all workers have joined. newcomer=True: to a job that runs, as soon as its members call admit();
+    join_timeout_ms, multicast, payload, datapath, eal, device, data_address, gateway, staging_mb, dscp, network, memory_mb,
+    interface and debug, as struct winnow_config in winnow.h has them. What is left out, or None, comes from the environment or
+    has the library's default. Blocks until all workers have joined. newcomer=True: to a job that runs, as soon as its members call admit();
     job is its name, rank the one that it had, if it comes back; then rank and world are found out. Threads may share
     a communicator; operations without a tag should then come from one thread.
 
@@ -62,7 +62,7 @@ class Comm(Member):
         """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
         if newcomer:
             self._calls = self._calls._replace(create=lib.winnow_comm_enter)
-            super().__init__(config, config, "its members have not let this newcomer in yet")
+            super().__init__(config, config)
             self._look()
         else:
             super().__init__(config, config)

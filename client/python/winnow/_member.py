@@ -32,7 +32,9 @@ _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
-_CONFIG = {name: kind for name, kind in _native.Config._fields_ if name != "give_up"}
+_CONFIG = {name: kind for name, kind in _native.Config._fields_ if name not in ("give_up", "log", "log_context")}
+
+_CHOICES = {"wire": _native.WIRES, "debug": _native.LEVELS}
 
 _log = logging.getLogger("winnow")
 
@@ -259,6 +261,21 @@ def calls_of(kind):
     return Calls(*(getattr(lib, f"winnow_{kind}_{call}") for call in Calls._fields))
 
 
+def teller(debug):
+    """The library's Config.log: what it says while a member joins goes to the log `winnow`; and, where that does not take
+    it, to stderr, if WINNOW_DEBUG asks for it. Called in the threads of wait_for(), so Ctrl-C does not come in here."""
+
+    def tell(_context, level, text):
+        name = logging.INFO if level >= _native.LEVELS["info"] else logging.WARNING
+        line = text.decode(errors="replace")
+        if _log.isEnabledFor(name):
+            _log.log(name, "%s", line)
+        elif level <= debug and sys.stderr is not None:
+            print(f"winnow: {line}", file=sys.stderr)
+
+    return _native.LOG(tell)
+
+
 @contextlib.contextmanager
 def told_late(text):
     """What takes long in here is said once, in the log: `text`."""
@@ -295,8 +312,8 @@ class Member:
     may be repeated is: nothing hangs on a line that comes after a call.
     """
 
-    def __init__(self, setup, config, waits="not all aggregators, or not all other ranks, are there"):
-        """Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up. `waits`: if it takes long, why."""
+    def __init__(self, setup, config):
+        # Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up.
         self._handle = ctypes.c_void_p()  # the library's to write; None: closed
         self._pid = os.getpid()
         self._closing = False
@@ -304,15 +321,16 @@ class Member:
         self._pending = set()  # requests of which the library has something; keeps their buffers alive
         _open_members.add(self)
         try:
-            self._join(setup, config, waits)
+            self._join(setup, config)
         except BaseException:
             self.close()
             raise
 
-    def _join(self, setup, config, waits):
+    def _join(self, setup, config):
         """Ctrl-C ends the wait for others. Then nothing is left of it."""
         handle, given_up, owner = self._handle, ctypes.c_int(0), {}
         config.give_up = ctypes.pointer(given_up)
+        self._teller = config.log = teller(config.debug)
 
         def create():
             code = self._calls.create(ctypes.byref(setup), ctypes.byref(handle))
@@ -321,10 +339,8 @@ class Member:
                 self._calls.destroy(handle)
             return code, text
 
-        job, at = (os.fsdecode(text or b"") for text in (config.job, config.aggregators))
         try:
-            with told_late(f"rank {config.rank}: joining job {job!r} at {at}: {waits}"):
-                code, text = wait_for(create, given_up)
+            code, text = wait_for(create, given_up)
         except BaseException:
             if owner.setdefault("is", "the thread") == "the thread":
                 self._handle = None
@@ -527,8 +543,8 @@ def configure(settings):
     if "key_file" in given and "key" not in given:
         config.key = None
     for name, value in given.items():
-        if name == "wire":
-            value = choice(name, value, _native.WIRES)
+        if name in _CHOICES:
+            value = choice(name, value, _CHOICES[name])
         elif _CONFIG[name] is ctypes.c_char_p:
             value = os.fsencode(value)
         elif _CONFIG[name] is ctypes.c_uint32:

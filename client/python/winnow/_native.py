@@ -39,6 +39,10 @@ def _all(names, kind):
     return [(name, kind) for name in names.split()]
 
 
+LEVELS = {"off": 0, "warn": 1, "info": 2}
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
 class Config(ctypes.Structure):
     _fields_ = [
         *_all("aggregators job", ctypes.c_char_p),
@@ -55,6 +59,10 @@ class Config(ctypes.Structure):
         *_all("staging_mb dscp", ctypes.c_uint32),
         ("network", ctypes.c_int),
         ("memory_mb", ctypes.c_uint32),
+        ("interface", ctypes.c_char_p),
+        ("debug", ctypes.c_int),
+        ("log", LOG),
+        ("log_context", ctypes.c_void_p),
     ]
 
 

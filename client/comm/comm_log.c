@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm_log.c - what a caller that joins is told: why it still waits, what it has joined; to config.log, or on stderr */
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aggregator/control/options.h"
+#include "client/comm/comm.h"
+
+#define WAIT_FIRST_US 2000000 /* for an aggregator, until that is said, */
+#define WAIT_RANKS_US                                                                              \
+	5000000 /* and for other workers, which take their time to start; the aggregator names them by then */
+
+void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
+{
+	char said[CONTROL_TEXT_BYTES + 256], text[sizeof(said) + 24];
+	va_list args;
+
+	if (config->log == NULL && level > config->debug)
+		return;
+	va_start(args, format);
+	vsnprintf(said, sizeof(said), format, args);
+	va_end(args);
+	text_show(said);
+	snprintf(text, sizeof(text), "rank %u: %s", config->rank, said);
+	if (config->log != NULL)
+		config->log(config->log_context, level, text);
+	else
+		fprintf(stderr, "winnow: %s\n", text);
+}
+
+void comm_tell_strangers(const struct winnow_config *config)
+{
+	char *const *at = environ;
+	struct why why;
+
+	while (config->rank == 0 && option_stranger(&at, &why))
+		comm_tell(config, WINNOW_WARN, "%s", why.text);
+}
+
+/* Later and later, so that a job that waits for an hour does not fill a log. */
+void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, const char *text,
+                    uint64_t ranks_since_us)
+{
+	uint64_t now_us = clock_us(), waited_us = now_us - wait->began_us;
+
+	if (*text == '\0' || waited_us < WAIT_FIRST_US || waited_us < wait->due_us ||
+	    (ranks_since_us != 0 && now_us - ranks_since_us < WAIT_RANKS_US) ||
+	    strcmp(text, wait->told) == 0)
+		return;
+	snprintf(wait->told, sizeof(wait->told), "%s", text);
+	wait->due_us = waited_us + waited_us / 2;
+	comm_tell(config, WINNOW_WARN, "%s", text);
+}
+
+void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait)
+{
+	char text[sizeof(comm->awaits)];
+	uint64_t ranks_since_us = comm->awaits_ranks_us;
+
+	memcpy(text, comm->awaits, sizeof(text));
+	comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
+	pthread_mutex_unlock(&comm->lock);
+	comm_tell_wait(&comm->config, wait, text, ranks_since_us);
+	pthread_mutex_lock(&comm->lock);
+}
+
+/* ---- what the thread knows ---- */
+
+/* Why `peer` has not let us in yet; "": it has. `ranks_us`: since when it has waited for other workers, or 0. */
+static void awaits(const struct winnow_comm *comm, const struct comm_peer *peer, char *text,
+                   size_t room, uint64_t *ranks_us)
+{
+	const struct link *link = session_link(comm->session, (uint32_t)(peer - comm->peers));
+
+	*ranks_us = peer->connected ? peer->connected_us : 0;
+	if (link_look(link)->state >= LINK_RUNNING)
+		*text = '\0';
+	else if (peer->connected)
+		snprintf(text, room, "%s: %s", peer->name, link_awaits(link));
+	else
+		snprintf(text, room, "%s: %s; trying for %.0f s", peer->name,
+		         peer->refused != 0 ? strerror(peer->refused) : "no answer yet",
+		         (double)peer->patience_us / 1e6);
+}
+
+/* Of an aggregator that cannot be reached first: the others may wait for that one's workers. */
+void comm_awaits(struct winnow_comm *comm)
+{
+	char text[sizeof(comm->awaits)] = "", one[sizeof(comm->awaits)];
+	uint64_t ranks_us = 0, one_us;
+	uint32_t more = 0;
+
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		awaits(comm, &comm->peers[i], one, sizeof(one), &one_us);
+		if (*one == '\0')
+			continue;
+		more += one_us == 0;
+		if (*text != '\0' && (one_us != 0 || ranks_us == 0))
+			continue;
+		memcpy(text, one, sizeof(one));
+		ranks_us = one_us;
+	}
+	if (more > 1 && ranks_us == 0)
+		text_add(text, sizeof(text), " (and %u more)", more - 1);
+	if (strcmp(text, comm->awaits) == 0)
+		return;
+	pthread_mutex_lock(&comm->lock);
+	memcpy(comm->awaits, text, sizeof(text));
+	comm->awaits_ranks_us = ranks_us;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- what has been joined ---- */
+
+void comm_tell_joined(struct winnow_comm *comm)
+{
+	char names[256] = "";
+	struct winnow_stats stats;
+
+	if (comm->config.log == NULL && comm->config.debug < WINNOW_INFO)
+		return;
+	winnow_comm_stats(comm, &stats);
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		text_add(names, sizeof(names), "%s%s", i > 0 ? "," : "", comm->peers[i].name);
+	comm_tell(&comm->config, WINNOW_INFO,
+	          "joined job '%s': workers=%u datapath=%s multicast=%u/%u payload=%u isa=%s "
+	          "channels=%u key=%s aggregators=%s",
+	          comm->job, comm->world, comm->backend->name, stats.multicast, comm->peer_count,
+	          stats.payload, bitmap_best()->name, stats.channels, comm->has_key ? "yes" : "no",
+	          names);
+}
