@@ -133,7 +133,6 @@ static const char *const variables[] = {
 	"trace",
 	"trace-block",
 	"trace-limit",
-	"trace-socket",
 	"unit",
 	"user",
 	"warmup",
