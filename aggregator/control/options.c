@@ -76,7 +76,7 @@ static int section_check(const struct options *options, const char *at, const ch
                          struct why *why)
 {
 	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
-	                                  "job",    "run",     "status", "top",      "tune"};
+	                                  "job",    "run",     "status", "tune"};
 	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
@@ -383,6 +383,16 @@ static int value_read(struct reading *reading, const struct option *option, bool
 	return take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
 }
 
+/* Does no value of the option follow, though it may be left out? */
+static bool value_left_out(const struct option *option, int argc, char **argv, int at)
+{
+	struct why why;
+
+	return option->value[0] == '[' &&
+	       (at + 1 == argc ||
+	        option_set(option, false, option->name, argv[at + 1], &why) == -EINVAL);
+}
+
 /* --name VALUE, --name=VALUE, --flag. */
 static int argument_read(struct reading *reading, int argc, char **argv, int *at)
 {
@@ -397,7 +407,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 		return unknown(reading->options, "", "--", name, &reading->why);
 	if (value != NULL)
 		value++;
-	else if (option_is_flag(option))
+	else if (option_is_flag(option) || value_left_out(option, argc, argv, *at))
 		value = "1";
 	else if (*at + 1 < argc)
 		value = argv[++*at];

@@ -104,7 +104,7 @@ offers() { # expected, words..
 offers "$(options_of "$BUILD/winnowd" | xargs) --help --version" "$BUILD/winnowd" --
 offers "$commands" "$BUILD/winnow" ""
 offers "bench" "$BUILD/winnow" be
-for command in bench status top doctor; do
+for command in bench status doctor; do
 	offers "$(options_of "$BUILD/winnow" "$command" | xargs) --help --version" "$BUILD/winnow" "$command" --
 done
 offers "native" "$BUILD/winnowd" --xdp-mode n

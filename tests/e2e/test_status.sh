@@ -124,12 +124,37 @@ status 0 'WORKERS +WEIGHT +DSCP +OPS' "$m3"
 status 0 "" "$m3" --json
 is 'v["aggregators"][0]["report"]["jobs"][0]["weight"] == 3'
 
+# Again and again: a line with the time between two looks, and what changes is seen; no escapes but on a terminal.
+"$w" status "$m2" --watch 100ms >"$tmp/watch.out" 2>&1 &
+watcher=$!
+pids+=("$watcher")
+await "healthy(.|$)" "$tmp/watch.out"
+PYTHONDONTWRITEBYTECODE=1 python3 - "$w" "$m2" <<'END' || fail "--watch on a terminal"
+import os, signal, subprocess, sys
+signal.alarm(20)
+ours, its = os.openpty()
+program = subprocess.Popen([sys.argv[1], "status", "--watch", sys.argv[2]], stdout=its)
+seen = b""
+while seen.count(b"\033[H\033[2J") < 2 or not seen.endswith(b"\n"):
+    seen += os.read(ours, 4096)
+program.kill()
+assert seen.count(b"\033") == 2 * seen.count(b"\033[H\033[2J") and seen.count(b": healthy") >= 2, seen
+END
+timeout 20 "$w" status "$m2" --watch 100ms --json 2>"$tmp/watch.err" | head -n 1 >/dev/null
+[ "${PIPESTATUS[0]}" = 0 ] || fail "--watch goes on, or fails, when nobody reads"
+[ ! -s "$tmp/watch.err" ] || fail "--watch complains when nobody reads: $(cat "$tmp/watch.err")"
+refuses 2 'watch is 1ms: want 0.1s to 3600s' "$w" status --watch 1ms
+
 # Drain.
 kill -TERM "$first"
 until_status 1 5 'draining: it takes no new jobs' "$m1" --late 20
 kill -TERM "$second"
 wait "$second" || fail "winnowd ended with status $?"
 status 2 "$m2: unreachable" "$m2"
+await unreachable "$tmp/watch.out"
+kill -TERM "$watcher"
+[ "$(grep -cE '^[0-9]{4}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2}$' "$tmp/watch.out")" -ge 2 ] || fail "no times between looks: $(cat "$tmp/watch.out")"
+! grep -q $'\033' "$tmp/watch.out" || fail "escapes in a file"
 
 # Frozen itself: it takes the connection, and says nothing.
 kill -STOP "$first"
@@ -146,7 +171,7 @@ refuses 2 "late is 'soon'" "$w" status --late soon
 
 # Options and where they are from.
 WINNOW_LATE=9 "$w" config dump >"$tmp/dump" || fail "config dump"
-for section in bench status top doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
+for section in bench status doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
 grep -qE '^late = 9 +; WINNOW_LATE$' "$tmp/dump" || fail "config dump does not show where late is from"
 # What the environment says to other commands, and to workers.
 WINNOW_WORKERS=4 WINNOW_SIZE=1M,2M WINNOW_DENSITY=1,0.1 WINNOW_RANK=3 "$w" config dump >"$tmp/dump" || fail "config dump in the environment of others"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "client/cli/status/screen.h"
 #include "client/cli/table.h"
 #include "client/cli/tune/tune.h"
 
@@ -236,10 +236,11 @@ static void job_print(const struct tune *tune, FILE *out)
 void tune_print(const struct tune *tune)
 {
 	struct table table = {0};
-	uint32_t width = 0, height;
+	struct winsize window = {0}; /* stays so if stdout is no terminal */
+	uint32_t width = 0;
 
-	if (isatty(STDOUT_FILENO))
-		screen_size(&width, &height);
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0)
+		width = window.ws_col;
 	head(tune);
 	table_columns(&table, "<\tBLOCK\tD\tU\tSENT\tRECEIVED\tTIME");
 	if (tune->rows[0].measured_s > 0)
