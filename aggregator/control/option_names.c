@@ -113,7 +113,6 @@ static const char *const variables[] = {
 	"pid",
 	"plot",
 	"port",
-	"python",
 	"quiet",
 	"rank",
 	"rate",

@@ -10,102 +10,13 @@
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
-#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
-#include "client/cli/cli.h"
 #include "client/cli/doctor/doctor.h"
 #include "client/winnow.h"
 
 #define JOIN_MS 5000
 #define WAIT_MS (2 * JOIN_MS)    /* the library's own line comes first */
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
-#define PINGS 21
-
-/* An operator who has paused the job would have us wait for as long as he likes. */
-static int sum(struct winnow_comm *comm, const int32_t *send, int32_t *got, uint64_t count)
-{
-	struct winnow_request *request = NULL;
-	int result = winnow_allreduce_async(send, got, count, WINNOW_I32, WINNOW_SUM, NULL, comm,
-	                                    &request);
-
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, WAIT_MS, NULL);
-	winnow_request_free(&request);
-	return result;
-}
-
-/* The median time of the smallest allreduce there is: a round trip and what both ends do. */
-static int ping(struct winnow_comm *comm, double *median_us)
-{
-	static const int32_t one = 1;
-	static int32_t got; /* the library's, where we do not wait for it */
-	double times[PINGS];
-	int result = WINNOW_OK;
-
-	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
-		uint64_t start_ns = clock_ns();
-
-		result = sum(comm, &one, &got, 1);
-		times[i] = (double)(clock_ns() - start_ns) / 1e3;
-	}
-	if (result == WINNOW_OK)
-		*median_us = median(times, PINGS);
-	return result;
-}
-
-/* Sums a megabyte of non-zero numbers, and counts those that come back wrong. */
-static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
-{
-	static int32_t send[TEST_COUNT], got[TEST_COUNT];
-	int result;
-
-	for (uint32_t i = 0; i < TEST_COUNT; i++)
-		send[i] = (int32_t)(i + 1);
-	result = sum(comm, send, got, TEST_COUNT);
-	*wrong = 0;
-	for (uint32_t i = 0; i < TEST_COUNT; i++)
-		*wrong += got[i] != send[i];
-	return result;
-}
-
-static void report_size(const char *address, const struct winnow_stats *stats)
-{
-	char fix[400], host[NET_HOST_BYTES] = "";
-	struct net_addr at = {.ip = net_ipv4(0)};
-	struct why why;
-	bool known = net_resolve(address, &at, &why) == 0;
-	int mtu = known ? (int)net_route_mtu(&at, &(struct net_source){.interface = ""})
-	                : 0; /* at our end of the route; 0: none */
-	int headers = (int)net_headers(&at.ip), carried = (int)stats->payload + headers;
-	uint16_t port;
-
-	(void)net_split(address, host, &port, &why);
-	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
-	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
-	if (mtu == 0 || carried >= mtu || carried >= 9000)
-		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %d",
-		           address, stats->payload, mtu);
-	else
-		doctor_say(DOCTOR_WARN, "mtu", fix,
-		           "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
-		           "%d: the other end, or something between, has a smaller one",
-		           address, stats->payload, mtu, mtu - headers);
-}
-
-static void report_multicast(const char *address, const struct winnow_stats *stats)
-{
-	if (stats->multicast > 0)
-		doctor_say(DOCTOR_OK, "multicast", NULL,
-		           "%s: its probe arrives: results are sent once", address);
-	else
-		doctor_say(
-			DOCTOR_WARN, "multicast",
-			"the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
-			"--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) "
-			"filtered?",
-			"%s: no probe arrived: every worker gets its own copy of each result",
-			address);
-}
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
 static const char *reason(const char *address)
@@ -117,46 +28,83 @@ static const char *reason(const char *address)
 	return strncmp(line, head, length) == 0 ? line + length : line;
 }
 
-static void report_failure(const char *address, struct winnow_comm *comm)
+/* Sums a megabyte of non-zero numbers. NULL, or what is wrong. A paused job would keep us for as long as it is. */
+static const char *sum_up(struct winnow_comm *comm, const char *address)
 {
-	const char *late = winnow_comm_late(comm);
+	static int32_t send[TEST_COUNT], got[TEST_COUNT];
+	struct winnow_request *request = NULL;
+	int result;
 
-	if (*late != '\0')
-		doctor_say(DOCTOR_WARN, "aggregator", "winnow job resume, or try again later",
-		           "%s: joined, but %s: nothing was summed", address, late);
+	for (uint32_t i = 0; i < TEST_COUNT; i++)
+		send[i] = (int32_t)(i + 1);
+	result = winnow_allreduce_async(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                                &request);
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, WAIT_MS, NULL);
+	winnow_request_free(&request);
+	if (result != WINNOW_OK)
+		return reason(address);
+	return memcmp(send, got, sizeof(send)) == 0 ? NULL : "its sums are wrong";
+}
+
+static void report_size(const char *address, const struct winnow_stats *stats)
+{
+	char fix[400], host[NET_HOST_BYTES] = "";
+	struct net_addr at = {.ip = net_ipv4(0)};
+	uint32_t mtu, headers; /* mtu: at our end of the route */
+	struct why why;
+	uint16_t port;
+
+	if (net_resolve(address, &at, &why) != 0 || net_split(address, host, &port, &why) != 0)
+		return;
+	mtu = net_route_mtu(&at, &(struct net_source){.interface = ""});
+	headers = net_headers(&at.ip);
+	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
+	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
+	if (stats->payload + headers >= mtu || stats->payload + headers >= 9000)
+		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %u",
+		           address, stats->payload, mtu);
 	else
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
+		doctor_say(DOCTOR_WARN, "mtu", fix,
+		           "%s: only %u bytes a datagram pass, though our MTU of %u has room for "
+		           "%u: the other end, or something between, has a smaller one",
+		           address, stats->payload, mtu, mtu - headers);
+}
+
+static void report_multicast(const char *address, const struct winnow_stats *stats)
+{
+	bool arrives = stats->multicast > 0;
+
+	doctor_say(arrives ? DOCTOR_OK : DOCTOR_WARN, "multicast",
+	           "the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
+	           "--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) filtered?",
+	           arrives ? "%s: its probe arrives: results are sent once"
+	                   : "%s: no probe arrived: every worker gets its own copy of each result",
+	           address);
 }
 
 static void try_job(const char *address, const char *as, struct winnow_comm *comm)
 {
+	const char *wrong = sum_up(comm, address);
+	const char *late = wrong != NULL ? winnow_comm_late(comm) : "";
 	struct winnow_stats stats;
-	double median_us = 0;
-	uint32_t wrong;
 	bool lossy;
-	int result = ping(comm, &median_us);
 
-	if (result == WINNOW_OK)
-		result = sum_up(comm, &wrong);
+	if (wrong != NULL) {
+		doctor_say(*late != '\0' ? DOCTOR_WARN : DOCTOR_FAIL, "aggregator",
+		           *late != '\0' ? "winnow job resume, or try again later" : NULL,
+		           "%s: joined, but %s", address, *late != '\0' ? late : wrong);
+		return;
+	}
 	winnow_comm_stats(comm, &stats);
-	if (result != WINNOW_OK) {
-		report_failure(address, comm);
-		return;
-	}
-	if (wrong > 0) {
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %u of %u sums are wrong", address,
-		           wrong, TEST_COUNT);
-		return;
-	}
 	lossy = stats.retransmits * 100 > stats.sent_packets;
 	doctor_say(
 		lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
 		"packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the buffers above, "
 		"on both hosts",
-		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
-		"%.0f us%s",
-		address, *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
-		(unsigned long long)stats.sent_packets, median_us,
+		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again%s", address,
+		*as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
+		(unsigned long long)stats.sent_packets,
 		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
 	report_size(address, &stats);
 	report_multicast(address, &stats);
