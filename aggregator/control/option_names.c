@@ -39,12 +39,19 @@ const char *option_nearer(const char *name, const char *best, const char *other)
 	return distance(other, name) < (best != NULL ? distance(best, name) : 3) ? other : best;
 }
 
+/* Options that once had another name, in each program that has them now. */
+static const struct {
+	const char *old, *now;
+} renamed[] = {
+	{"aggregator", "aggregators"},
+};
+
 /*
  * What programs of ours, the library and the Python package read from the environment, as options would be called. Each
  * option of each program is here: else another program would take its variable for a mistake.
  */
 static const char *const variables[] = {
-	"aggregator",
+	"aggregator-count",
 	"aggregator-rate",
 	"aggregators",
 	"alive",
@@ -143,6 +150,22 @@ static const char *const variables[] = {
 	"xdp-mode",
 	"xdp-slots",
 };
+
+const char *option_renamed(const char *old)
+{
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (strcmp(renamed[i].old, old) == 0)
+			return renamed[i].now;
+	return NULL;
+}
+
+const char *option_old_name(const char *now)
+{
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (strcmp(renamed[i].now, now) == 0)
+			return renamed[i].old;
+	return NULL;
+}
 
 /* "late" of WINNOW_LATE=.. and of WINNOW_LATE_MS=... False: it is not one of ours, or too long. */
 static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])

@@ -29,8 +29,8 @@ static struct {
 #define NO_RANK UINT32_MAX
 
 static const struct option list[] = {
-	{"aggregator", "HOST:PORT,..", OPTION_TEXT, &settings.aggregators, "127.0.0.1:5555",
-         "WINNOW_AGGREGATORS", 0, 0, "all that the job uses"},
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregators, "127.0.0.1:5555",
+         NULL, 0, 0, "all that the job uses"},
 	{"rank", "R", OPTION_COUNT32, &settings.rank, NULL, OPTION_ARGUMENT, 0,
          WIRE_WORKERS_MAX - 1, "shrink: which worker goes"},
 	{"reason", "TEXT", OPTION_TEXT, &settings.reason, "", NULL, 0, 0,
@@ -50,7 +50,7 @@ static const struct options options = {
 		"as all workers have called them; no\nwaiting counts, and nothing is lost. shrink: "
 		"the worker's error says that an operator has taken\nit out, and the others "
 		"continue as after a loss, if their program knows how.",
-	.examples = "  winnow job pause train1 --aggregator 10.0.0.1:5555 --key-file key\n"
+	.examples = "  winnow job pause train1 --aggregators 10.0.0.1:5555 --key-file key\n"
 		    "  winnow job shrink train1 --rank 3 --reason 'its host is needed'\n",
 	.list = list,
 	.section = "job",

@@ -10,7 +10,7 @@ machine() { # what doctor looks at, less what others change meanwhile
 	ip -d link show lo
 }
 machine >"$tmp/before"
-"$w" doctor --aggregator "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
+"$w" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 machine >"$tmp/after"
 cmp -s "$tmp/before" "$tmp/after" || fail "the machine has changed: $(diff "$tmp/before" "$tmp/after")"
 neighbours=$(cat /proc/sys/net/ipv4/neigh/default/unres_qlen_bytes 2>/dev/null || true)
@@ -18,7 +18,7 @@ for name in kernel cpu capabilities 'receive buffer' 'send buffer' aggregator mt
 	grep -qE "^(ok|-|warn) +$name  +[^ ]" "$tmp/doctor.out" || fail "nothing about $name: $(cat "$tmp/doctor.out")"
 done
 grep -qE "^kernel|^ok +kernel .*$(uname -r)" "$tmp/doctor.out" || fail "another kernel"
-"$w" doctor --aggregator "127.0.0.1:$PORT,127.0.0.1:1" --insecure-no-key --json >"$tmp/doctor.json" && fail "doctor has not failed"
+"$w" doctor --aggregators "127.0.0.1:$PORT,127.0.0.1:1" --insecure-no-key --json >"$tmp/doctor.json" && fail "doctor has not failed"
 python3 - "$tmp/doctor.json" <<-'END' || fail "doctor --json: $(cat "$tmp/doctor.json")"
 	import json, sys
 	said = json.load(open(sys.argv[1]))
@@ -47,7 +47,7 @@ grep -qE '^warn +cpu .*uses scalar: no AVX2 and F16C in use' "$tmp/doctor.out" |
 # A deployment in which jobs have keys of their own. The job itself does not notice: not while it runs, not while it begins.
 printf 'alice %s\nbob %s\n' "$("$w" key)" "$("$w" key)" >"$tmp/keys"
 winnowd --key-file "$tmp/keys"
-treat() { "$w" doctor --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" "$@" >"$tmp/doctor.out" 2>&1; }
+treat() { "$w" doctor --aggregators "127.0.0.1:$PORT" --key-file "$tmp/keys" "$@" >"$tmp/doctor.out" 2>&1; }
 treat && fail "doctor needs no key of a job"
 for said in "has no key for job 'doctor-" '> .*--job NAME'; do
 	grep -q -- "$said" "$tmp/doctor.out" || fail "doctor without --job: $(cat "$tmp/doctor.out")"
@@ -61,12 +61,12 @@ expect early 20 0
 expect late 20 0
 steady alice "WINNOW_KEY_FILE=$tmp/keys"
 for _ in $(seq 100); do
-	"$w" job pause alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null 2>&1 && break
+	"$w" job pause alice --aggregators "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null 2>&1 && break
 	sleep 0.05
 done
 treat --job alice || fail "doctor --job of a paused job ends with $?: $(cat "$tmp/doctor.out")"
 grep -q '^warn  aggregator .*joined, but an operator has paused the job' "$tmp/doctor.out" || fail "doctor --job of a paused job: $(cat "$tmp/doctor.out")"
-"$w" job resume alice --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null || fail "resume"
+"$w" job resume alice --aggregators "127.0.0.1:$PORT" --key-file "$tmp/keys" >/dev/null || fail "resume"
 treat --job alice || fail "doctor --job beside a job that runs: $(cat "$tmp/doctor.out")"
 steady_ends alice
 refuses 2 "'alice/7' is no job's name" "$w" doctor --job alice/7

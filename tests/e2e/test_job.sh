@@ -9,7 +9,7 @@ winnowd --key-file "$tmp/keys" --metrics "127.0.0.1:$metrics"
 first=$HOST:$PORT
 winnowd --key-file "$tmp/keys" --metrics no
 both=$first,$HOST:$PORT
-job() { "${worker_side[@]}" "$BUILD/winnow" job "$@" --aggregator "$both" --key-file "$tmp/keys"; }
+job() { "${worker_side[@]}" "$BUILD/winnow" job "$@" --aggregators "$both" --key-file "$tmp/keys"; }
 listens() { # port: of who takes one connection, so that a look must not be one
 	local i
 	for ((i = 0; i < 100; i++)); do
@@ -33,10 +33,10 @@ wrong 2 'shrink needs --rank' job shrink paused
 wrong 2 '--rank is for shrink' job pause paused --rank 1
 wrong 1 'does not run here' job pause paused
 wrong 2 'no job key' "$BUILD/winnow" job pause paused
-wrong 2 'contradicts a key' "$BUILD/winnow" job pause paused --insecure-no-key --key-file "$tmp/keys" --aggregator "$both"
-wrong 1 "it wants the job's key" "$BUILD/winnow" job pause paused --insecure-no-key --aggregator "$both"
-wrong 1 'is winnowd there' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$(free_port)"
-wrong 1 "wrong key for job 'paused'" env WINNOW_KEY=not-that-key "$BUILD/winnow" job pause paused --aggregator "$first"
+wrong 2 'contradicts a key' "$BUILD/winnow" job pause paused --insecure-no-key --key-file "$tmp/keys" --aggregators "$both"
+wrong 1 "it wants the job's key" "$BUILD/winnow" job pause paused --insecure-no-key --aggregators "$both"
+wrong 1 'is winnowd there' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregators "127.0.0.1:$(free_port)"
+wrong 1 "wrong key for job 'paused'" env WINNOW_KEY=not-that-key "$BUILD/winnow" job pause paused --aggregators "$first"
 # Somebody who says a byte now and then, and never a line, has as long as one who says nothing.
 slow=$(free_port)
 python3 - "$slow" <<'END' &
@@ -49,7 +49,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
 END
 pids+=($!)
 listens "$slow"
-wrong 1 'it has not answered' timeout 5 "$BUILD/winnow" job pause paused --timeout 1s --key-file "$tmp/keys" --aggregator "127.0.0.1:$slow"
+wrong 1 'it has not answered' timeout 5 "$BUILD/winnow" job pause paused --timeout 1s --key-file "$tmp/keys" --aggregators "127.0.0.1:$slow"
 # On the path to winnowd sits somebody who keeps the order, and says that it is done.
 between=$(free_port)
 python3 - "$between" <<'END' &
@@ -64,7 +64,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
 END
 pids+=($!)
 listens "$between"
-wrong 1 'no right proof' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$between"
+wrong 1 'no right proof' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregators "127.0.0.1:$between"
 [ ! -s "$tmp/wrong.out" ] || fail "an order that was kept back is said to be done: $(cat "$tmp/wrong.out")"
 
 steady paused "WINNOW_AGGREGATORS=$both" "WINNOW_KEY_FILE=$tmp/keys" WINNOW_TIMEOUT=1s WINNOW_SILENCE=1s

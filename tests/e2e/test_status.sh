@@ -55,7 +55,7 @@ fi
 
 # A job that runs, by ranks whose pids are known.
 for rank in 0 1 2; do
-	"$w" bench --aggregator "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \
+	"$w" bench --aggregators "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \
 		--silence 8 >/dev/null 2>"$tmp/frozen$rank.err" &
 	pids+=($!)
 	last=$!
@@ -109,7 +109,7 @@ until_status 0 10 'last failure, .* job frozen: rank 2 .* is lost' "$m1"
 kill -KILL "$last"
 
 # A job whose workers do not all come.
-start lonely "$w" bench --aggregator "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
+start lonely "$w" bench --aggregators "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
 until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms
 status 0 'lonely +forming +1/3' "$m1" --late 20
 
@@ -118,7 +118,7 @@ status 0 'lonely +forming +1/3' "$m1" --late 20
 key=$("$w" key) m3=127.0.0.1:$(free_port)
 printf 'heavy %s weight=3 dscp=af21\n* %s\n' "$key" "$key" >"$tmp/keys"
 winnowd --key-file "$tmp/keys" --metrics "$m3"
-start heavy "$w" bench --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" --job heavy --rank 0 --world 2 --join-timeout 30
+start heavy "$w" bench --aggregators "127.0.0.1:$PORT" --key-file "$tmp/keys" --job heavy --rank 0 --world 2 --join-timeout 30
 until_status 0 10 'heavy +forming +1/2 +3 +18 ' "$m3"
 status 0 'WORKERS +WEIGHT +DSCP +OPS' "$m3"
 status 0 "" "$m3" --json

@@ -173,11 +173,12 @@ refuses 2 "new.ini, line [0-9]*: block is 'often'" env WINNOW_CONFIG="$tmp/new.i
 
 refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
 refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70
-refuses 2 "aggregators is '0': want 1" "$w" tune --aggregators 0
+refuses 2 "aggregator-count is 17000: want 1" "$w" tune --aggregator-count 17000
+refuses 2 "aggregators is '4': want HOST:PORT.*; how many there are says --aggregator-count" "$w" tune --aggregators 4
 refuses 2 'a name that ends in .svg or .png' "$w" tune --plot curve.gif
 refuses 2 '3 files cannot be shared among 2 workers' "$w" tune "${files[@]:0:3}" --world 2
 refuses 2 'the file that WINNOW_CONFIG names' env -u WINNOW_CONFIG "$w" tune --apply
-refuses 2 'each of 4 aggregators has at least one' "$w" tune --aggregators 4 --channels 2
+refuses 2 'each of 4 aggregators has at least one' "$w" tune --aggregator-count 4 --channels 2
 refuses 1 'flat.0.npy has 384300 elements of f32 and .*table.0.npy 384000' "$w" tune "$tmp/flat.0.npy" "$tmp/table.0.npy"
 refuses 1 'cannot use .*nowhere.npy: No such file' "$w" tune "$tmp/nowhere.npy"
 refuses 1 'w.ini: it is not a .npy file' "$w" tune "$tmp/w.ini"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# winnow tune --aggregator between network namespaces, two aggregators with 1 and 3 threads: predicted bytes against
+# winnow tune --aggregators between network namespaces, two aggregators with 1 and 3 threads: predicted bytes against
 # counted ones. There is much to send, since on a busy machine some announcements go out twice.
 # late: it counts bytes, of which a busy machine sends some again
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +10,7 @@ winnowd_inside 0 --insecure-no-key --threads 1
 winnowd_inside 1 --insecure-no-key --threads 3
 for i in 1 2 3 4 5 6 7 8 9 10; do
 	for rank in 0 1 2 3; do
-		start "t$rank" inside w$rank "$w" tune --size 16M --unit 96 --density 0.05 --aggregator 10.77.0.101:5555,10.77.0.102:5555 \
+		start "t$rank" inside w$rank "$w" tune --size 16M --unit 96 --density 0.05 --aggregators 10.77.0.101:5555,10.77.0.102:5555 \
 			--rank $rank --world 4 --insecure-no-key --blocks 32,96,200,2048 --json
 	done
 	for rank in 0 1 2 3; do expect "t$rank" 60 0; done

@@ -34,7 +34,7 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	bool started = false;
 
 	if (arguments != NULL && readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) {
-		snprintf(aggregator, sizeof(aggregator), "--aggregator=%s", address);
+		snprintf(aggregator, sizeof(aggregator), "--aggregators=%s", address);
 		snprintf(rank_text, sizeof(rank_text), "--rank=%u", rank);
 		snprintf(world_text, sizeof(world_text), "--world=%u", world);
 		arguments[0] = path;

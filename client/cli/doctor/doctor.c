@@ -19,8 +19,8 @@ static json_t *checks; /* NULL: findings are printed as they come */
 static uint32_t counts[DOCTOR_STATES];
 
 static const struct option list[] = {
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL,
-         "WINNOW_AGGREGATORS", 0, 0, "try the path to these, with a job of one worker"},
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL, NULL, 0, 0,
+         "try the path to these, with a job of one worker"},
 	{"job", "NAME", OPTION_TEXT, &doctor.job, NULL, OPTION_ARGUMENT, 0, 0,
          "with the key of this job, as one of its memberships"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
@@ -32,13 +32,13 @@ static const struct option list[] = {
 
 static const struct options options = {
 	.program = "winnow doctor",
-	.usage = "[--aggregator HOST:PORT] [--device IFACE] [...]",
+	.usage = "[--aggregators HOST:PORT] [--device IFACE] [...]",
 	.about = "Looks for what makes Winnow slow or stops it on this machine, and says how to "
 		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
 		 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
-		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n"
-		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file keys --job train\n",
+		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file /etc/winnow.key\n"
+		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file keys --job train\n",
 	.list = list,
 	.section = "doctor",
 };

@@ -165,7 +165,7 @@ void doctor_path(const struct doctor *doctor)
 
 	if (doctor->aggregators == NULL)
 		doctor_say(DOCTOR_ABSENT, "aggregator",
-		           "winnow doctor --aggregator HOST:PORT --key-file FILE",
+		           "winnow doctor --aggregators HOST:PORT --key-file FILE",
 		           "none given: the network was not tried");
 	for (const char *at = doctor->aggregators; at != NULL;) {
 		at = option_item(at, address, sizeof(address));

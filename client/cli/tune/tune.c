@@ -23,8 +23,8 @@ static const struct option list[] = {
          "block sizes to compare; default: 8 to 8192, and rows"},
 	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
          "workers; 0: as many as there are files or traces; for a pattern 4"},
-	{"aggregators", "N", OPTION_TEXT, &settings.aggregators_text, NULL, NULL, 0, 0,
-         "how many; default: the traced job's, or 1"},
+	{"aggregator-count", "N", OPTION_COUNT32, &settings.aggregators, "0", NULL, 1,
+         WIRE_SHARDS_MAX, "how many aggregators; 0: the traced job's, or 1"},
 	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 1e15,
          "link rate of aggregators; 0: as workers'"},
 	{"channels", "N", OPTION_COUNT, &settings.channels, "0", NULL, 0, 256,
@@ -54,7 +54,8 @@ static const struct option list[] = {
 	{"seed", "N", OPTION_COUNT, &settings.pattern.seed, "1", NULL, 0, 0, "of a pattern"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
          "also measure, with an aggregator and N workers on this machine"},
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL,
+         OPTION_ARGUMENT, 0, 0,
          "also measure: start this on every worker, with --rank and --world"},
 	{"rank", "R", OPTION_COUNT32, &settings.comm.rank, "0", "RANK", 0, 4095,
          "this worker, from 0"},
@@ -89,32 +90,17 @@ static const struct options options = {
 	.operand_max = SOURCE_FILES_MAX,
 };
 
-/* "4"; or "a:1,b:2", as the environment of a job has it: then as many. */
-static int aggregators_read(void)
-{
-	const char *text = settings.aggregators_text;
-	unsigned long number;
-	char *end;
-
-	if (text == NULL)
-		return 0;
-	if (strchr(text, ':') != NULL) {
-		settings.aggregators = cli_item_count(text);
-		return 0;
-	}
-	number = strtoul(text, &end, 10);
-	if (text[0] == '-' || end == text || *end != '\0' || number < 1 || number > WIRE_SHARDS_MAX)
-		return cli_error(2, "--aggregators is '%s': want 1 to %d", text, WIRE_SHARDS_MAX);
-	settings.aggregators = (uint32_t)number;
-	return 0;
-}
-
 static int settings_check(void)
 {
 	const char *dot = settings.plot != NULL ? strrchr(settings.plot, '.') : NULL;
 
+	if (settings.comm.aggregators != NULL && strchr(settings.comm.aggregators, ':') == NULL)
+		return cli_error(2,
+		                 "--aggregators is '%s': want HOST:PORT[,..]; how many there are "
+		                 "says --aggregator-count",
+		                 settings.comm.aggregators);
 	if (settings.local != 0 && settings.comm.aggregators != NULL)
-		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
+		return cli_error(2, "--local starts its own aggregator: leave --aggregators out");
 	if (settings.comm.aggregators != NULL && settings.world <= settings.comm.rank)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	if (settings.local != 0 && settings.world != 0 && settings.world != settings.local)
@@ -126,7 +112,7 @@ static int settings_check(void)
 	if (settings.apply && secure_getenv("WINNOW_CONFIG") == NULL)
 		return cli_error(2, "--apply writes into the file that WINNOW_CONFIG names: set it "
 		                    "for the job and here");
-	return aggregators_read();
+	return 0;
 }
 
 static int source_open(struct source *source)

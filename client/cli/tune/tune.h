@@ -6,7 +6,7 @@
  * tune_blocks.c   which block sizes, what each would cost, which is best
  * tune_used.c     the blocks that a traced job had, and what they cost
  * tune_names.c    what lies where in tensors;  tune_params.c  what each part costs
- * tune_measure.c  --local, --aggregator: the operations for real
+ * tune_measure.c  --local, --aggregators: the operations for real
  * tune_print.c    table, curve and, by tune_reasons.c, why;  tune_json.c  the same for programs
  * tune_plot.c     the same as a picture
  * tune_apply.c    --write, --apply
@@ -35,13 +35,13 @@ struct tune_settings {
 	const char *operands[SOURCE_FILES_MAX];
 	uint32_t operand_count;
 	struct winnow_config comm; /* to measure; what it leaves open, tune_join() fills in */
-	const char *names, *blocks_text, *plot, *write, *aggregators_text;
+	const char *names, *blocks_text, *plot, *write;
 	bool json, apply;
 	uint64_t world, local, rate, aggregator_rate, channels, mtu, ops, size, unit;
 	uint64_t iters, warmup;
 	struct pattern pattern;
 	enum winnow_dtype dtype;
-	uint32_t aggregators; /* worked out; 0: not said */
+	uint32_t aggregators; /* 0: not said */
 };
 
 /* One block size. All but `predicted` are means of an operation. */
