@@ -143,8 +143,7 @@ struct winnow_rows;
 
 /*
  * What a communicator needs. winnow_config_init() fills in the defaults below, then what a file says
- * that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune --apply writes it: how to
- * reduce, not with whom), then what the environment says (name in brackets; the same names as the
+ * that WINNOW_CONFIG names (INI, "block = 128" under [winnow]: how to reduce, not with whom), then what the environment says (name in brackets; the same names as the
  * options of winnow bench). Times are written as 10s, 500ms or 2m; under a name that ends in _MS, or
  * -ms in the file, as a plain number. Texts are copied by winnow_comm_create().
  */

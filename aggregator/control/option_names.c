@@ -44,6 +44,7 @@ static const struct {
 	const char *old, *now;
 } renamed[] = {
 	{"aggregator", "aggregators"},
+	{"aggregators", "aggregator-count"},
 };
 
 /*
@@ -55,7 +56,6 @@ static const char *const variables[] = {
 	"aggregator-rate",
 	"aggregators",
 	"alive",
-	"apply",
 	"bare",
 	"block",
 	"blocks",
@@ -106,7 +106,6 @@ static const char *const variables[] = {
 	"minbytes",
 	"mtu",
 	"multicast",
-	"names",
 	"nccl",
 	"network",
 	"node",
@@ -146,7 +145,6 @@ static const char *const variables[] = {
 	"workers",
 	"workers-max",
 	"world",
-	"write",
 	"xdp-mode",
 	"xdp-slots",
 };
@@ -159,10 +157,18 @@ const char *option_renamed(const char *old)
 	return NULL;
 }
 
-const char *option_old_name(const char *now)
+static bool variable_known(const char *name)
+{
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+		if (strcmp(variables[i], name) == 0)
+			return true;
+	return false;
+}
+
+const char *option_old_variable(const char *now)
 {
 	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-		if (strcmp(renamed[i].now, now) == 0)
+		if (strcmp(renamed[i].now, now) == 0 && !variable_known(renamed[i].old))
 			return renamed[i].old;
 	return NULL;
 }
@@ -187,11 +193,10 @@ static const char *variable_meant(const char *name)
 {
 	const char *hint = NULL;
 
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-		if (strcmp(variables[i], name) == 0)
-			return NULL;
+	if (variable_known(name))
+		return NULL;
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
 		hint = option_nearer(name, hint, variables[i]);
-	}
 	return hint != NULL && (distance(hint, name) == 1 || strlen(name) > 6) ? hint : NULL;
 }
 

@@ -376,7 +376,7 @@ static int env_read(struct reading *reading)
 	int err = 0;
 
 	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++) {
-		const char *old = option_old_name(o->name), *value;
+		const char *old = option_old_variable(o->name), *value;
 		bool plain_ms;
 
 		if (old != NULL && env_name(old, name) > 0 && env_named(o, name) != NULL) {

@@ -13,7 +13,7 @@ const struct command cli_commands[] = {
          "measure allreduce against aggregators, or all on this machine (--local)", true},
 	{"colocate", cli_colocate, "a training with an aggregator on each of its hosts (colocated)",
          true},
-	{"tune", cli_tune, "which block size for these gradients, and why", true},
+	{"tune", cli_tune, "which block size for these gradients", true},
 	{"status", cli_status, "how aggregators and their jobs are, once or again and again", true},
 	{"job", cli_job, "an operator's word to a job that runs: pause, resume, shrink", true},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it", true},

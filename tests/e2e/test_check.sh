@@ -55,7 +55,7 @@ refuses 1 '^winnow bench: cannot start processes: Resource temporarily unavailab
 ! LD_PRELOAD=$tmp/wrong_result.so WRONG_BYTE=3:40 "$BUILD/winnow" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" ||
 	fail "doctor does not see that sums are wrong"
 grep -q '^FAIL  aggregator .*joined, but its sums are wrong$' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
-refuses 1 '^winnow tune: .*memory' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=0 WRONG_MEMORY=yes "$BUILD/winnow" tune --local 2 --size 64K
+refuses 1 '^winnow bench: .*memory' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=0 WRONG_MEMORY=yes "$BUILD/winnow" bench --local 2 --size 64K
 
 # The table, which rank 0 prints, says it, and each row counts.
 bad=0

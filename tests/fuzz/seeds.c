@@ -270,17 +270,6 @@ static void report_seeds(void)
 
 /* ---- files ---- */
 
-static void npy_seeds(void)
-{
-	const char plain[] = "\x30\0\x93NUMPY\1\0\x3c\0{'descr': '<f4', 'fortran_order': False, "
-			     "'shape': (3, 4), }\n";
-	const char second[] = "\4\0\x93NUMPY\2\0\x38\0\0\0{'shape': (2,), 'fortran_order': True, "
-			      "'descr': '<f2'}   \n";
-
-	seed("plain", plain, sizeof(plain) - 1);
-	seed("second", second, sizeof(second) - 1);
-}
-
 static void trace_seeds(void)
 {
 	const struct trace_head head = {.job = "j",
@@ -327,8 +316,6 @@ int main(int argc, char **argv)
 		options_seeds();
 	else if (strcmp(argv[1], "report") == 0)
 		report_seeds();
-	else if (strcmp(argv[1], "npy") == 0)
-		npy_seeds();
 	else if (strcmp(argv[1], "trace") == 0)
 		trace_seeds();
 	else

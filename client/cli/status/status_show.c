@@ -228,7 +228,7 @@ static void show_jobs(const struct status_targets *targets, FILE *out)
 	if (table.row_count > 0)
 		fprintf(out, "\n");
 	if (table.row_count > 0)
-		table_print(&table, true, 0, out);
+		table_print(&table, out);
 	table_clear(&table);
 }
 
@@ -306,7 +306,7 @@ static void show_workers(const struct status_targets *targets, FILE *out)
 		}
 	}
 	fprintf(out, "\n");
-	table_print(&table, true, 0, out);
+	table_print(&table, out);
 	table_clear(&table);
 }
 
