@@ -608,14 +608,6 @@ WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
 /* The line behind the last failure in the calling thread, of any call. */
 WINNOW_API const char *winnow_last_error(void);
 
-/*
- * winnow_comm_trace - the file in which this communicator's operations are being recorded for
- * winnow tune; "" if none is. It begins with the first operation, and ends when it is full. Who
- * knows what lies where in the tensors says so beside it, in a file whose name ends in .names
- * instead of .trace: docs/TUNING.md. Valid until the next call from the same thread.
- */
-WINNOW_API const char *winnow_comm_trace(struct winnow_comm *comm);
-
 WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
 
 /*

@@ -187,8 +187,7 @@ struct winnow_comm {
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
 		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
-	uint64_t next_tag;                 /* for operations that are matched by order */
-	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
+	uint64_t next_tag; /* for operations that are matched by order */
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 

@@ -58,29 +58,12 @@ static void trace_begin(struct winnow_comm *comm)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
 }
 
-/* Callers read the path. Update it when a trace begins or ends. */
-static void path_publish(struct winnow_comm *comm)
+/* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */
+static void fine_publish(struct winnow_comm *comm)
 {
-	const char *path = comm->trace != NULL ? trace_path(comm->trace) : NULL;
+	bool writes = comm->trace != NULL && trace_writes(comm->trace);
 
-	atomic_store(&comm->trace_fine, path != NULL ? comm->trace_config.fine : 0);
-	if ((path == NULL) == (comm->trace_path[0] == '\0'))
-		return;
-	pthread_mutex_lock(&comm->lock);
-	snprintf(comm->trace_path, sizeof(comm->trace_path), "%s", path != NULL ? path : "");
-	pthread_mutex_unlock(&comm->lock);
-}
-
-const char *winnow_comm_trace(struct winnow_comm *comm)
-{
-	static _Thread_local char copy[TRACE_PATH_BYTES];
-
-	if (comm->inherited)
-		return "";
-	pthread_mutex_lock(&comm->lock);
-	snprintf(copy, sizeof(copy), "%s", comm->trace_path);
-	pthread_mutex_unlock(&comm->lock);
-	return copy;
+	atomic_store(&comm->trace_fine, writes ? comm->trace_config.fine : 0);
 }
 
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
@@ -91,7 +74,7 @@ void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 	/* For a tensor on a GPU comm_trace_viewed() follows. */
 	if (comm->trace != NULL && task->access != &staging_access)
 		trace_operation(comm->trace, task);
-	path_publish(comm);
+	fine_publish(comm);
 }
 
 void comm_trace_viewed(void *context, const struct geometry_part *part, const uint64_t *bits)
@@ -105,7 +88,7 @@ void comm_trace_viewed(void *context, const struct geometry_part *part, const ui
 		trace_lacks_memory(comm->trace);
 	else
 		trace_bitmap(comm->trace, &request->task, part, bits);
-	path_publish(comm);
+	fine_publish(comm);
 }
 
 void comm_trace_end(struct winnow_comm *comm)
@@ -117,5 +100,5 @@ void comm_trace_end(struct winnow_comm *comm)
 	session_stats(comm->session, &stats);
 	trace_close(comm->trace, stats.sent_bytes, stats.received_bytes, stats.retransmits);
 	comm->trace = NULL;
-	path_publish(comm);
+	fine_publish(comm);
 }

@@ -17,7 +17,7 @@
 struct trace {
 	struct trace_config config;
 	FILE *file; /* NULL: the trace has ended early */
-	char path[TRACE_PATH_BYTES];
+	char path[4200];
 	uint64_t bytes, operations;
 	uint64_t *bitmap;
 	uint8_t *body;
@@ -93,9 +93,9 @@ int trace_open(const struct trace_config *config, struct trace **out, struct why
 	return 0;
 }
 
-const char *trace_path(const struct trace *trace)
+bool trace_writes(const struct trace *trace)
 {
-	return trace->file != NULL ? trace->path : NULL;
+	return trace->file != NULL;
 }
 
 static bool room_for(struct trace *trace, uint64_t bits)

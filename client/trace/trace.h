@@ -14,8 +14,6 @@
 #include "client/worker/allreduce.h"
 #include "client/trace/trace_format.h"
 
-#define TRACE_PATH_BYTES 4200
-
 struct trace;
 
 struct trace_config {
@@ -35,8 +33,8 @@ bool trace_config_read(struct trace_config *config);
 /* trace_open - 0; -ENOMEM, or -errno when the file cannot be made. */
 int trace_open(const struct trace_config *config, struct trace **out, struct why *why);
 
-/* trace_path - the file that is being written; NULL: it has come to an end. */
-const char *trace_path(const struct trace *trace);
+/* trace_writes - false: its file has come to an end. */
+bool trace_writes(const struct trace *trace);
 
 /*
  * trace_operation - an operation that has been submitted and not begun; its tensor is read.
