@@ -18,7 +18,6 @@ static void free_all(struct winnow_comm *comm)
 	comm_requests_free(comm);
 	comm_gpu_close(comm);
 	comm_trace_end(comm);
-	comm_ask_close(comm);
 	session_close(comm->session);
 	bitmap_pool_close(comm->pool);
 	comm->backend->close(comm->net);
@@ -92,7 +91,6 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 			return why_set(why, WINNOW_ERR_SYSTEM, "cannot make an eventfd: %s",
 			               strerror(errno));
 		comm_trace_open(comm);
-		comm_ask_open(comm);
 		result = comm_start_thread(comm, why);
 	}
 	if (result != WINNOW_OK)
@@ -110,7 +108,7 @@ static int make(const struct winnow_config *config, bool newcomer, struct winnow
 	*out = NULL;
 	if (comm == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	comm->wake_fd = comm->ask_fd = -1;
+	comm->wake_fd = -1;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;
 	comm->backend = &net_udp;

@@ -337,7 +337,6 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	nfds_t count = 0;
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
-	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
 	watch(fds, &count, comm->backend->facts(comm->net)->fd, (short)(ready ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
@@ -352,26 +351,24 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	return count;
 }
 
-/* What was not read before is still there. Who asks for a trace waits while there is other work. */
-static void note_ready(struct winnow_comm *comm, const struct pollfd *fds, bool idle)
+/* What was not read before is still there. */
+static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 {
 	uint64_t drained;
 
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
-	if (fds[1].revents & POLLIN && idle)
-		comm->ask_due_us = 0;
-	comm->net_ready |= (fds[2].revents & ~POLLOUT) != 0;
+	comm->net_ready |= (fds[1].revents & ~POLLOUT) != 0;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm->peers[i].group_ready |= fds[3 + 2 * i].revents != 0;
-		comm->peers[i].fd_ready |= (fds[4 + 2 * i].revents & ~POLLOUT) != 0;
+		comm->peers[i].group_ready |= fds[2 + 2 * i].revents != 0;
+		comm->peers[i].fd_ready |= (fds[3 + 2 * i].revents & ~POLLOUT) != 0;
 	}
 }
 
 /* Look at all sockets; wait for them until due_us, if that is not past. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
-	struct pollfd fds[2 * SESSION_LINKS_MAX + 3] = {0};
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
 	uint32_t rest_us = comm->backend->rest == NULL ? NET_REST_FD
@@ -395,7 +392,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
 			polled = true; /* it has not looked */
 	}
-	note_ready(comm, fds, idle);
+	note_ready(comm, fds);
 	if (polled)
 		expect_all(comm, idle || now_us >= session_deadline(comm->session));
 }
@@ -440,7 +437,6 @@ static bool turn(struct winnow_comm *comm)
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm);
-	comm_ask_turn(comm, now_us);
 	if (comm->leaving && leave(comm, now_us))
 		return false;
 	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
