@@ -81,7 +81,7 @@ refuses 2 "^winnow: no command 'bend'; did you mean winnow bench.$" "$BUILD/winn
 refuses 2 "^winnow: no command 'frobnicate'; see winnow --help$" "$BUILD/winnow" frobnicate
 
 # One name for what is the same everywhere: the old ones are refused, wherever they stand.
-for command in bench run doctor job; do
+for command in bench run doctor; do
 	refuses 2 "^winnow $command: --aggregator is now called --aggregators$" "$BUILD/winnow" $command --aggregator 127.0.0.1:5555
 	refuses 2 "^winnow $command: WINNOW_AGGREGATOR is now called WINNOW_AGGREGATORS$" env WINNOW_AGGREGATOR=127.0.0.1:5555 "$BUILD/winnow" $command
 done
