@@ -443,8 +443,9 @@ int world_begin(void **state)
 
 void world_start(struct winnow_comm *comm)
 {
-	assert_int_equal(pthread_create(&comm->thread, NULL, comm_run, comm), 0);
-	comm->thread_started = true;
+	struct why why;
+
+	assert_int_equal(comm_start_thread(comm, &why), WINNOW_OK);
 }
 
 void world_wake(struct winnow_comm *comm)
