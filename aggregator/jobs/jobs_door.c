@@ -36,13 +36,6 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 	return count;
 }
 
-void door_leave(struct jobs *jobs, struct jobs_peer *peer)
-{
-	if (peer->door)
-		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
-	peer->door = false;
-}
-
 struct control_message door_ping(const struct jobs *jobs, const struct job *job)
 {
 	return (struct control_message){.kind = CONTROL_PING,

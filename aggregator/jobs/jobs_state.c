@@ -68,6 +68,13 @@ struct jobs_peer *peer_next(struct jobs *jobs)
 	return peer;
 }
 
+void door_leave(struct jobs *jobs, struct jobs_peer *peer)
+{
+	if (peer->door)
+		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
+	peer->door = false;
+}
+
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 {
 	if (peer->job == NULL && !crowd_remove(&jobs->waiting, peer))

@@ -2,7 +2,8 @@
 /*
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
- * comm.c         the public calls that begin and end communicators, and operations
+ * comm.c         the public calls that begin and end communicators
+ * comm_calls.c   the collectives
  * comm_members.c another membership for a communicator
  * comm_rows.c    operations on lists of blocks
  * comm_layout.c  an operation becomes a request: segments with their own blocks
@@ -281,20 +282,13 @@ void comm_gpu_close(struct winnow_comm *comm);
 /* comm_members.c */
 int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
-/* comm.c */
-int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
-void comm_stop_thread(struct winnow_comm *comm);
-
-/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
-int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
-
 /* Does the caller, through what he has passed, want to wait no longer? */
 static inline bool comm_given_up(const volatile int *give_up)
 {
 	return give_up != NULL && __atomic_load_n(give_up, __ATOMIC_RELAXED) != 0;
 }
 
-/* What a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
+/* comm_calls.c: what a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
 int comm_finish(int result, struct winnow_request *request);
 
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
@@ -350,7 +344,12 @@ void comm_trace_viewed(void *request, const struct geometry_part *part, const ui
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
 
-void *comm_run(void *comm); /* comm_loop.c */
+/* comm_loop.c */
+int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
+void comm_stop_thread(struct winnow_comm *comm);
+
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm_state.c */
 void comm_wake(struct winnow_comm *comm);

@@ -444,7 +444,7 @@ static bool turn(struct winnow_comm *comm)
 	return true;
 }
 
-void *comm_run(void *context)
+static void *comm_run(void *context)
 {
 	struct winnow_comm *comm = context;
 
@@ -464,4 +464,48 @@ void *comm_run(void *context)
 		peer->group = NULL;
 	}
 	return NULL;
+}
+
+/* ---- for the caller ---- */
+
+int comm_start_thread(struct winnow_comm *comm, struct why *why)
+{
+	int err = comm_thread_start(&comm->thread, comm_run, comm);
+
+	if (err != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
+	comm->thread_started = true;
+	return WINNOW_OK;
+}
+
+void comm_stop_thread(struct winnow_comm *comm)
+{
+	if (!comm->thread_started)
+		return;
+	pthread_mutex_lock(&comm->lock);
+	comm->stop = true;
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+	pthread_join(comm->thread, NULL);
+	comm->thread_started = false;
+}
+
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
+{
+	struct comm_wait wait = {.began_us = clock_us()};
+	int result = WINNOW_OK;
+
+	pthread_mutex_lock(&comm->lock);
+	while (comm->state == SESSION_JOINING && !comm_given_up(give_up))
+		comm_wait_turn(comm, &wait);
+	if (comm->state == SESSION_JOINING) {
+		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
+	} else if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		*why = comm->error;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_OK)
+		comm_tell_joined(comm);
+	return result;
 }
