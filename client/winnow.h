@@ -143,8 +143,7 @@ struct winnow_rows;
 
 /*
  * What a communicator needs. winnow_config_init() fills in the defaults below, then what a file says
- * that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune --apply writes it: how to
- * reduce, not with whom), then what the environment says (name in brackets; the same names as the
+ * that WINNOW_CONFIG names (INI, "block = 128" under [winnow]: how to reduce, not with whom), then what the environment says (name in brackets; the same names as the
  * options of winnow bench). Times are written as 10s, 500ms or 2m; under a name that ends in _MS, or
  * -ms in the file, as a plain number. Texts are copied by winnow_comm_create().
  */
@@ -617,14 +616,6 @@ WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
 
 /* The line behind the last failure in the calling thread, of any call. */
 WINNOW_API const char *winnow_last_error(void);
-
-/*
- * winnow_comm_trace - the file in which this communicator's operations are being recorded for
- * winnow tune; "" if none is. It begins with the first operation, and ends when it is full. Who
- * knows what lies where in the tensors says so beside it, in a file whose name ends in .names
- * instead of .trace: docs/TUNING.md. Valid until the next call from the same thread.
- */
-WINNOW_API const char *winnow_comm_trace(struct winnow_comm *comm);
 
 WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
 

@@ -11,11 +11,13 @@ of these are no faults (two ways to say the same), so read them: what a user wou
 A draw depends on the seed and the files alone, so the same draw can judge tests before and after a change.
 """
 
+import os
 import pathlib
 import random
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -84,7 +86,7 @@ def ends_well(command, seconds):
     try:
         return process.wait(seconds) in (0, 77)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return False
 
@@ -125,6 +127,7 @@ def judge(name, index, change):
     path.write_text("\n".join(lines))
     seen = seen_by(name)
     path.write_text(original)
+    (TREE / "build" / name).with_suffix(".o").unlink(missing_ok=True)  # the next copy's times are older
     if seen != "":
         verdict = f"seen by {seen}" if seen else "SURVIVES"
         print(f"{name}:{index + 1}: {verdict}\n    {was}\n    {change.strip()}", flush=True)

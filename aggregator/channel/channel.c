@@ -310,7 +310,7 @@ uint32_t channel_payload(const struct channel *channel)
 
 uint64_t channel_edge(const struct channel *channel)
 {
-	return (uint64_t)channel->turns << 32 | channel->base;
+	return base_edge(channel);
 }
 
 const struct channel_stats *channel_stats(struct channel *channel)

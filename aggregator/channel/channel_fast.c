@@ -203,7 +203,7 @@ void fast_publish(struct channel *channel)
 	STORE(fast->planned, channel->planned);
 	STORE(fast->call_mask, call_mask(channel));
 	STORE(fast->credit, channel->credit); /* before base: see answer.bpf.h */
-	STORE(fast->base, channel_edge(channel));
+	STORE(fast->base, base_edge(channel));
 }
 
 uint32_t fast_ack(const struct channel *channel, uint32_t rank)

@@ -308,6 +308,12 @@ void sum_add_zeros(const struct sum *sum, const uint64_t *all_have);
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count);
 
+/* Base, with the upper half that only seals carry. */
+static inline uint64_t base_edge(const struct channel *channel)
+{
+	return (uint64_t)channel->turns << 32 | channel->base;
+}
+
 /* channel_state.c; the first after every packet: it costs almost nothing. */
 void channel_check_edges(const struct channel *channel);
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */

@@ -40,16 +40,23 @@ const char *option_nearer(const char *name, const char *best, const char *other)
 	                                                                                     : best;
 }
 
+/* Options that once had another name, in each program that has them now. */
+static const struct {
+	const char *old, *now;
+} renamed[] = {
+	{"aggregator", "aggregators"},
+	{"aggregators", "aggregator-count"},
+};
+
 /*
  * What programs of ours, the library and the Python package read from the environment, as options would be called. Each
  * option of each program is here: else another program would take its variable for a mistake.
  */
 static const char *const variables[] = {
-	"aggregator",
+	"aggregator-count",
 	"aggregator-rate",
 	"aggregators",
 	"alive",
-	"apply",
 	"bare",
 	"block",
 	"blocks",
@@ -60,7 +67,6 @@ static const char *const variables[] = {
 	"check-nan",
 	"config",
 	"connections-max",
-	"count",
 	"cuda-plugin",
 	"data-address",
 	"datapath",
@@ -79,7 +85,6 @@ static const char *const variables[] = {
 	"index",
 	"insecure-no-key",
 	"interface",
-	"interval",
 	"isa",
 	"iters",
 	"job",
@@ -102,7 +107,6 @@ static const char *const variables[] = {
 	"minbytes",
 	"mtu",
 	"multicast",
-	"names",
 	"nccl",
 	"network",
 	"node",
@@ -114,10 +118,8 @@ static const char *const variables[] = {
 	"payload-max",
 	"per-host",
 	"pid",
-	"plain",
 	"plot",
 	"port",
-	"python",
 	"quiet",
 	"rank",
 	"rate",
@@ -134,20 +136,43 @@ static const char *const variables[] = {
 	"trace",
 	"trace-block",
 	"trace-limit",
-	"trace-socket",
 	"unit",
 	"user",
 	"warmup",
+	"watch",
 	"window-bytes",
 	"wire",
 	"within",
 	"workers",
 	"workers-max",
 	"world",
-	"write",
 	"xdp-mode",
 	"xdp-slots",
 };
+
+const char *option_renamed(const char *old)
+{
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (strcmp(renamed[i].old, old) == 0)
+			return renamed[i].now;
+	return NULL;
+}
+
+static bool variable_known(const char *name)
+{
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+		if (strcmp(variables[i], name) == 0)
+			return true;
+	return false;
+}
+
+const char *option_old_variable(const char *now)
+{
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (strcmp(renamed[i].now, now) == 0 && !variable_known(renamed[i].old))
+			return renamed[i].old;
+	return NULL;
+}
 
 /* "late" of WINNOW_LATE=.. and of WINNOW_LATE_MS=... False: it is not one of ours, or too long. */
 static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
@@ -169,11 +194,10 @@ static const char *variable_meant(const char *name)
 {
 	const char *hint = NULL;
 
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-		if (strcmp(variables[i], name) == 0)
-			return NULL;
+	if (variable_known(name))
+		return NULL;
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
 		hint = option_nearer(name, hint, variables[i]);
-	}
 	return hint != NULL && (names_distance(hint, name) == 1 || strlen(name) > 6) ? hint : NULL;
 }
 

@@ -59,8 +59,11 @@ static const struct option_alias *find_alias(const struct options *options, cons
 static int name_refuse(const struct options *options, const char *at, const char *prefix,
                        const char *name, struct why *why)
 {
-	const char *hint = NULL;
+	const char *hint = NULL, *now = option_renamed(name);
 
+	if (now != NULL && option_find(options->list, now) != NULL)
+		return why_set(why, -ENOENT, "%s%s%s is now called %s%s", at, prefix, name, prefix,
+		               now);
 	for (const struct option *o = options->list; o->name != NULL; o++)
 		hint = option_nearer(name, hint, o->name);
 	if (hint != NULL)
@@ -75,8 +78,8 @@ static int name_refuse(const struct options *options, const char *at, const char
 static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
-	static const char *const all[] = {"winnow", "winnowd", "bench", "colocate", "doctor", "job",
-	                                  "run",    "status",  "top",   "trace",    "tune"};
+	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
+	                                  "job",    "run",     "status", "tune"};
 	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
@@ -281,11 +284,22 @@ static const char *env_named(const struct option *option, const char *name)
 	return value != NULL && (!empty || option_is_flag(option)) ? value : NULL;
 }
 
+/* "WINNOW_LOG_FORMAT" of "log-format"; returns its length. */
+static size_t env_name(const char *option, char name[OPTION_NAME_BYTES])
+{
+	size_t used = (size_t)sprintf(name, "WINNOW_");
+
+	for (const char *c = option; *c != '\0' && used + 4 < OPTION_NAME_BYTES; c++)
+		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+	name[used] = '\0';
+	return used;
+}
+
 static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES],
                              bool *plain_ms)
 {
 	const char *alias = option->env_alias, *value;
-	size_t used = (size_t)sprintf(name, "WINNOW_");
+	size_t used;
 
 	*plain_ms = false;
 	if (option_is_argument(option))
@@ -294,9 +308,7 @@ static const char *env_value(const struct option *option, char name[OPTION_NAME_
 		strcpy(name, alias + 1);
 		return env_named(option, name);
 	}
-	for (const char *c = option->name; *c != '\0' && used + 4 < OPTION_NAME_BYTES; c++)
-		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
-	name[used] = '\0';
+	used = env_name(option->name, name);
 	value = env_named(option, name);
 	if (value == NULL && option->kind == OPTION_MS) {
 		strcpy(name + used, "_MS");
@@ -360,13 +372,18 @@ static void env_warn(const struct options *options)
 
 static int env_read(struct reading *reading)
 {
-	char name[OPTION_NAME_BYTES];
+	char name[OPTION_NAME_BYTES], now[OPTION_NAME_BYTES];
 	int err = 0;
 
 	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++) {
+		const char *old = option_old_variable(o->name), *value;
 		bool plain_ms;
-		const char *value = env_value(o, name, &plain_ms);
 
+		if (old != NULL && env_name(old, name) > 0 && env_named(o, name) != NULL) {
+			env_name(o->name, now);
+			return why_set(&reading->why, -ENOENT, "%s is now called %s", name, now);
+		}
+		value = env_value(o, name, &plain_ms);
 		if (value != NULL)
 			err = value_take(reading, o, SOURCE_ENVIRONMENT, plain_ms, name, name,
 			                 value);
@@ -384,6 +401,16 @@ static int value_read(struct reading *reading, const struct option *option, bool
 	return value_take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
 }
 
+/* Does no value of the option follow, though it may be left out? */
+static bool value_left_out(const struct option *option, int argc, char **argv, int at)
+{
+	struct why why;
+
+	return option->value[0] == '[' &&
+	       (at + 1 == argc ||
+	        option_set(option, false, option->name, argv[at + 1], &why) == -EINVAL);
+}
+
 /* --name VALUE, --name=VALUE, --flag. */
 static int argument_read(struct reading *reading, int argc, char **argv, int *at)
 {
@@ -398,7 +425,7 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 		return name_refuse(reading->options, "", "--", name, &reading->why);
 	if (value != NULL)
 		value++;
-	else if (option_is_flag(option))
+	else if (option_is_flag(option) || value_left_out(option, argc, argv, *at))
 		value = "1";
 	else if (*at + 1 < argc)
 		value = argv[++*at];
@@ -540,11 +567,10 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	}
 	status = arguments_read(reading, argc, argv);
 	if (status == 0)
-		env_warn(options);
-	if (status == 0)
 		status = env_read(reading);
-	file = options->file_option != NULL ? option_find(options->list, options->file_option)
-	                                    : NULL;
+	if (status == 0)
+		env_warn(options);
+	file = options->file_option != NULL ? option_find(options->list, options->file_option) : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
 	return status == 0 ? keys_settle(reading) : status;

@@ -46,7 +46,7 @@ struct option {
 	const char *name; /* "listen" for --listen and WINNOW_LISTEN */
 	/*
 	 * What help calls the value: "ADDR:PORT". For a choice all of them: "f32,float|f16", of
-	 * which help shows the first names.
+	 * which help shows the first names. "[TIME]": on a command line it may be left out, and is then 1.
 	 */
 	const char *value;
 	enum option_kind kind;

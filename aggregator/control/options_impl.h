@@ -39,6 +39,13 @@ int option_set(const struct option *option, bool plain_ms, const char *where, co
 bool option_is_wrong(const struct option *option);
 int option_range(const struct option *option, struct why *why);
 
+/*
+ * option_names.c: what the option of this old name is called now; what that of this name was called, if no other option
+ * has that variable. NULL: nothing else.
+ */
+const char *option_renamed(const char *old);
+const char *option_old_variable(const char *now);
+
 /* options_print.c */
 void options_dump(const struct options *options, const struct origin origins[]);
 

@@ -387,7 +387,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "
-		         "--job, --world and --aggregator",
+		         "--job, --world and --aggregators",
 		         missing, job->world, (double)limit_us / 1e6);
 	else
 		job_fail(jobs, job, job->world, "udp_timeout",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * children.h - winnowd and workers as children on this machine: for winnow run, colocate, bench and
- * tune
+ * children.h - winnowd and workers as children on this machine: for winnow run, colocate and bench
  *
  * When we end, for whatever reason, the kernel ends the children. One thread.
  */

@@ -63,8 +63,6 @@ int cli_key(int argc, char **argv);
 int cli_colocate(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_status(int argc, char **argv);
-int cli_top(int argc, char **argv);
-int cli_trace(int argc, char **argv);
 int cli_tune(int argc, char **argv);
 
 #endif /* CLIENT_CLI_H */

@@ -12,11 +12,4 @@ static inline json_t *cli_json_whole(double value)
 	return json_integer((json_int_t)llround(value));
 }
 
-/* As exact as it is, without ".0". */
-static inline json_t *cli_json_number(double value)
-{
-	return value == floor(value) && fabs(value) < 9e15 ? cli_json_whole(value)
-	                                                   : json_real(value);
-}
-
 #endif /* CLIENT_CLI_JSON_H */

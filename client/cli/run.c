@@ -19,7 +19,7 @@
 
 static struct {
 	uint64_t workers;
-	const char *aggregator;
+	const char *aggregators;
 	bool bare;
 	uint64_t grace_us;
 } settings;
@@ -27,7 +27,7 @@ static struct {
 static const struct option list[] = {
 	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
          "how many processes"},
-	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregators, NULL, NULL, 0, 0,
          "where winnowd listens; without it, winnow run starts one for the job"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
          "print lines as they are, without the worker's number in front"},
@@ -213,7 +213,7 @@ static int run(char **command)
 {
 	char address[32];
 	bool started = true;
-	int status = settings.aggregator == NULL ? key_settle() : 0;
+	int status = settings.aggregators == NULL ? key_settle() : 0;
 
 	if (status != 0)
 		return status;
@@ -221,9 +221,9 @@ static int run(char **command)
 		return cli_error(1, "cannot start processes: too many open files?");
 	children.patience_ms = settings.grace_us / 1000;
 	uv_timer_init(uv_default_loop(), &drained);
-	if (settings.aggregator == NULL)
+	if (settings.aggregators == NULL)
 		started = children_winnowd_local(&children, NULL, address);
-	setenv("WINNOW_AGGREGATORS", settings.aggregator != NULL ? settings.aggregator : address,
+	setenv("WINNOW_AGGREGATORS", settings.aggregators != NULL ? settings.aggregators : address,
 	       1);
 	started = started && set_environment();
 	for (uint32_t rank = 0; rank < settings.workers && started; rank++)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2
+#define GAP "  "
 
 void table_columns(struct table *table, const char *titles)
 {
@@ -58,62 +58,27 @@ bool table_row(struct table *table, const char *format, ...)
 	return true;
 }
 
-/* How many columns fit; at least one. */
-static uint32_t columns_that_fit(const struct table *table, uint32_t width)
-{
-	uint32_t used = 0, count = 0;
-
-	for (; count < table->column_count; count++) {
-		used += table->widths[count] + (count > 0 ? GAP : 0);
-		if (width != 0 && used > width && count > 0)
-			break;
-	}
-	return count;
-}
-
 /* The last column, if it is left aligned, needs no spaces behind it. */
-static void print_cell(const struct table *table, uint32_t column, bool last, const char *text,
-                       uint32_t width, FILE *out)
+static void print_cell(const struct table *table, uint32_t column, const char *text, FILE *out)
 {
-	uint32_t room = table->widths[column];
-	int cut = width != 0 && room > width ? (int)width : TABLE_CELL_BYTES;
+	bool last = column + 1 == table->column_count;
+	int room = (int)table->widths[column];
 
 	if (table->left[column])
-		fprintf(out, "%-*.*s", last ? 0 : (int)room, cut, text);
+		fprintf(out, "%-*s", last ? 0 : room, text);
 	else
-		fprintf(out, "%*.*s", width != 0 && room > width ? 0 : (int)room, cut, text);
-	if (!last)
-		fprintf(out, "%*s", GAP, "");
+		fprintf(out, "%*s", room, text);
+	fprintf(out, "%s", last ? "\n" : GAP);
 }
 
-static void print_head(const struct table *table, uint32_t count, uint32_t width, FILE *out)
+void table_print(const struct table *table, FILE *out)
 {
-	bool hidden = count < table->column_count;
-	uint32_t used = 0;
-
-	for (uint32_t i = 0; i < count; i++) {
-		bool last = i + 1 == count;
-
-		print_cell(table, i, last, table->titles[i], width, out);
-		used += last && table->left[i] ? (uint32_t)strlen(table->titles[i])
-		                               : table->widths[i];
-		used += last ? 0 : GAP;
-	}
-	fprintf(out, "%s\n", hidden && used + 2 <= width ? " >" : "");
-}
-
-void table_print(struct table *table, bool head, uint32_t width, FILE *out)
-{
-	uint32_t count = columns_that_fit(table, width);
-
-	if (head)
-		print_head(table, count, width, out);
-	for (uint32_t row = 0; row < table->row_count; row++) {
-		for (uint32_t i = 0; i < count; i++)
-			print_cell(table, i, i + 1 == count,
-			           table->cells[(size_t)row * TABLE_COLUMNS_MAX + i], width, out);
-		fprintf(out, "\n");
-	}
+	for (uint32_t i = 0; i < table->column_count; i++)
+		print_cell(table, i, table->titles[i], out);
+	for (uint32_t row = 0; row < table->row_count; row++)
+		for (uint32_t i = 0; i < table->column_count; i++)
+			print_cell(table, i, table->cells[(size_t)row * TABLE_COLUMNS_MAX + i],
+			           out);
 }
 
 void table_clear(struct table *table)

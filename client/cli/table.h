@@ -24,9 +24,9 @@
 struct table {
 	uint32_t column_count, row_count, row_room;
 	char titles[TABLE_COLUMNS_MAX][TABLE_TITLE_BYTES];
-	bool left[TABLE_COLUMNS_MAX];       /* aligned; else right */
-	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set minimum widths, and keep them */
-	char (*cells)[TABLE_CELL_BYTES];    /* [row_room * TABLE_COLUMNS_MAX] */
+	bool left[TABLE_COLUMNS_MAX]; /* aligned; else right */
+	uint32_t widths[TABLE_COLUMNS_MAX];
+	char (*cells)[TABLE_CELL_BYTES]; /* [row_room * TABLE_COLUMNS_MAX] */
 };
 
 /* More columns, before the first row, with a tab between two titles; "<TITLE" is aligned left. */
@@ -35,10 +35,10 @@ void table_columns(struct table *table, const char *titles);
 /* A row: its cells, with a tab between two. False when out of memory: then the table is short. */
 bool table_row(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* table_print - within `width` characters a line; 0: as wide as it is. */
-void table_print(struct table *table, bool head, uint32_t width, FILE *out);
+/* table_print - with a line of titles above. */
+void table_print(const struct table *table, FILE *out);
 
-void table_clear(struct table *table); /* rows and their memory; widths and columns stay */
+void table_clear(struct table *table); /* rows and their memory */
 
 /* "12.3M": three digits and a power of 1000. */
 char *text_si(double value, char text[16]);

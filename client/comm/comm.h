@@ -2,7 +2,8 @@
 /*
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
- * comm.c         the public calls that begin and end communicators, and operations
+ * comm.c         the public calls that begin and end communicators
+ * comm_calls.c   the collectives
  * comm_members.c another membership for a communicator
  * comm_rows.c    operations on lists of blocks
  * comm_layout.c  an operation becomes a request: segments with their own blocks
@@ -13,7 +14,6 @@
  * comm_resolve.c the addresses of their names, asked for again
  * comm_log.c     what a caller that joins is told
  * comm_gpu.c     operations on the memory of GPUs
- * comm_ask.c     winnow trace: the socket by which it asks
  * comm_trace.c   WINNOW_TRACE
  * comm_settings.c defaults, WINNOW_CONFIG, environment
  * comm_request.c a request: queued, done, waited for, given back
@@ -39,7 +39,7 @@
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
 #include "client/gpu/staging.h"
-#include "client/trace/trace_ask.h"
+#include "client/trace/trace.h"
 
 #define COMM_CONNECT_US 30000000        /* how long to knock where nobody is, or nobody is known */
 #define COMM_CONNECT_BEFORE_US 10000000 /* at one that was there some time ago */
@@ -138,11 +138,8 @@ struct winnow_comm {
 	struct packet_out packets[NET_BURST_MAX];
 	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
 	struct trace *trace;              /* NULL: none */
-	bool trace_tried;                 /* the one of the environment */
+	bool trace_tried;                 /* to make the one of the environment */
 	struct trace_config trace_config; /* of the environment; folder NULL: none is wanted */
-	struct winnow_stats trace_before; /* totals when it began */
-	int ask_fd;                       /* -1: none */
-	uint64_t ask_due_us;              /* when to read it, however busy */
 	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
 	uint64_t gpu_moved_us;            /* when a GPU last finished something */
 
@@ -191,8 +188,7 @@ struct winnow_comm {
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
 		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
-	uint64_t next_tag;                 /* for operations that are matched by order */
-	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
+	uint64_t next_tag; /* for operations that are matched by order */
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 
@@ -286,25 +282,17 @@ void comm_gpu_close(struct winnow_comm *comm);
 /* comm_members.c. In: the communicator waits at the decider's door. */
 int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
-/* comm.c */
-int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
-void comm_stop_thread(struct winnow_comm *comm);
-
-/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
-int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
-
 /* Does the caller, through what he has passed, want to wait no longer? */
 static inline bool comm_given_up(const volatile int *give_up)
 {
 	return give_up != NULL && __atomic_load_n(give_up, __ATOMIC_RELAXED) != 0;
 }
 
-/* What a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
+/* comm_calls.c: what a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
 int comm_finish(int result, struct winnow_request *request);
 
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
 int comm_check_config(const struct winnow_config *config, struct why *why);
-int comm_ask_wanted(bool *wanted, struct why *why); /* the socket of comm_ask.c; 0, or -EINVAL */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
@@ -318,7 +306,7 @@ void comm_net_turn(struct winnow_comm *comm, uint64_t now_us); /* in each turn o
 void comm_leave_out(struct winnow_comm *comm, uint64_t without);
 
 /*
- * comm_fork.c: between add and remove, a fork's child closes the control connections and ask_fd.
+ * comm_fork.c: between add and remove, a fork's child closes the control connections.
  * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
  * close-on-exec and non-blocking.
  */
@@ -353,19 +341,16 @@ void comm_resolve_drop(struct comm_peer *peer);
  * when the bitmap of a part of one on a GPU has arrived; end before the session is closed.
  */
 void comm_trace_open(struct winnow_comm *comm);
-void comm_trace_viewed(void *request, const struct geometry_part *part, uint32_t fine,
-                       const uint64_t *bits);
+void comm_trace_viewed(void *request, const struct geometry_part *part, const uint64_t *bits);
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
-void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
-                      struct trace_answer *answer);
 
-/* comm_ask.c: a communicator also works without this socket. */
-void comm_ask_open(struct winnow_comm *comm);
-void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
-void comm_ask_close(struct winnow_comm *comm);
+/* comm_loop.c */
+int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
+void comm_stop_thread(struct winnow_comm *comm);
 
-void *comm_run(void *comm); /* comm_loop.c */
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm_state.c */
 void comm_wake(struct winnow_comm *comm);

@@ -9,6 +9,7 @@
  */
 
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/comm/comm.h"
@@ -37,8 +38,6 @@ static void close_in_child(void)
 		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 			if (comm->peers[i].fd >= 0)
 				close(comm->peers[i].fd);
-		if (comm->ask_fd >= 0)
-			close(comm->ask_fd);
 	}
 	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
 	release();

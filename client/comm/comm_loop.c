@@ -337,7 +337,6 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	nfds_t count = 0;
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
-	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
 	watch(fds, &count, comm->backend->facts(comm->net)->fd, (short)(ready ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
@@ -352,26 +351,24 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	return count;
 }
 
-/* What was not read before is still there. Who asks for a trace waits while there is other work. */
-static void note_ready(struct winnow_comm *comm, const struct pollfd *fds, bool idle)
+/* What was not read before is still there. */
+static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 {
 	uint64_t drained;
 
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
-	if (fds[1].revents & POLLIN && idle)
-		comm->ask_due_us = 0;
-	comm->net_ready |= (fds[2].revents & ~POLLOUT) != 0;
+	comm->net_ready |= (fds[1].revents & ~POLLOUT) != 0;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm->peers[i].group_ready |= fds[3 + 2 * i].revents != 0;
-		comm->peers[i].fd_ready |= (fds[4 + 2 * i].revents & ~POLLOUT) != 0;
+		comm->peers[i].group_ready |= fds[2 + 2 * i].revents != 0;
+		comm->peers[i].fd_ready |= (fds[3 + 2 * i].revents & ~POLLOUT) != 0;
 	}
 }
 
 /* Look at all sockets; wait for them until due_us, if that is not past. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
-	struct pollfd fds[2 * SESSION_LINKS_MAX + 3] = {0};
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
 	uint32_t rest_us = comm->backend->rest == NULL ? NET_REST_FD
@@ -395,7 +392,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
 			polled = true; /* it has not looked */
 	}
-	note_ready(comm, fds, idle);
+	note_ready(comm, fds);
 	if (polled)
 		expect_all(comm, idle || now_us >= session_deadline(comm->session));
 }
@@ -440,7 +437,6 @@ static bool turn(struct winnow_comm *comm)
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm);
-	comm_ask_turn(comm, now_us);
 	if (comm->leaving && leave(comm, now_us))
 		return false;
 	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
@@ -448,7 +444,7 @@ static bool turn(struct winnow_comm *comm)
 	return true;
 }
 
-void *comm_run(void *context)
+static void *comm_run(void *context)
 {
 	struct winnow_comm *comm = context;
 
@@ -470,4 +466,48 @@ void *comm_run(void *context)
 		peer->pending = NULL;
 	}
 	return NULL;
+}
+
+/* ---- for the caller ---- */
+
+int comm_start_thread(struct winnow_comm *comm, struct why *why)
+{
+	int err = comm_thread_start(&comm->thread, comm_run, comm);
+
+	if (err != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
+	comm->thread_started = true;
+	return WINNOW_OK;
+}
+
+void comm_stop_thread(struct winnow_comm *comm)
+{
+	if (!comm->thread_started)
+		return;
+	pthread_mutex_lock(&comm->lock);
+	comm->stop = true;
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+	pthread_join(comm->thread, NULL);
+	comm->thread_started = false;
+}
+
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
+{
+	struct comm_wait wait = {.began_us = clock_us()};
+	int result = WINNOW_OK;
+
+	pthread_mutex_lock(&comm->lock);
+	while (comm->state == SESSION_JOINING && !comm_given_up(give_up))
+		comm_wait_turn(comm, &wait);
+	if (comm->state == SESSION_JOINING) {
+		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
+	} else if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		*why = comm->error;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_OK)
+		comm_tell_joined(comm);
+	return result;
 }

@@ -85,17 +85,8 @@ static int check_values(const struct winnow_config *config, struct why *why)
 	return WINNOW_OK;
 }
 
-int comm_ask_wanted(bool *wanted, struct why *why)
-{
-	const struct option ask = {.name = "trace-socket", .kind = OPTION_FLAG, .out = wanted};
-
-	*wanted = true;
-	return option_env(&ask, why);
-}
-
 int comm_check_config(const struct winnow_config *c, struct why *why)
 {
-	bool unused;
 	int result;
 
 	if (c->aggregators == NULL)
@@ -108,8 +99,6 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 	result = check_values(c, why);
 	if (result != WINNOW_OK)
 		return result;
-	if (comm_ask_wanted(&unused, why) != 0)
-		return WINNOW_ERR_INVALID;
 	if (c->rank >= c->world)
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "rank is %u: want 0 to %u, below world (RANK and WORLD_SIZE)",

@@ -23,12 +23,23 @@ static uint64_t run_number(const struct session *session)
 	return number;
 }
 
-/* `config` lacks what is the communicator's. */
-static int trace_begin(struct winnow_comm *comm, struct trace_config *config, struct why *why)
+void comm_trace_open(struct winnow_comm *comm)
 {
-	struct winnow_stats *stats = &comm->trace_before;
+	if (trace_config_read(&comm->trace_config))
+		atomic_store(&comm->trace_fine, comm->trace_config.fine);
+}
 
-	session_stats(comm->session, stats);
+/* Tried once: at the first operation, since the file's name and head are not known before. */
+static void trace_begin(struct winnow_comm *comm)
+{
+	struct trace_config *config = &comm->trace_config;
+	struct winnow_stats stats;
+	struct why why;
+
+	if (comm->trace_tried || config->folder == NULL)
+		return;
+	comm->trace_tried = true;
+	session_stats(comm->session, &stats);
 	config->pool = comm->pool;
 	config->head = (struct trace_head){
 		.run = run_number(comm->session),
@@ -36,132 +47,58 @@ static int trace_begin(struct winnow_comm *comm, struct trace_config *config, st
 		.rank = comm->rank,
 		.world = comm->world,
 		.aggregators = comm->peer_count,
-		.channels = stats->channels,
-		.payload = stats->payload,
-		.window = stats->window,
-		.multicast = stats->multicast,
+		.channels = stats.channels,
+		.payload = stats.payload,
+		.window = stats.window,
+		.multicast = stats.multicast,
 	};
 	memcpy(config->head.job, comm->job,
 	       message_name_base(comm->job)); /* it is in the file's name */
-	return trace_open(config, &comm->trace, why);
-}
-
-void comm_trace_open(struct winnow_comm *comm)
-{
-	if (trace_config_read(&comm->trace_config))
-		atomic_store(&comm->trace_fine, comm->trace_config.fine);
-}
-
-static void begin_by_environment(struct winnow_comm *comm)
-{
-	struct why why;
-
-	comm->trace_tried = true;
-	if (comm->trace != NULL || comm->trace_config.folder == NULL)
-		return;
-	if (trace_begin(comm, &comm->trace_config, &why) != 0)
+	if (trace_open(config, &comm->trace, &why) != 0)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
 }
 
-/* Callers read the path. Update it when a trace begins or ends. */
-static void path_publish(struct winnow_comm *comm)
+/* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */
+static void fine_publish(struct winnow_comm *comm)
 {
-	const char *path = comm->trace != NULL ? trace_path(comm->trace) : NULL;
+	bool writes = comm->trace != NULL && trace_writes(comm->trace);
 
-	atomic_store(&comm->trace_fine, path != NULL ? trace_fine(comm->trace) : 0);
-	if ((path == NULL) == (comm->trace_path[0] == '\0'))
-		return;
-	pthread_mutex_lock(&comm->lock);
-	snprintf(comm->trace_path, sizeof(comm->trace_path), "%s", path != NULL ? path : "");
-	pthread_mutex_unlock(&comm->lock);
-}
-
-const char *winnow_comm_trace(struct winnow_comm *comm)
-{
-	static _Thread_local char copy[TRACE_PATH_BYTES];
-
-	if (comm->inherited)
-		return "";
-	pthread_mutex_lock(&comm->lock);
-	snprintf(copy, sizeof(copy), "%s", comm->trace_path);
-	pthread_mutex_unlock(&comm->lock);
-	return copy;
+	atomic_store(&comm->trace_fine, writes ? comm->trace_config.fine : 0);
 }
 
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 {
 	if (session_state(comm->session) != SESSION_RUNNING)
 		return;
-	if (!comm->trace_tried)
-		begin_by_environment(comm);
-	/* For a tensor on a GPU comm_trace_viewed() follows, unless the operation predates the trace. */
+	trace_begin(comm);
+	/* For a tensor on a GPU comm_trace_viewed() follows. */
 	if (comm->trace != NULL && task->access != &staging_access)
 		trace_operation(comm->trace, task);
-	path_publish(comm);
+	fine_publish(comm);
 }
 
-void comm_trace_viewed(void *context, const struct geometry_part *part, uint32_t fine,
-                       const uint64_t *bits)
+void comm_trace_viewed(void *context, const struct geometry_part *part, const uint64_t *bits)
 {
 	const struct winnow_request *request = context;
 	struct winnow_comm *comm = request->comm;
 
-	/* The trace that wanted this bitmap may have ended, and another may have begun. */
-	if (comm->trace == NULL || trace_fine(comm->trace) != fine)
-		return;
+	if (comm->trace == NULL)
+		return; /* it could not be made */
 	if (bits == NULL)
 		trace_lacks_memory(comm->trace);
 	else
 		trace_bitmap(comm->trace, &request->task, part, bits);
-	path_publish(comm);
+	fine_publish(comm);
 }
 
 void comm_trace_end(struct winnow_comm *comm)
 {
-	const struct winnow_stats *before = &comm->trace_before;
-	struct winnow_stats now;
+	struct winnow_stats stats;
 
 	if (comm->trace == NULL)
 		return;
-	session_stats(comm->session, &now);
-	trace_close(comm->trace, now.sent_bytes - before->sent_bytes,
-	            now.received_bytes - before->received_bytes,
-	            now.retransmits - before->retransmits);
+	session_stats(comm->session, &stats);
+	trace_close(comm->trace, stats.sent_bytes, stats.received_bytes, stats.retransmits);
 	comm->trace = NULL;
-	path_publish(comm);
-}
-
-void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
-                      struct trace_answer *answer)
-{
-	bool writes = comm->trace != NULL && trace_path(comm->trace) != NULL;
-	struct trace_config config = {
-		.folder = request->folder,
-		.limit_bytes = request->limit_bytes,
-		.fine = request->fine,
-	};
-	struct why why = {""};
-
-	if (session_state(comm->session) != SESSION_RUNNING)
-		why_set(&why, 0, "its job does not run");
-	else if (request->order == TRACE_START && writes)
-		why_set(&why, 0, "it is being traced already");
-	else if (request->order == TRACE_STOP && !writes)
-		why_set(&why, 0, "it is not being traced");
-	if (request->order == TRACE_SHOW)
-		why.text[0] = '\0';
-	else if (why.text[0] == '\0')
-		comm_trace_end(comm); /* or what is left of one that was full */
-	if (request->order == TRACE_START && why.text[0] == '\0') {
-		(void)trace_begin(comm, &config, &why);
-		path_publish(comm);
-	}
-	*answer = (struct trace_answer){
-		.pid = (uint32_t)getpid(), .rank = comm->rank, .world = comm->world};
-	if (comm->trace != NULL)
-		answer->operations = trace_operations(comm->trace);
-	snprintf(answer->job, sizeof(answer->job), "%.*s", (int)message_name_base(comm->job),
-	         comm->job);
-	snprintf(answer->path, sizeof(answer->path), "%s", comm->trace_path);
-	snprintf(answer->error, sizeof(answer->error), "%s", why.text);
+	fine_publish(comm);
 }

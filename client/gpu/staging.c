@@ -357,7 +357,7 @@ static void view_segment(struct staging_op *op, uint32_t number)
 		         (number - part->first_segment) * op->segment_bits);
 	if (number + 1 < part->first_segment + part->segment_count)
 		return;
-	staged->staging->config.viewed(staged->context, part, staged->fine, op->view);
+	staged->staging->config.viewed(staged->context, part, op->view);
 	free(op->view);
 	op->view = NULL;
 }

@@ -33,12 +33,8 @@ struct staging_config {
 	uint64_t pinned_max;   /* but no more than this; 0: no limit */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
-	/*
-	 * Called before that, for each part, if a bitmap was wanted; it has a bit for each `fine` elements.
-	 * NULL: there is no memory for it.
-	 */
-	void (*viewed)(void *op_context, const struct geometry_part *part, uint32_t fine,
-	               const uint64_t *bits);
+	/* Called before that, for each part, if a bitmap was wanted. NULL: there is no memory for it. */
+	void (*viewed)(void *op_context, const struct geometry_part *part, const uint64_t *bits);
 };
 
 /*

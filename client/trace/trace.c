@@ -17,7 +17,7 @@
 struct trace {
 	struct trace_config config;
 	FILE *file; /* NULL: the trace has ended early */
-	char path[TRACE_PATH_BYTES];
+	char path[4200];
 	uint64_t bytes, operations;
 	uint64_t *bitmap;
 	uint8_t *body;
@@ -93,14 +93,9 @@ int trace_open(const struct trace_config *config, struct trace **out, struct why
 	return 0;
 }
 
-const char *trace_path(const struct trace *trace)
+bool trace_writes(const struct trace *trace)
 {
-	return trace->file != NULL ? trace->path : NULL;
-}
-
-uint64_t trace_operations(const struct trace *trace)
-{
-	return trace->operations;
+	return trace->file != NULL;
 }
 
 static bool room_for(struct trace *trace, uint64_t bits)
@@ -150,11 +145,6 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 			if (bit_test(found, e))
 				bit_set(bits, (first + e) / fine);
 	}
-}
-
-uint32_t trace_fine(const struct trace *trace)
-{
-	return trace->config.fine;
 }
 
 void trace_lacks_memory(struct trace *trace)

@@ -2,9 +2,9 @@
 /*
  * trace.h - recording a worker's operations for winnow tune: WINNOW_TRACE=FOLDER
  *
- * One file a communicator, from its first operation on, or from when winnow trace asks. Its size
- * is bounded (WINNOW_TRACE_LIMIT), and a full disk ends the trace, not the job: then, and only
- * then, the library prints a line. One thread.
+ * One file a communicator, from its first operation on. Its size is bounded (WINNOW_TRACE_LIMIT),
+ * and a full disk ends the trace, not the job: then, and only then, the library prints a line. One
+ * thread.
  */
 #ifndef CLIENT_TRACE_H
 #define CLIENT_TRACE_H
@@ -13,8 +13,6 @@
 #include "bitmap/why.h"
 #include "client/worker/allreduce.h"
 #include "client/trace/trace_format.h"
-
-#define TRACE_PATH_BYTES 4200
 
 struct trace;
 
@@ -35,16 +33,12 @@ bool trace_config_read(struct trace_config *config);
 /* trace_open - 0; -ENOMEM, or -errno when the file cannot be made. */
 int trace_open(const struct trace_config *config, struct trace **out, struct why *why);
 
-/* trace_path - the file that is being written; NULL: it has come to an end. */
-const char *trace_path(const struct trace *trace);
-
-uint64_t trace_operations(const struct trace *trace); /* that it holds */
-
-uint32_t trace_fine(const struct trace *trace);
+/* trace_writes - false: its file has come to an end. */
+bool trace_writes(const struct trace *trace);
 
 /*
  * trace_operation - an operation that has been submitted and not begun; its tensor is read.
- * trace_bitmap(): a part of one where others have looked: a bit for trace_fine() elements.
+ * trace_bitmap(): a part of one where others have looked: a bit for `fine` elements of its trace_config.
  */
 void trace_operation(struct trace *trace, const struct allreduce *task);
 void trace_bitmap(struct trace *trace, const struct allreduce *task,

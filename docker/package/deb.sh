@@ -52,7 +52,7 @@ Architecture: $arch
 Maintainer: $maintainer
 Installed-Size: $(du -sk "$stage" | cut -f1)
 Depends: $needs
-Suggests: python3, python3-torch, python3-numpy${may_need:+, $may_need, librte-meta-net, librte-meta-mempool}
+Suggests: python3, python3-torch, python3-numpy, gnuplot-nox${may_need:+, $may_need, librte-meta-net, librte-meta-mempool}
 ${HOMEPAGE:+Homepage: $HOMEPAGE
 }Section: net
 Priority: optional

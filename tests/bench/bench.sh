@@ -73,11 +73,11 @@ winnow() { # workers out-file options..
 	daemon=$!
 	pids+=("$daemon")
 	for ((i = 1; i < n; i++)); do
-		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world "$n" \
+		on w$i "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank $i --world "$n" \
 			--iters "$ITERS" --warmup 1 --check "$@" >/dev/null &
 		others+=($!)
 	done
-	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank 0 --world "$n" \
+	on w0 "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank 0 --world "$n" \
 		--iters "$ITERS" --warmup 1 --check --json --rate "$RATE_BITS" --aggregator-rate 1T "$@" >"$out"
 	all_end "${others[@]}"
 	stop "$daemon"

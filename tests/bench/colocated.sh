@@ -29,10 +29,10 @@ colocated_run() { # where A density file
 	done
 	list=$(IFS=, && echo "${addresses[*]}")
 	for i in 3 2 1; do
-		on w$i "$build/winnow" bench --aggregator "$list" --insecure-no-key --rank $i --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" >/dev/null &
+		on w$i "$build/winnow" bench --aggregators "$list" --insecure-no-key --rank $i --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" >/dev/null &
 		others+=($!)
 	done
-	on w0 "$build/winnow" bench --aggregator "$list" --insecure-no-key --rank 0 --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" --json >"$4"
+	on w0 "$build/winnow" bench --aggregators "$list" --insecure-no-key --rank 0 --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" --json >"$4"
 	all_end "${others[@]}"
 	stop "${daemons[@]}"
 }

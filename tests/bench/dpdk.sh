@@ -175,7 +175,7 @@ idle_row() { # name daemon-options
 	sleep 1
 	alone=$(cpu_share "$daemon")
 	for i in 0 1 2 3; do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world 4 \
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank $i --world 4 \
 			--size 1M --iters 1000000 >/dev/null 2>&1 &
 		workers+=($!)
 		pids+=($!)

@@ -3,11 +3,10 @@
 """gradients.py OUT - gradients of the demo's models for winnow tune, as docs/TUNING.md uses them
 
 Trains on the King James Bible (Debian's bible-kjv) with four workers in one process, and writes what each of
-them would give to allreduce in the last step: OUT/RANK.npy, the parameters flattened in the order in which their
-gradients become ready, as DistributedDataParallel fills its buckets; and OUT/names.json for --names.
+them would give to allreduce in the last step: OUT/RANK, the parameters as raw f32 in the order in which their
+gradients become ready, as DistributedDataParallel fills its buckets.
 """
 import argparse
-import json
 import pathlib
 import sys
 import tempfile
@@ -80,14 +79,7 @@ def main():
         optimizer.step()
     given.out.mkdir(parents=True, exist_ok=True)
     for rank, grads in enumerate(each):
-        numpy.save(given.out / f"{rank}.npy", numpy.concatenate([grads[name].numpy().ravel() for name in order]))
-    offset, parameters = 0, []
-    for name in order:
-        parameter = model.get_parameter(name)
-        parameters.append({"name": name, "offset": offset, "shape": list(parameter.shape)})
-        offset += parameter.numel()
-    names = {"tensors": [{"count": offset, "parameters": parameters}]}
-    (given.out / "names.json").write_text(json.dumps(names))
+        numpy.concatenate([grads[name].numpy().ravel() for name in order]).tofile(given.out / f"{rank}")
 
 
 if __name__ == "__main__":

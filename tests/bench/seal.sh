@@ -12,7 +12,7 @@ seal_run() { # payload options-of-all..: nanoseconds a PUSH
 	daemon=$!
 	pids+=("$daemon")
 	sleep 0.5
-	set -- --aggregator "127.0.0.1:$port" "$@" --world 2 --size ${size}M --iters $iters --warmup 0 --density 1 --payload "$payload"
+	set -- --aggregators "127.0.0.1:$port" "$@" --world 2 --size ${size}M --iters $iters --warmup 0 --density 1 --payload "$payload"
 	before=$(awk '{ print $14 + $15 }' "/proc/$daemon/stat")
 	"$build/winnow" bench "$@" --rank 1 >/dev/null &
 	other=$!

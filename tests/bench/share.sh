@@ -67,7 +67,7 @@ share_job() { # name job size iterations: starts its workers, on w0 and w1, in s
 	for i in 0 1; do
 		# shellcheck disable=SC2016 # it is the inner shell's
 		ip netns exec "$net-w$i" sh -c 'sleep "$0" && exec "$@"' "$share_after" \
-			"$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --network shared --job "$job" --rank $i --world 2 \
+			"$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --network shared --job "$job" --rank $i --world 2 \
 			--size "$3" --block "$share_block" --density 1 --warmup 0 --iters "$4" --json \
 			>"$raw/share-$name-$job-$i.json" &
 		job_pids+=($!)
@@ -208,7 +208,7 @@ share_incast() {
 	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst "$share_bucket" limit 200kb
 	share_daemon
 	for ((i = 15; i >= 0; i--)); do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --network shared --rank $i --world 16 \
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --network shared --rank $i --world 16 \
 			--size 8M --block $share_block --density 1 --warmup 1 --iters 5 --rate 1G --aggregator-rate 1G --json \
 			>"$raw/share-incast-$i.json" &
 		workers+=($!)

@@ -20,10 +20,10 @@ xdp_cost() { # name, daemon options, bench options..
 	napi=$(napi_of_aggregator)
 	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
 	for ((i = 1; i < n; i++)); do
-		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 $auth --rank $i --world $n "$@" >/dev/null &
+		on w$i "$build/winnow" bench --aggregators 10.77.0.101:5555 $auth --rank $i --world $n "$@" >/dev/null &
 		workers+=($!)
 	done
-	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 $auth --rank 0 --world $n --json "$@" >"$f"
+	on w0 "$build/winnow" bench --aggregators 10.77.0.101:5555 $auth --rank 0 --world $n --json "$@" >"$f"
 	all_end "${workers[@]}"
 	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$f" "$daemon" "$napi" "$switch"
 	stop "$daemon"

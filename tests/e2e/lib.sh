@@ -158,7 +158,7 @@ chaos_ends() { # the proxy says what it has done
 }
 
 bench() {
-	"${worker_side[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" "$@"
+	"${worker_side[@]}" "$BUILD/winnow" bench --aggregators "$HOST:$PORT" "$@"
 }
 
 # Run bench in the background, with its exit status in $tmp/NAME.status and its output in NAME.out and .err.
@@ -360,7 +360,7 @@ bench_inside() { # workers aggregators-list seconds arg..
 	local n=$1 list=$2 limit=$3 i
 	shift 3
 	for ((i = 0; i < n; i++)); do
-		start "w$i" inside "w$i" "$BUILD/winnow" bench --aggregator "$list" --rank "$i" --world "$n" --check "$@"
+		start "w$i" inside "w$i" "$BUILD/winnow" bench --aggregators "$list" --rank "$i" --world "$n" --check "$@"
 	done
 	for ((i = 0; i < n; i++)); do expect "w$i" "$limit" 0; done
 }

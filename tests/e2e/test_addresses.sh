@@ -15,7 +15,7 @@ job() { # name, then HOST=ADDRESS of each rank's host and of the aggregator's ad
 	done
 	shift
 	for rank in "${!places[@]}"; do
-		start "$name$rank" inside "${places[rank]%=*}" "$BUILD/winnow" bench --aggregator "${places[rank]#*=}:5555" --job "$name" \
+		start "$name$rank" inside "${places[rank]%=*}" "$BUILD/winnow" bench --aggregators "${places[rank]#*=}:5555" --job "$name" \
 			--rank "$rank" --world ${#places[@]} --join-timeout 15 "${common[@]}" "$@"
 		[ "$rank" != 0 ] || sleep 0.2 # rank 0 opens the job
 	done

@@ -38,7 +38,7 @@ workers() { # iterations, bench's options..: sets `communicators` and `main`, wh
 	rm -f "$tmp"/r?.status
 	for rank in 0 1; do
 		# Heartbeats, which are control messages, allocate: none is due in such a time.
-		start r$rank env LD_PRELOAD="$tmp/count.so" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --insecure-no-key --rank $rank --world 2 \
+		start r$rank env LD_PRELOAD="$tmp/count.so" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" --insecure-no-key --rank $rank --world 2 \
 			--check --silence 300s --iters "$@"
 	done
 	for rank in 0 1; do

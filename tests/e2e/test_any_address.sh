@@ -23,7 +23,7 @@ try() { # name, what is preloaded, then each address
 	shift 2
 	for address; do
 		for rank in 0 1; do
-			start "w$rank" inside w$rank "$BUILD/winnow" bench --aggregator "$address:5555" --rank $rank --world 2 "${common[@]}"
+			start "w$rank" inside w$rank "$BUILD/winnow" bench --aggregators "$address:5555" --rank $rank --world 2 "${common[@]}"
 		done
 		for rank in 0 1; do expect "w$rank" 60 0; done
 		[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "$name: no multicast by $address"

@@ -17,18 +17,18 @@ sleep 0.5
 small=(--size 4K --iters 1 --warmup 0)
 refuses 1 'wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
 refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@]}"
-refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${small[@]}"
-refuses 1 "wrong key for job 'bench'" env WINNOW_KEY_FILE="$tmp/keys" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${small[@]}" --key not-the-right-one
+refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 "wrong key for job 'bench'" env WINNOW_KEY_FILE="$tmp/keys" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}" --key not-the-right-one
 WINNOW_KEY_FILE=/no/such bench "${small[@]}" --job keyed --key "$(cat "$tmp/key")" >"$tmp/keyed.out" 2>"$tmp/keyed.err" || fail "WINNOW_KEY_FILE overrides --key: $(cat "$tmp/keyed.err")"
 refuses 2 'key-file .WINNOW_KEY_FILE. contradicts key .WINNOW_KEY.' env WINNOW_KEY=long-enough WINNOW_KEY_FILE=/no/such "$BUILD/winnow" bench --local 2
 refuses 1 'may have 1 to 8 workers here, you ask for 9 \(workers-max\)' bench "${small[@]}" "${key[@]}" --world 9
 refuses 1 'rank 1 of 2 did not join within 2 s' bench "${small[@]}" "${key[@]}" --rank 0 --world 2
 refuses 1 'no answer: Connection refused; is winnowd running there' \
-	"$BUILD/winnow" bench --aggregator "127.0.0.1:$(free_port)" "${small[@]}" "${key[@]}" --join-timeout 1s
-refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregator no.such.host.invalid:5555 "${small[@]}" "${key[@]}" --join-timeout 1s
+	"$BUILD/winnow" bench --aggregators "127.0.0.1:$(free_port)" "${small[@]}" "${key[@]}" --join-timeout 1s
+refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregators no.such.host.invalid:5555 "${small[@]}" "${key[@]}" --join-timeout 1s
 [ -n "${SAN:-}" ] || { # a name that is known a moment later
 	gcc -shared -fPIC -O2 -D_GNU_SOURCE -o "$tmp/no_names.so" tests/e2e/no_names.c || fail "no_names.c does not compile"
-	LD_PRELOAD=$tmp/no_names.so "$BUILD/winnow" bench --aggregator "later.127.0.0.1:$PORT" "${small[@]}" "${key[@]}" --job later >"$tmp/later.out" 2>"$tmp/later.err" ||
+	LD_PRELOAD=$tmp/no_names.so "$BUILD/winnow" bench --aggregators "later.127.0.0.1:$PORT" "${small[@]}" "${key[@]}" --job later >"$tmp/later.out" 2>"$tmp/later.err" ||
 		fail "a worker does not ask again for a name: $(cat "$tmp/later.err")"
 }
 

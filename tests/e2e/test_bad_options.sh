@@ -25,7 +25,7 @@ refuses 2 "join-timeout is 'soon': want a time" "$d" --insecure-no-key --join-ti
 refuses 2 'threads is 1000: want 0 to 64' "$d" --insecure-no-key --threads 1000
 refuses 2 'multicast.*want a multicast /16' "$d" --insecure-no-key --multicast 10.0.0.0
 refuses 2 "datapath is 'warp': want auto, udp, xdp or dpdk" "$d" --insecure-no-key --datapath warp
-refuses 1 "no datapath 'warp': want udp or dpdk" "$BUILD/winnow" bench --aggregator 127.0.0.1:1 --insecure-no-key --datapath warp
+refuses 1 "no datapath 'warp': want udp or dpdk" "$BUILD/winnow" bench --aggregators 127.0.0.1:1 --insecure-no-key --datapath warp
 refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
 refuses 2 'contradicts --key .WINNOW_KEY.' "$d" --insecure-no-key --key not-a-secret
 refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
@@ -53,9 +53,9 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 
 # shellcheck disable=SC2086 # $b is two words
 {
-	refuses 2 'give --aggregator HOST:PORT, or --local N' $b
-	refuses 2 'leave --aggregator out' $b --local 2 --aggregator 127.0.0.1:1
-	refuses 2 'rank must be below --world' $b --aggregator 127.0.0.1:1 --rank 4 --world 4
+	refuses 2 'give --aggregators HOST:PORT, or --local N' $b
+	refuses 2 'leave --aggregators out' $b --local 2 --aggregators 127.0.0.1:1
+	refuses 2 'rank must be below --world' $b --aggregators 127.0.0.1:1 --rank 4 --world 4
 	refuses 2 "size is '12X'" $b --local 2 --size 12X
 	refuses 2 "size is ''" $b --local 2 --size ''
 	refuses 2 "size is '99999999G'" $b --local 2 --size 99999999G
@@ -70,15 +70,24 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 	refuses 2 'iters is 0: want 1 to' $b --local 2 --iters 0
 	refuses 2 'local is 9999: want 0 to 512' $b --local 9999
 	refuses 2 "rate is 'fast': want a rate" $b --local 2 --rate fast
-	refuses 2 'world is 0: want 1 to' $b --aggregator 127.0.0.1:1 --world 0
-	refuses 2 "RANK is 'first': want a whole number" env RANK=first $b --aggregator 127.0.0.1:1
-	refuses 1 'no job key' $b --aggregator 127.0.0.1:1
-	refuses 1 'not HOST:PORT' $b --aggregator 127.0.0.1 --insecure-no-key
-	refuses 1 "job name 'a b'" $b --aggregator 127.0.0.1:1 --insecure-no-key --job 'a b'
-	refuses 1 'are the same' $b --aggregator 127.0.0.1:1,127.0.0.1:1 --insecure-no-key
+	refuses 2 'world is 0: want 1 to' $b --aggregators 127.0.0.1:1 --world 0
+	refuses 2 "RANK is 'first': want a whole number" env RANK=first $b --aggregators 127.0.0.1:1
+	refuses 1 'no job key' $b --aggregators 127.0.0.1:1
+	refuses 1 'not HOST:PORT' $b --aggregators 127.0.0.1 --insecure-no-key
+	refuses 1 "job name 'a b'" $b --aggregators 127.0.0.1:1 --insecure-no-key --job 'a b'
+	refuses 1 'are the same' $b --aggregators 127.0.0.1:1,127.0.0.1:1 --insecure-no-key
 }
 refuses 2 "^winnow: no command 'bend'; did you mean winnow bench.$" "$BUILD/winnow" bend
 refuses 2 "^winnow: no command 'frobnicate'; see winnow --help$" "$BUILD/winnow" frobnicate
+
+# One name for what is the same everywhere: the old ones are refused, wherever they stand.
+for command in bench run doctor; do
+	refuses 2 "^winnow $command: --aggregator is now called --aggregators$" "$BUILD/winnow" $command --aggregator 127.0.0.1:5555
+	refuses 2 "^winnow $command: WINNOW_AGGREGATOR is now called WINNOW_AGGREGATORS$" env WINNOW_AGGREGATOR=127.0.0.1:5555 "$BUILD/winnow" $command
+done
+printf '[bench]\nlocal = 2\naggregator = 127.0.0.1:5555\n' >"$tmp/old.ini"
+refuses 2 "old.ini, line 3: aggregator is now called aggregators$" "$BUILD/winnow" bench --config "$tmp/old.ini"
+refuses 2 "no option --aggregator; see winnowd --help" "$d" --aggregator 127.0.0.1:5555
 
 # A variable that nobody reads is said, if it looks like one that somebody does. All that any program reads are known to each.
 strangers() { # NAME=VALUE..: what winnowd says of them
@@ -93,7 +102,7 @@ mapfile -t known < <({
 	# shellcheck disable=SC2046 # a list
 	grep -rhoE '(getenv\(|environ(\.get\(|\[)|flag_of\(|variable\()"WINNOW_[A-Z_]+' aggregator client bitmap --include=*.c --include=*.py | sed 's/.*"WINNOW_/env /'
 } | sed -nE 's/^(; )?([a-z0-9-]+) = .*/\2/p; s/^env (.*)/\L\1/p' | tr a-z- A-Z_ | sort -u | sed 's/.*/WINNOW_&=/')
-[ ${#known[@]} -gt 90 ] || fail "only ${#known[@]} variables are known"
+[ ${#known[@]} -gt 60 ] || fail "only ${#known[@]} variables are known"
 [ -z "$(strangers "${known[@]}")" ] || fail "a variable of ours is taken for a mistake: $(strangers "${known[@]}")"
 
 # --check says what a start would, and starts nothing: the port is taken, and stays so.
@@ -167,7 +176,6 @@ refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
 	printf '#!/bin/sh\nulimit -n %s\nexec "$@"\n' $few >"$tmp/few"
 	chmod +x "$tmp/few"
 	refuses 2 'too many open files' "$tmp/few" "$BUILD/winnow" status 127.0.0.1:1
-	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" top 127.0.0.1:1
 	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" run -- true
 	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
 done

@@ -15,7 +15,7 @@ loses() { # host share
 begin() { # name option..
 	local rank
 	for rank in 0 1; do
-		start "$1$rank" inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --job "$1" --rank $rank --world 2 \
+		start "$1$rank" inside w$rank "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --job "$1" --rank $rank --world 2 \
 			--size 256K --density 1 --iters 1000000 --multicast=0 "${@:2}"
 	done
 }

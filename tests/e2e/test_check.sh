@@ -11,7 +11,7 @@ job() { # name, OFFSET:MASK or -, bench's options..: ranks 0 and 1; the status o
 	for rank in 0 1; do
 		wrong=()
 		[ $rank != $bad ] || [ "$2" = - ] || wrong=("LD_PRELOAD=$tmp/wrong_result.so" "WRONG_BYTE=$2")
-		start "$1$rank" env "${wrong[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --insecure-no-key --job "$1" --rank $rank --world 2 --iters 2 "${@:3}"
+		start "$1$rank" env "${wrong[@]}" "$BUILD/winnow" bench --aggregators "$HOST:$PORT" --insecure-no-key --job "$1" --rank $rank --world 2 --iters 2 "${@:3}"
 	done
 	expect "$1$((1 - bad))" 60 0
 	finish "$1$bad" 60
@@ -52,7 +52,10 @@ done
 refuses 137 '^winnow bench: rank 2 was ended by signal 9$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=2 WRONG_END=9 "$BUILD/winnow" bench --local 3 --size 64K --iters 2
 # One that cannot begin: the others do not wait for it.
 refuses 1 '^winnow bench: cannot start processes: Resource temporarily unavailable$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_FORK=4 "$BUILD/winnow" bench --local 4 --size 64K
-refuses 1 '^winnow tune: .*memory' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=0 WRONG_MEMORY=yes "$BUILD/winnow" tune --local 2 --size 64K
+! LD_PRELOAD=$tmp/wrong_result.so WRONG_BYTE=3:40 "$BUILD/winnow" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" ||
+	fail "doctor does not see that sums are wrong"
+grep -q '^FAIL  aggregator .*joined, but its sums are wrong$' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
+refuses 1 '^winnow bench: .*memory' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=0 WRONG_MEMORY=yes "$BUILD/winnow" bench --local 2 --size 64K
 
 # The table, which rank 0 prints, says it, and each row counts.
 bad=0

@@ -29,7 +29,7 @@ job() { # name of the command's log, arg of bench..
 	local i
 	for i in 0 1 2; do
 		start "host$i" "$w" colocate --hosts 127.0.0.1,127.0.0.2,127.0.0.3 --index $i --per-host 2 --port "$port" -- \
-			sh -c 'exec "$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" "$@"' "$w" "$@"
+			sh -c 'exec "$0" bench --aggregators "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" "$@"' "$w" "$@"
 	done
 }
 left() { # nothing listens any more

@@ -8,7 +8,7 @@ victims() { # job extra..: three workers; VICTIM is the pid of rank 1
 	local rank job=$1
 	shift
 	for rank in 0 1 2; do
-		"${worker_side[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
+		"${worker_side[@]}" "$BUILD/winnow" bench --aggregators "$HOST:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
 			>/dev/null 2>"$tmp/$job$rank.err" &
 		pids+=($!)
 		eval "W$rank=$!"

@@ -61,7 +61,7 @@ apt install -qy --no-install-recommends "/debs/$version.deb"
 on systemctl is-active -q winnowd && fail "it runs though nobody has enabled it"
 quietly systemctl enable --now winnowd
 key=$(on cat /etc/winnow/keys)
-bench_on() { on winnow bench --aggregator 127.0.0.1:5555 --key-file /etc/winnow/keys "$@" --check; }
+bench_on() { on winnow bench --aggregators 127.0.0.1:5555 --key-file /etc/winnow/keys "$@" --check; }
 quietly winnow status
 bench_on --size 1M --iters 3 >"$tmp/bench.out" 2>"$tmp/bench.err" || fail "bench of the package"
 

@@ -18,7 +18,7 @@ work() { # seconds option..
 	for rank in 0 1 2; do
 		local road=()
 		((rank != 2)) || road=(--datapath dpdk --device eth0 --data-address "$own")
-		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $rank --world 3 --check --json \
+		start w$rank inside w$rank "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank $rank --world 3 --check --json \
 			--iters 2 --warmup 1 "${road[@]}" "$@"
 	done
 	for rank in 0 1 2; do expect w$rank "$limit" 0; done

@@ -32,7 +32,7 @@ odd() { # the aggregator's address for datagrams, a worker's, and whom the frame
 	for rank in 0 1; do
 		road=()
 		((rank != 0)) || road=(--datapath dpdk --device eth0 --data-address "$worker")
-		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $rank --world 2 --check --json \
+		start w$rank inside w$rank "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank $rank --world 2 --check --json \
 			--size 1M --density 0.3 --iters 1000 "${road[@]}"
 	done
 	await event=job_started "$tmp/winnowd-a0.log"

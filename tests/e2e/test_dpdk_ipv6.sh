@@ -17,7 +17,7 @@ job() { # name aggregator option..
 	for rank in 0 1 2 3; do
 		local road=() own=OWN$rank
 		((rank > 1)) || road=(--datapath dpdk --device eth0 ${!own:+--data-address "${!own}"})
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregator "$aggregator" --job "$name" --rank $rank --world 4 \
+		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators "$aggregator" --job "$name" --rank $rank --world 4 \
 			--join-timeout 20 "${common[@]}" "${road[@]}" "$@"
 	done
 	for rank in 0 1 2 3; do expect "$name$rank" 60 0; done
@@ -48,7 +48,7 @@ for host in w0 w1 w2 w3 a0; do lossy $host off; done
 link=$(ip -n "$net-a0" -6 -o addr show dev eth0 scope link | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
 winnowd_stop
 serve "[$link%eth0]" --datapath dpdk --device eth0
-start link inside w2 "$BUILD/winnow" bench --aggregator "[$link%eth0]:5555" --job link --rank 0 --world 1 "${common[@]}" "${sizes[@]}"
+start link inside w2 "$BUILD/winnow" bench --aggregators "[$link%eth0]:5555" --job link --rank 0 --world 1 "${common[@]}" "${sizes[@]}"
 expect link 60 0
 winnowd_stop
 

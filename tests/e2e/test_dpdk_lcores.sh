@@ -18,7 +18,7 @@ on_two_cpus() { # each of winnowd's data threads is bound to one CPU, and not to
 work() { # aggregator: two workers, the second with dpdk
 	local rank road=()
 	for rank in 0 1; do
-		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator "$1" --insecure-no-key --rank $rank --world 2 --check \
+		start w$rank inside w$rank "$BUILD/winnow" bench --aggregators "$1" --insecure-no-key --rank $rank --world 2 --check \
 			--json --size 4K,3M --density 1,0.1 --iters 2 "${road[@]}"
 		road=(--datapath dpdk --device eth0)
 	done

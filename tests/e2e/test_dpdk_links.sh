@@ -15,7 +15,7 @@ job() { # name iters option..: rank 0 with dpdk, rank 1 with sockets
 	shift 2
 	for rank in 0 1; do
 		rm -f "$tmp/$name$rank.status"
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --job "$name" --rank $rank --world 2 \
+		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --job "$name" --rank $rank --world 2 \
 			--check --size 1M --density 0.3 --iters "$iters" "${road[@]}" "$@"
 		road=()
 	done

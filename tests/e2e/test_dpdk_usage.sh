@@ -4,7 +4,7 @@
 need_dpdk
 hosts_up 1 1 1500
 serve() { timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key --listen 10.77.0.101:5555 --datapath dpdk "$@"; }
-work() { timeout 20 ip netns exec "$net-w0" "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --size 4K --datapath dpdk "$@"; }
+work() { timeout 20 ip netns exec "$net-w0" "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --size 4K --datapath dpdk "$@"; }
 nohuge="--no-shconf --no-huge --no-pci --no-telemetry -m 192"
 
 refuses 2 'needs --device IFACE, or --eal' serve
@@ -48,7 +48,7 @@ mkdir "$tmp/bare"
 cp "$BUILD/winnowd" "$BUILD/winnow" "$tmp/bare/"
 cp -P "$BUILD"/libwinnow.so* "$tmp/bare/"
 refuses 2 "no datapath 'dpdk' in this build" "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo
-refuses 1 "no datapath 'dpdk' in this build" "$tmp/bare/winnow" bench --aggregator 127.0.0.1:1 --insecure-no-key --datapath dpdk --device lo
+refuses 1 "no datapath 'dpdk' in this build" "$tmp/bare/winnow" bench --aggregators 127.0.0.1:1 --insecure-no-key --datapath dpdk --device lo
 "$tmp/bare/winnowd" --version | seen 'built without dpdk' || fail "--version names what is not there"
 "$BUILD/winnowd" --version | seen 'dpdk with DPDK' || fail "--version does not name dpdk"
 # What is there but is something else.

@@ -13,7 +13,7 @@ workers() { # seconds how-many-with-dpdk option..
 	for rank in 0 1 2 3; do
 		local road=()
 		((rank >= dpdk)) || road=(--datapath dpdk --device eth0)
-		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator $server --rank $rank --world 4 "${common[@]}" "${road[@]}" "$@"
+		start w$rank inside w$rank "$BUILD/winnow" bench --aggregators $server --rank $rank --world 4 "${common[@]}" "${road[@]}" "$@"
 	done
 	for rank in 0 1 2 3; do expect w$rank "$limit" 0; done
 	for rank in 0 1 2 3; do [ "$(json "$tmp/w$rank.out" errors)" = 0 ] || fail "rank $rank: wrong results"; done
@@ -41,7 +41,7 @@ winnowd_inside 0 --insecure-no-key --datapath dpdk --device eth0
 for rank in 0 1 2 3; do
 	road=(--datapath dpdk --device eth0)
 	((rank != 1)) || road=()
-	ip netns exec "$net-w$rank" "$BUILD/winnow" bench --aggregator $server --rank $rank --world 4 --insecure-no-key --size 4M --iters 1000000 \
+	ip netns exec "$net-w$rank" "$BUILD/winnow" bench --aggregators $server --rank $rank --world 4 --insecure-no-key --size 4M --iters 1000000 \
 		"${road[@]}" >/dev/null 2>"$tmp/dies$rank.err" &
 	dies[rank]=$!
 	pids+=($!)

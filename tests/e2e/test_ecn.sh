@@ -44,7 +44,7 @@ ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
 		for rank in 0 1; do
 			local road=()
 			((rank != 0)) || road=("${own[@]}")
-			start w$rank inside w$rank "$BUILD/winnow" bench --aggregator "$listen:5555" --rank $rank --world 2 --insecure-no-key --check \
+			start w$rank inside w$rank "$BUILD/winnow" bench --aggregators "$listen:5555" --rank $rank --world 2 --insecure-no-key --check \
 				--size 4M --density 1 --iters 3 --warmup 1 --json "${road[@]}" "$@"
 		done
 		for rank in 0 1; do expect w$rank 60 0; done

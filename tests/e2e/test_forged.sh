@@ -21,7 +21,7 @@ workers() { # bench options..
 	local rank
 	rm -f "$tmp"/r?.status
 	for rank in 0 1; do
-		start r$rank "$BUILD/winnow" bench --aggregator "$HOST:$PROXY" --job forged --rank $rank --world 2 --check --json --warmup 0 --multicast=0 "$@"
+		start r$rank "$BUILD/winnow" bench --aggregators "$HOST:$PROXY" --job forged --rank $rank --world 2 --check --json --warmup 0 --multicast=0 "$@"
 	done
 }
 all_right() { for rank in 0 1; do expect r$rank 60 0; done; }

@@ -12,7 +12,7 @@ tiny=(--insecure-no-key --size 4K --iters 1 --join-timeout 20s)
 says_no() { # pattern channels field..
 	granted "${@:2}"
 	rm -f "$tmp/most"
-	refuses 1 "$1" env ${LIMIT:+"WINNOW_MEMORY_MB=$LIMIT"} "$tmp/measured" "$tmp/most" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
+	refuses 1 "$1" env ${LIMIT:+"WINNOW_MEMORY_MB=$LIMIT"} "$tmp/measured" "$tmp/most" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
 }
 # The most memory that a command has resident, in KB.
 cat >"$tmp/measured" <<'END'
@@ -33,13 +33,13 @@ LIMIT=100 says_no 'take [0-9]{3} MB of memory here, 100 are allowed' 1
 modest
 # Less than that is fine: it goes on to the operation, to which this aggregator has no answer.
 granted 1 op_slots=32 segments_ahead=8 window=128
-start small env WINNOW_MEMORY_MB=10 "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}" --timeout 1s --silence 2s
+start small env WINNOW_MEMORY_MB=10 "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}" --timeout 1s --silence 2s
 expect small 20 1 'silent for 2.0 s|waited|stalled'
 # The library's file says it, too.
 printf '[winnow]\nmemory-mb = 50\n' >"$tmp/w.ini"
 granted 1
-refuses 1 'MB of memory here, 50 are allowed' env WINNOW_CONFIG="$tmp/w.ini" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
-refuses 1 'WINNOW_MEMORY_MB is 0: want 1 to 1048576' env WINNOW_MEMORY_MB=0 "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
+refuses 1 'MB of memory here, 50 are allowed' env WINNOW_CONFIG="$tmp/w.ini" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
+refuses 1 'WINNOW_MEMORY_MB is 0: want 1 to 1048576' env WINNOW_MEMORY_MB=0 "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
 
 says_no 'a WELCOME with silence_ms 60000: want at most 10000, as we asked for' 1 silence_ms=60000
 says_no 'a WELCOME with stall_ms 864000000: want at most 600000, as we asked for' 1 stall_ms=864000000
@@ -55,8 +55,8 @@ done
 
 # A real job, with more than it may have here; the aggregator and the other worker learn why.
 winnowd --insecure-no-key --op-slots 1024 --segments-ahead 64
-start one env WINNOW_MEMORY_MB=100 "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}" --rank 0 --world 2
-start two "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}" --rank 1 --world 2
+start one env WINNOW_MEMORY_MB=100 "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}" --rank 0 --world 2
+start two "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}" --rank 1 --world 2
 expect one 20 1 'MB of memory here, 100 are allowed'
 expect two 20 1 'rank 0.*MB of memory here, 100 are allowed'
 echo "no more than is allowed"

@@ -43,7 +43,7 @@ pod healthcheck run "$net-a1" || fail "healthcheck of one that goes on"
 # ---- workers in containers, aggregators by name ----
 bench_in() { # name rank world arg..
 	container "$1" "${hard[@]}" -e "WINNOW_KEY=${key:-a-key-for-containers}" --entrypoint /usr/bin/winnow winnowd bench \
-		--aggregator "${aggregators:-a0:5555,a1:5555}" --job "${1%-*}" --rank "$2" --world "$3" --check "${@:4}"
+		--aggregators "${aggregators:-a0:5555,a1:5555}" --job "${1%-*}" --rank "$2" --world "$3" --check "${@:4}"
 }
 for world in 4 2; do # and fewer workers beside
 	for ((rank = 0; rank < world; rank++)); do bench_in "job$world-$rank" $rank $world --size 4M --iters 3; done

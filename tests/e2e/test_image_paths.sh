@@ -69,7 +69,7 @@ xdp=BPF,PERFMON,NET_ADMIN
 server x0 $xdp winnowd --datapath xdp --device eth0 --xdp-mode generic
 ready x0
 keeps x0 '^$'
-for rank in 0 1; do worker $rank winnowd none --aggregator x0:5555 --dtype i32; done
+for rank in 0 1; do worker $rank winnowd none --aggregators x0:5555 --dtype i32; done
 right
 says x0 'job_started .*fast=yes'
 ends x0
@@ -84,7 +84,7 @@ in_ns a0 server x1 $xdp "${native[@]}"
 ready x1
 says x1 'event=ready .*xdp="native"'
 keeps x1 '^$'
-for rank in 0 1; do in_ns w$rank worker $rank winnowd none --aggregator 10.77.0.101:5555 --dtype i32 --block 768; done
+for rank in 0 1; do in_ns w$rank worker $rank winnowd none --aggregators 10.77.0.101:5555 --dtype i32 --block 768; done
 right
 says x1 'job_started .*payload=3470 .*fast=yes'
 ends x1
@@ -97,8 +97,8 @@ dpdk=(winnowd:dpdk --listen 10.77.0.102:5555 --datapath dpdk --device eth0)
 in_ns a1 server d0 $packet "${dpdk[@]}"
 ready d0
 keeps d0 '^(eal-intr-thread|dpdk-intr|rte-|dpdk-)'
-in_ns w0 worker 0 winnowd none --aggregator 10.77.0.102:5555
-in_ns w1 worker 1 winnowd:dpdk $packet --aggregator 10.77.0.102:5555 --datapath dpdk --device eth0
+in_ns w0 worker 0 winnowd none --aggregators 10.77.0.102:5555
+in_ns w1 worker 1 winnowd:dpdk $packet --aggregators 10.77.0.102:5555 --datapath dpdk --device eth0
 right
 ends d0
 in_ns a1 needs_all $packet 'CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK' "${dpdk[@]}"
@@ -112,7 +112,7 @@ dpdk=(winnowd:dpdk --listen 10.77.0.102:5555 --threads 1 --datapath dpdk
 in_ns a1 server d1 $packet,BPF,PERFMON "${dpdk[@]}"
 ready d1
 DAEMON=$(pod inspect -f '{{.State.Pid}}' "$net-d1") uses_huge_pages || fail "no huge pages are used"
-for rank in 0 1; do in_ns w$rank worker $rank winnowd none --aggregator 10.77.0.102:5555; done
+for rank in 0 1; do in_ns w$rank worker $rank winnowd none --aggregators 10.77.0.102:5555; done
 right
 ends d1
 inside a1 ip link set eth0 xdp off
@@ -126,7 +126,7 @@ server m0 none winnowd:dpdk --datapath dpdk --data-address 10.78.0.100/24 \
 ready m0
 keeps m0 '^$'
 for rank in 0 1; do
-	worker $rank winnowd:dpdk none --aggregator m0:5555 --datapath dpdk --data-address 10.78.0.$((rank + 1))/24 \
+	worker $rank winnowd:dpdk none --aggregators m0:5555 --datapath dpdk --data-address 10.78.0.$((rank + 1))/24 \
 		--eal "$eal 192 --vdev=net_memif0,role=client,id=$rank,$memif"
 done
 right

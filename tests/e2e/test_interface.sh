@@ -18,8 +18,8 @@ until_ready "$tmp/winnowd-six.log"
 sent() { inside w0 cat "/sys/class/net/$1/statistics/tx_bytes"; } # interface
 job() { # aggregator name=value..: of rank 0; how much it sends by each of its interfaces is then in `first` and `second`, in KB
 	first=$(sent eth0) second=$(sent eth1)
-	start w1 inside w1 "$BUILD/winnow" bench --aggregator "$1" --insecure-no-key --rank 1 --world 2 --check --size 4M --density 1 --iters 2 --warmup 0
-	start w0 inside w0 env "${@:2}" "$BUILD/winnow" bench --aggregator "$1" --insecure-no-key --rank 0 --world 2 --check --size 4M --density 1 --iters 2 --warmup 0 --json
+	start w1 inside w1 "$BUILD/winnow" bench --aggregators "$1" --insecure-no-key --rank 1 --world 2 --check --size 4M --density 1 --iters 2 --warmup 0
+	start w0 inside w0 env "${@:2}" "$BUILD/winnow" bench --aggregators "$1" --insecure-no-key --rank 0 --world 2 --check --size 4M --density 1 --iters 2 --warmup 0 --json
 	for i in 0 1; do expect w$i 60 0; done
 	first=$((($(sent eth0) - first) / 1000)) second=$((($(sent eth1) - second) / 1000))
 }
@@ -32,11 +32,11 @@ for at in $four $six; do
 	[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "$at: no multicast by the second interface"
 done
 # What is on this host goes by none of them, also where others' aggregators are beside: as in a colocated job.
-inside a0 "$BUILD/winnow" bench --aggregator $four --interface eth0 --insecure-no-key --check --size 4M --iters 1 >"$tmp/own.out" 2>&1 || fail "its own aggregator: $(cat "$tmp/own.out")"
+inside a0 "$BUILD/winnow" bench --aggregators $four --interface eth0 --insecure-no-key --check --size 4M --iters 1 >"$tmp/own.out" 2>&1 || fail "its own aggregator: $(cat "$tmp/own.out")"
 
 # By address: the aggregator sees that one.
 for at in 10.77.0.1 10.77.0.201; do
-	start far inside w0 "$BUILD/winnow" bench --aggregator $four --interface $at --insecure-no-key --job far --rank 0 --world 2 --join-timeout 30s
+	start far inside w0 "$BUILD/winnow" bench --aggregators $four --interface $at --insecure-no-key --job far --rank 0 --world 2 --join-timeout 30s
 	for i in $(seq 100); do
 		inside a0 "$BUILD/winnow" status --json --workers >"$tmp/status.json"
 		python3 -c 'import json, sys
@@ -48,8 +48,8 @@ sys.exit(not any(str(w.get("address")).startswith(sys.argv[2] + ":") for job in 
 	kill -TERM "$(pid_of far)"
 	finish far 20
 done
-refuses 1 "'eth7' is no interface of this host, and none of its addresses: see ip address" inside w0 "$BUILD/winnow" bench --aggregator $four --insecure-no-key --interface eth7
-refuses 1 "'10.77.0.2' is no interface of this host, and none of its addresses" inside w0 "$BUILD/winnow" bench --aggregator $four --insecure-no-key --interface 10.77.0.2
-refuses 1 'no route to aggregator .*Address family not supported' inside w0 "$BUILD/winnow" bench --aggregator "$six" --insecure-no-key --interface 10.77.0.201
-has_dpdk && refuses 1 'interface is of datapath udp: dpdk has device' inside w0 "$BUILD/winnow" bench --aggregator $four --insecure-no-key --interface eth1 --datapath dpdk --device eth1
+refuses 1 "'eth7' is no interface of this host, and none of its addresses: see ip address" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface eth7
+refuses 1 "'10.77.0.2' is no interface of this host, and none of its addresses" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface 10.77.0.2
+refuses 1 'no route to aggregator .*Address family not supported' inside w0 "$BUILD/winnow" bench --aggregators "$six" --insecure-no-key --interface 10.77.0.201
+has_dpdk && refuses 1 'interface is of datapath udp: dpdk has device' inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface eth1 --datapath dpdk --device eth1
 echo "by the interface that was chosen"

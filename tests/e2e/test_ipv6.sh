@@ -20,7 +20,7 @@ job() { # name, then the aggregator's HOST for each rank; -- option..
 	done
 	shift
 	for rank in "${!hosts[@]}"; do
-		start "$name$rank" inside "w$rank" "$BUILD/winnow" bench --aggregator "${hosts[rank]}:5555" --job "$name" --rank "$rank" \
+		start "$name$rank" inside "w$rank" "$BUILD/winnow" bench --aggregators "${hosts[rank]}:5555" --job "$name" --rank "$rank" \
 			--world ${#hosts[@]} --join-timeout 15 "${common[@]}" "$@"
 	done
 	for rank in "${!hosts[@]}"; do expect "$name$rank" 60 0; done
@@ -57,7 +57,7 @@ winnowd_stop
 # Nothing is cut into fragments: what has become too large is told.
 serve '[fd77::101]'
 for rank in 0 1; do
-	start shrinks$rank inside w$rank "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --job shrinks --rank $rank --world 2 \
+	start shrinks$rank inside w$rank "$BUILD/winnow" bench --aggregators '[fd77::101]:5555' --job shrinks --rank $rank --world 2 \
 		--check --size 1M --block 350 --iters 1000000 --multicast=0
 done
 await 'event=job_started job=shrinks ' "$tmp/winnowd-a0.log"
@@ -94,7 +94,7 @@ ip -n "$net-w1" link set two up
 ip -n "$net-a0" link set eth1 up
 job nets '[fd77::101]' '[fd88::101]' '[fd77::101]' --
 has nets multicast 1 0 1
-start alone inside w1 "$BUILD/winnow" bench --aggregator '[fd88::101]:5555' --job alone --rank 0 --world 1 "${common[@]}"
+start alone inside w1 "$BUILD/winnow" bench --aggregators '[fd88::101]:5555' --job alone --rank 0 --world 1 "${common[@]}"
 expect alone 60 0
 [ "$(json "$tmp/alone.out" multicast)" = 1 ] || fail "the group of fd88:: is not sent to by its interface"
 
@@ -109,13 +109,13 @@ named() { # rank, text of /etc/hosts, command..
 	inside "w$1" sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$tmp/hosts$1" "${@:3}"
 }
 several=$'fd77::dead agg\nfd77::2 agg\n10.77.0.101 agg'
-start named0 named 0 "$several" "$BUILD/winnow" bench --aggregator agg:5555 --job named --rank 0 --world 2 --join-timeout 20 "${common[@]}"
-start named1 inside w1 "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --job named --rank 1 --world 2 --join-timeout 20 "${common[@]}"
+start named0 named 0 "$several" "$BUILD/winnow" bench --aggregators agg:5555 --job named --rank 0 --world 2 --join-timeout 20 "${common[@]}"
+start named1 inside w1 "$BUILD/winnow" bench --aggregators '[fd77::101]:5555' --job named --rank 1 --world 2 --join-timeout 20 "${common[@]}"
 for rank in 0 1; do expect named$rank 60 0; done
 refuses 1 'aggregator agg:5555: no answer from fd77::2, 10.77.0.2: Connection refused' \
-	named 0 $'fd77::2 agg\n10.77.0.2 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job none --rank 0 --world 1 --join-timeout 1
+	named 0 $'fd77::2 agg\n10.77.0.2 agg' "$BUILD/winnow" bench --aggregators agg:5555 --job none --rank 0 --world 1 --join-timeout 1
 # The name is known later.
-start later named 0 '127.0.0.1 localhost' "$BUILD/winnow" bench --aggregator agg:5555 --job later --rank 0 --world 1 "${common[@]}"
+start later named 0 '127.0.0.1 localhost' "$BUILD/winnow" bench --aggregators agg:5555 --job later --rank 0 --world 1 "${common[@]}"
 sleep 2
 echo 'fd77::101 agg' >>"$tmp/hosts0"
 expect later 60 0
@@ -125,12 +125,12 @@ echo 'nameserver 127.0.0.9' >"$tmp/resolv"
 begun=$SECONDS
 # shellcheck disable=SC2016 # the inner shell's
 refuses 1 "cannot find host of 'agg.example:5555': no answer" inside w0 sh -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' "$tmp/resolv" \
-	"$BUILD/winnow" bench --aggregator agg.example:5555 --job none --rank 0 --world 1 --join-timeout 2
+	"$BUILD/winnow" bench --aggregators agg.example:5555 --job none --rank 0 --world 1 --join-timeout 2
 [ $((SECONDS - begun)) -le 4 ] || fail "a worker has waited $((SECONDS - begun)) s for the name service"
 
 # On a host without IPv6 the name's other address does.
 inside w0 sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
-start without named 0 $'fd77::101 agg\n10.77.0.101 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job without --rank 0 --world 1 "${common[@]}"
+start without named 0 $'fd77::101 agg\n10.77.0.101 agg' "$BUILD/winnow" bench --aggregators agg:5555 --job without --rank 0 --world 1 "${common[@]}"
 expect without 60 0
 inside w0 sh -c 'echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
 ip -n "$net-w0" addr add fd77::1/64 dev eth0 nodad
@@ -140,7 +140,7 @@ for address in '[fd77::101]' 10.77.0.101; do
 	inside w1 "$BUILD/winnow" status "$address:9555" | seen 'healthy' || fail "winnow status $address:9555 does not see it"
 	inside w1 curl -sg "http://$address:9555/metrics" | seen winnow_jobs || fail "no metrics at $address"
 done
-inside w1 "$BUILD/winnow" doctor --aggregator '[fd77::101]:5555' >"$tmp/doctor.out"
+inside w1 "$BUILD/winnow" doctor --aggregators '[fd77::101]:5555' >"$tmp/doctor.out"
 grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
 winnowd_stop

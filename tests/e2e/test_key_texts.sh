@@ -7,10 +7,10 @@ umask 077
 mark=$'\xef\xbb\xbf'
 tiny=(--size 4K --iters 1 --warmup 0 --join-timeout 5s)
 joins() { # what, NAME=VALUE..: the environment of a worker that is let in
-	env "${@:2}" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}" >"$tmp/joins.out" 2>"$tmp/joins.err" || fail "$1: $(cat "$tmp/joins.err")"
+	env "${@:2}" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}" >"$tmp/joins.out" 2>"$tmp/joins.err" || fail "$1: $(cat "$tmp/joins.err")"
 }
 stays_out() { # pattern, NAME=VALUE..
-	refuses 1 "$1" env "${@:2}" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
+	refuses 1 "$1" env "${@:2}" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
 }
 
 # A key with '#' in it is whole wherever it stands, and no part of it opens the job.
@@ -45,7 +45,7 @@ import base64, os, subprocess, sys
 program, address, secret, *options = sys.argv[1:]
 key = base64.b64decode(secret).decode()
 assert key.endswith("\n")
-subprocess.run([program, "bench", "--aggregator", address, *options], env={**os.environ, "WINNOW_KEY": key}, check=True, stdout=subprocess.DEVNULL)
+subprocess.run([program, "bench", "--aggregators", address, *options], env={**os.environ, "WINNOW_KEY": key}, check=True, stdout=subprocess.DEVNULL)
 P
 stays_out 'WINNOW_KEY: there is a blank in the key' WINNOW_KEY="bench $key"
 stays_out 'WINNOW_KEY: there is a line end, or another control character' WINNOW_KEY="$key"$'\n'"$key"
@@ -71,8 +71,8 @@ one=$PORT daemon=$DAEMON
 winnowd --key-file "$tmp/keys"
 env WINNOW_KEY="$key" WINNOW_AGGREGATORS=" 127.0.0.1:$one, 127.0.0.1:$PORT "$'\n' "$BUILD/winnow" bench "${tiny[@]}" \
 	>"$tmp/joins.out" 2>"$tmp/joins.err" || fail "a list with blanks: $(cat "$tmp/joins.err")"
-refuses 2 "RANK is '0[?]1': want a whole number" env RANK=$'0\n1' "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${tiny[@]}"
-refuses 1 "job name 'two[?]lines'" env WINNOW_KEY="$key" "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --job $'two\nlines' "${tiny[@]}"
+refuses 2 "RANK is '0[?]1': want a whole number" env RANK=$'0\n1' "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
+refuses 1 "job name 'two[?]lines'" env WINNOW_KEY="$key" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" --job $'two\nlines' "${tiny[@]}"
 printf '[winnowd]\nthreads = 1\nlisten = 127.0.0.1:1\nthreads = 2\n' >"$tmp/twice.ini"
 refuses 2 'twice.ini, line 4: an earlier line says threads' "$BUILD/winnowd" --insecure-no-key --check --config "$tmp/twice.ini"
 iconv -t UTF-16 <"$tmp/twice.ini" >"$tmp/wide.ini"

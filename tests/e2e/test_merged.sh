@@ -15,7 +15,7 @@ work() { # name option..: three workers that go on for long
 	local rank name=$1
 	shift
 	for rank in 0 1 2; do
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregator $server --job "$name" --insecure-no-key --rank $rank --world 3 \
+		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators $server --job "$name" --insecure-no-key --rank $rank --world 3 \
 			--check --size 3M --iters 1000000 "$@"
 	done
 }
@@ -34,9 +34,9 @@ if has_dpdk; then
 		errors=$(inside w0 bash -c ". tests/e2e/lib.sh; metric $metrics winnow_net_rx_errors_total")
 		[ "$errors" = 0 ] || fail "MTU $mtu: $errors frames came whole"
 		# A worker that takes DPDK has the same trouble, and the same remedy.
-		start d0 inside w0 "$BUILD/winnow" bench --aggregator $server --job d --insecure-no-key --rank 0 --world 2 --check --size 3M \
+		start d0 inside w0 "$BUILD/winnow" bench --aggregators $server --job d --insecure-no-key --rank 0 --world 2 --check --size 3M \
 			--datapath dpdk --device eth0
-		start d1 inside w1 "$BUILD/winnow" bench --aggregator $server --job d --insecure-no-key --rank 1 --world 2 --check --size 3M
+		start d1 inside w1 "$BUILD/winnow" bench --aggregators $server --job d --insecure-no-key --rank 1 --world 2 --check --size 3M
 		for rank in 0 1; do expect d$rank 60 0; done
 		winnowd_stop
 		inside a0 ip link show eth0 | seen xdp && fail "a program is left on the device"

@@ -50,7 +50,7 @@ for host in w0 w1 w2 w3 a0 a1; do
 done
 for job in x y z; do
 	for rank in 0 1 2 3; do
-		start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregator $two --job $job --rank $rank --world 4 --check \
+		start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregators $two --job $job --rank $rank --world 4 --check \
 			"${common[@]}" --size 4K,3M --density 1,0.05
 	done
 done

@@ -28,7 +28,7 @@ done
 # Plugins are found from the program and from the library.
 [ ! -e "$BUILD/winnow-dpdk.so" ] || {
 	"$root/usr/bin/winnowd" --version | seen 'dpdk with DPDK' || fail "winnowd finds no winnow-dpdk.so: $("$root/usr/bin/winnowd" --version)"
-	"$root/usr/bin/winnow" bench --insecure-no-key --datapath dpdk --device no-such-device --aggregator 127.0.0.1:1 2>&1 | seen 'in this build' &&
+	"$root/usr/bin/winnow" bench --insecure-no-key --datapath dpdk --device no-such-device --aggregators 127.0.0.1:1 2>&1 | seen 'in this build' &&
 		fail "the library finds no winnow-dpdk.so"
 }
 [ "$(find "$root" -name '*.a' -o -name '*.pyc' -o -perm /022 ! -type l | wc -l)" = 0 ] || fail "what has no place in a package: $(find "$root" -perm /022)"
@@ -37,7 +37,7 @@ grep -q "^ExecStart=/usr/bin/winnowd " "$root/usr/lib/systemd/system/winnowd.ser
 # The file that the unit names, with the key where the package puts it.
 sed "s|/etc/winnow/keys|$tmp/keys|" "$root/etc/winnow/winnow.ini" >"$tmp/winnow.ini"
 BUILD=$root/usr/bin winnowd --config "$tmp/winnow.ini"
-WINNOW_KEY_FILE=$tmp/keys "$root/usr/bin/winnow" bench --aggregator "127.0.0.1:$PORT" --size 256K --iters 2 --check >"$tmp/bench.out" || fail "bench of the package"
+WINNOW_KEY_FILE=$tmp/keys "$root/usr/bin/winnow" bench --aggregators "127.0.0.1:$PORT" --size 256K --iters 2 --check >"$tmp/bench.out" || fail "bench of the package"
 if [ -x /usr/bin/python3 ] && /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
 	WINNOW_KEY_FILE=$tmp/keys WINNOW_AGGREGATORS=127.0.0.1:$PORT WINNOW_LIBRARY=$libraries/libwinnow.so \
 		PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B -c '
@@ -104,7 +104,7 @@ offers() { # expected, words..
 offers "$(options_of "$BUILD/winnowd" | xargs) --help --version" "$BUILD/winnowd" --
 offers "$commands" "$BUILD/winnow" ""
 offers "bench" "$BUILD/winnow" be
-for command in bench status top doctor; do
+for command in bench status doctor; do
 	offers "$(options_of "$BUILD/winnow" "$command" | xargs) --help --version" "$BUILD/winnow" "$command" --
 done
 offers "native" "$BUILD/winnowd" --xdp-mode n

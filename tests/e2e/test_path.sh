@@ -10,7 +10,7 @@ work() { # name limit option..: three workers that go on for long
 	local rank name=$1
 	shift
 	for rank in 0 1 2; do
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregator $server --job "$name" --insecure-no-key --rank $rank --world 3 \
+		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators $server --job "$name" --insecure-no-key --rank $rank --world 3 \
 			--check --size 1M --iters 1000000 "$@"
 	done
 }

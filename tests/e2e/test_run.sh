@@ -25,11 +25,11 @@ run 0 -n 1 --bare --aggregators 10.9.8.7:1 -- sh -c 'printf "%s" "$WINNOW_AGGREG
 [ "$(wc -l <"$tmp/run.out")" = 3000 ] || fail "lines are missing"
 
 # A real job: allreduces that are checked, on the winnowd that run starts, and a failing one.
-run 0 -n 3 -- sh -c '"$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" \
+run 0 -n 3 -- sh -c '"$0" bench --aggregators "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" \
 	--size 100K --iters 3 --check --json' "$BUILD/winnow"
 grep -q '"errors": *0' "$tmp/run.out" || fail "no allreduce"
 # Its winnowd has a new key each time, which stands in no command line; or the user's own.
-bench='"$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1'
+bench='"$0" bench --aggregators "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1'
 for _ in 1 2; do
 	run 0 -n 1 --bare -- sh -c 'all() { for p in $PPID $(cat "/proc/$PPID/task/$PPID/children"); do tr "\0" " " <"/proc/$p/cmdline"; done; }
 		for i in $(seq 200); do all | grep -q "winnowd --listen" && break; sleep 0.05; done; echo "$WINNOW_KEY"; all'
@@ -60,10 +60,10 @@ stranger() { # seconds command..: as nobody, where the program can be reached
 	timeout "$1" setpriv --reuid=65534 --regid=65534 --clear-groups "${@:2}"
 }
 # An endless job, whose workers say where its winnowd is.
-loop='echo "$WINNOW_AGGREGATORS $WINNOW_JOB" >"$1.$RANK"; exec "$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1000000'
+loop='echo "$WINNOW_AGGREGATORS $WINNOW_JOB" >"$1.$RANK"; exec "$0" bench --aggregators "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" --job "$WINNOW_JOB" --size 4K --iters 1000000'
 strangers_fail() { # name: of a job that runs, at "$address" as "$job"
 	local what
-	for what in "bench --aggregator $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregator $address --job other --size 4K"; do
+	for what in "bench --aggregators $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregators $address --job other --size 4K"; do
 		# shellcheck disable=SC2086 # words
 		stranger 20 "$tmp/bin/winnow" $what --insecure-no-key >"$tmp/stranger.log" 2>&1 && fail "$1: nobody may $what"
 		grep -q "it wants the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"

@@ -55,7 +55,7 @@ fi
 
 # A job that runs, by ranks whose pids are known.
 for rank in 0 1 2; do
-	"$w" bench --aggregator "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \
+	"$w" bench --aggregators "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \
 		--silence 8 >/dev/null 2>"$tmp/frozen$rank.err" &
 	pids+=($!)
 	last=$!
@@ -109,9 +109,30 @@ until_status 0 10 'last failure, .* job frozen: rank 2 .* is lost' "$m1"
 kill -KILL "$last"
 
 # A job whose workers do not all come.
-start lonely "$w" bench --aggregator "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
+start lonely "$w" bench --aggregators "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
 until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms
 status 0 'lonely +forming +1/3' "$m1" --late 20
+
+# Again and again: a line with the time between two looks, and what changes is seen; no escapes but on a terminal.
+"$w" status "$m2" --watch 100ms >"$tmp/watch.out" 2>&1 &
+watcher=$!
+pids+=("$watcher")
+await "healthy(.|$)" "$tmp/watch.out"
+PYTHONDONTWRITEBYTECODE=1 python3 - "$w" "$m2" <<'END' || fail "--watch on a terminal"
+import os, signal, subprocess, sys
+signal.alarm(20)
+ours, its = os.openpty()
+program = subprocess.Popen([sys.argv[1], "status", "--watch", sys.argv[2]], stdout=its)
+seen = b""
+while seen.count(b"\033[H\033[2J") < 2 or not seen.endswith(b"\n"):
+    seen += os.read(ours, 4096)
+program.kill()
+assert seen.count(b"\033") == 2 * seen.count(b"\033[H\033[2J") and seen.count(b": healthy") >= 2, seen
+END
+timeout 20 "$w" status "$m2" --watch 100ms --json 2>"$tmp/watch.err" | head -n 1 >/dev/null
+[ "${PIPESTATUS[0]}" = 0 ] || fail "--watch goes on, or fails, when nobody reads"
+[ ! -s "$tmp/watch.err" ] || fail "--watch complains when nobody reads: $(cat "$tmp/watch.err")"
+refuses 2 'watch is 1ms: want 0.1s to 3600s' "$w" status --watch 1ms
 
 # Drain.
 kill -TERM "$first"
@@ -119,6 +140,10 @@ until_status 1 5 'draining: it takes no new jobs' "$m1" --late 20
 kill -TERM "$second"
 wait "$second" || fail "winnowd ended with status $?"
 status 2 "$m2: unreachable" "$m2"
+await unreachable "$tmp/watch.out"
+kill -TERM "$watcher"
+[ "$(grep -cE '^[0-9]{4}(-[0-9]{2}){2} [0-9]{2}(:[0-9]{2}){2}$' "$tmp/watch.out")" -ge 2 ] || fail "no times between looks: $(cat "$tmp/watch.out")"
+! grep -q $'\033' "$tmp/watch.out" || fail "escapes in a file"
 
 # Frozen itself: it takes the connection, and says nothing.
 kill -STOP "$first"
@@ -135,7 +160,7 @@ refuses 2 "late is 'soon'" "$w" status --late soon
 
 # Options and where they are from.
 WINNOW_LATE=9 "$w" config dump >"$tmp/dump" || fail "config dump"
-for section in bench status top doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
+for section in bench status doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
 grep -qE '^late = 9 +; WINNOW_LATE$' "$tmp/dump" || fail "config dump does not show where late is from"
 # What the environment says to other commands, and to workers.
 WINNOW_WORKERS=4 WINNOW_SIZE=1M,2M WINNOW_DENSITY=1,0.1 WINNOW_RANK=3 "$w" config dump >"$tmp/dump" || fail "config dump in the environment of others"

@@ -10,13 +10,13 @@ first_line() { # file pattern: it comes while the program runs, and says it by i
 }
 nobody=127.0.0.1:$(free_port)
 began=$(date +%s%N)
-start wrong "$BUILD/winnow" bench --aggregator "$nobody" --join-timeout 12s
+start wrong "$BUILD/winnow" bench --aggregators "$nobody" --join-timeout 12s
 first_line "$tmp/wrong.err" "^winnow bench: rank 0: $nobody: Connection refused; trying for 9 s$"
 took=$((($(date +%s%N) - began) / 1000000))
 if [ $took -lt 1900 ]; then fail "after $took ms it is said that nobody answers, want 2000"; fi
 [ ! -e "$tmp/wrong.status" ] || fail "it has ended before it said so"
 winnowd
-start some "$BUILD/winnow" bench --aggregator "$HOST:$PORT,$nobody" --join-timeout 5s
+start some "$BUILD/winnow" bench --aggregators "$HOST:$PORT,$nobody" --join-timeout 5s
 finish wrong 20 && fail "it has joined nobody"
 [ "$(wc -l <"$tmp/wrong.err")" = 2 ] || fail "want two lines: $(cat "$tmp/wrong.err")"
 tail -n 1 "$tmp/wrong.err" | seen 'cannot join: .*no answer: Connection refused' || fail "the reason: $(cat "$tmp/wrong.err")"
@@ -24,7 +24,7 @@ finish some 20 && fail "it has joined without one of its aggregators"
 first_line "$tmp/some.err" "$nobody: Connection refused; trying for 4 s"
 
 # Ranks that do not come are named, also where the worker's time is shorter than the aggregator's.
-start lonely "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --rank 2 --world 4 --join-timeout 7s
+start lonely "$BUILD/winnow" bench --aggregators "$HOST:$PORT" --rank 2 --world 4 --join-timeout 7s
 finish lonely 20 && fail "a world of one"
 first_line "$tmp/lonely.err" "rank 2: $HOST:$PORT: waiting for rank 0, 1, 3 of 4 to join$"
 tail -n 1 "$tmp/lonely.err" | seen 'could not join within 7.0 s: waiting for rank 0, 1, 3 of 4 to join' || fail "who is missing: $(cat "$tmp/lonely.err")"
@@ -43,7 +43,7 @@ grep -q '^winnow bench: the winnowd that was started here has ended$' "$tmp/loca
 # A name that is unknown is the reason, also when the last question has no answer.
 [ -n "${SAN:-}" ] || {
 	gcc -shared -fPIC -O2 -D_GNU_SOURCE -o "$tmp/no_names.so" tests/e2e/no_names.c || fail "no_names.c does not compile"
-	start unknown env LD_PRELOAD="$tmp/no_names.so" "$BUILD/winnow" bench --aggregator nowhere.test:5555 --join-timeout 6s
+	start unknown env LD_PRELOAD="$tmp/no_names.so" "$BUILD/winnow" bench --aggregators nowhere.test:5555 --join-timeout 6s
 	first_line "$tmp/unknown.err" "rank 0: cannot find host 'nowhere.test': Name or service not known; trying for 4 s$"
 	finish unknown 20 && fail "it has joined nobody"
 	tail -n 1 "$tmp/unknown.err" | seen "cannot join: cannot find host 'nowhere.test': Name or service not known" || fail "the reason is lost: $(cat "$tmp/unknown.err")"
@@ -51,7 +51,7 @@ grep -q '^winnow bench: the winnowd that was started here has ended$' "$tmp/loca
 
 # What has been joined, for those who ask; and a variable that nobody reads.
 joined="rank 0: joined job '[a-z]+': workers=1 datapath=udp multicast=1/1 payload=[0-9]+ isa=[a-z0-9]+ channels=1 key=no aggregators=$HOST:$PORT"
-one=(--aggregator "$HOST:$PORT" --size 4K --iters 1)
+one=(--aggregators "$HOST:$PORT" --size 4K --iters 1)
 "$BUILD/winnow" bench "${one[@]}" 2>"$tmp/quiet.err" >/dev/null || fail "it does not join: $(cat "$tmp/quiet.err")"
 [ ! -s "$tmp/quiet.err" ] || fail "it says something without being asked: $(cat "$tmp/quiet.err")"
 WINNOW_DEBUG=info "$BUILD/winnow" bench "${one[@]}" 2>"$tmp/told.err" >/dev/null || fail "it does not join: $(cat "$tmp/told.err")"

@@ -30,7 +30,7 @@ ranks() { # world, arg..: that many workers, four hosts
 	local n=$1 rank
 	shift
 	for ((rank = 0; rank < n; rank++)); do
-		start r$rank inside w$((rank % 4)) "$BUILD/winnow" bench --aggregator $one --rank $rank --world "$n" --check "$@"
+		start r$rank inside w$((rank % 4)) "$BUILD/winnow" bench --aggregators $one --rank $rank --world "$n" --check "$@"
 	done
 	for ((rank = 0; rank < n; rank++)); do expect r$rank 120 0; done
 }
@@ -74,7 +74,7 @@ for mode in native generic; do
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --multicast=0
 	# A worker on the aggregator's own host does not hear what the program sends by the device: the sockets send results.
 	for rank in 0 1; do
-		start l$rank inside "$([ $rank = 0 ] && echo w0 || echo a0)" "$BUILD/winnow" bench --aggregator $one --job local --rank $rank --world 2 \
+		start l$rank inside "$([ $rank = 0 ] && echo w0 || echo a0)" "$BUILD/winnow" bench --aggregators $one --job local --rank $rank --world 2 \
 			--insecure-no-key --size 3M --dtype i32 --density 1 --iters 1000000
 	done
 	for ((i = 0; i < 300; i++)); do
@@ -97,7 +97,7 @@ for mode in native generic; do
 	loss 0.03
 	for job in fixed32 f32; do
 		for rank in 0 1 2 3; do
-			start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregator $one --job $job --rank $rank --world 4 --check \
+			start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregators $one --job $job --rank $rank --world 4 --check \
 				"${common[@]}" --size 4K,3M --density 1,0.05 --wire $job
 		done
 	done
@@ -111,7 +111,7 @@ for mode in native generic; do
 	# Killed in the middle: workers are told, nothing is left, and the next one works.
 	daemon $mode
 	for rank in 0 1 2 3; do
-		start k$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --rank $rank --world 4 --insecure-no-key --size 3M --iters 1000000
+		start k$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --rank $rank --world 4 --insecure-no-key --size 3M --iters 1000000
 	done
 	for ((i = 0; i < 300; i++)); do
 		[ "$(added)" -le 10000 ] || break
@@ -164,7 +164,7 @@ winnowd_stop
 # A job that turns out to be too large for the program gives its slots back at once.
 daemon auto --xdp-slots 1024
 for rank in 0 1; do
-	start b$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --job large --rank $rank --world 2 --insecure-no-key --size 4M --iters 1000000
+	start b$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job large --rank $rank --world 2 --insecure-no-key --size 4M --iters 1000000
 done
 sleep 1
 grep -q 'event=job_started job=large .*fast=no' "$tmp/winnowd-a0.log" || fail "the large job does not run"
@@ -180,7 +180,7 @@ winnowd_stop
 mtu 1500
 daemon auto --xdp-slots 1500
 for rank in 0 1; do
-	start a$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 100
+	start a$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 100
 done
 sleep 0.3
 bench_inside 4 $one 60 "${common[@]}" --size 1M

@@ -1,24 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tune_within.py FILE [SEEN] - of each block size that winnow tune --json measured: are counted bytes within 2 % of predicted ones?
+"""tune_within.py TRACED [PREDICTED] - are the bytes that a traced job counted within 2 % of predicted ones?
 
-With SEEN, a file that keeps what earlier runs have seen: were they once? A busy machine sends some again, now of one
-size and then of another; what is predicted wrongly is never within.
+Both are what winnow tune --json prints, of one block size; without PREDICTED the trace's own prediction counts.
 """
 import json
-import os
 import sys
 
-seen = sys.argv[2] if len(sys.argv) > 2 else os.devnull
-before = set(open(seen).read().split()) if os.path.exists(seen) else set()
-bad = False
-for row in json.load(open(sys.argv[1]))["rows"]:
-    measured = row["measured"]
-    sent = measured["sent_bytes"] / measured["predicted_sent_bytes"]
-    received = measured["received_bytes"] / row["received"]["bytes"]
-    print(row["block"], round(sent, 4), round(received, 4))
-    if 0.98 < sent < 1.02 and 0.98 < received < 1.02:
-        with open(seen, "a") as file:
-            print(row["block"], file=file)
-    elif str(row["block"]) not in before:
-        bad = True
-sys.exit(bad)
+traced, predicted = (json.load(open(sys.argv[at])) for at in (1, -1))
+job, (row,) = traced["traced_job"], predicted["rows"]
+assert job["operations"] == traced["operations"] > 0
+ratios = [job[f"{way}_bytes"] / job["operations"] / row[way]["bytes"] for way in ("sent", "received")]
+print("block", row["block"], "sent", round(ratios[0], 4), "received", round(ratios[1], 4))
+sys.exit(not all(0.98 < ratio < 1.02 for ratio in ratios))

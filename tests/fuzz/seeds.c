@@ -7,7 +7,6 @@
 #include "aggregator/control/message.h"
 #include "aggregator/net/dpdk/frame.h"
 #include "bitmap/dtype.h"
-#include "client/trace/trace_ask.h"
 #include "client/trace/trace_format.h"
 #include "ebpf/packet.h"
 #include "tests/flatten.h"
@@ -266,30 +265,7 @@ static void report_seeds(void)
 	seed("least", "{\"version\":\"1\",\"jobs\":[]}", 25);
 }
 
-static void trace_ask_seeds(void)
-{
-	const struct trace_request request = {
-		.order = TRACE_START, .folder = "/t", .limit_bytes = 1000, .fine = 4};
-	const struct trace_answer answer = {
-		.pid = 1, .world = 2, .job = "j", .path = "/t/j", .error = "no"};
-	char text[TRACE_ASK_BYTES];
-
-	seed("request", text, trace_request_put(&request, text));
-	seed("answer", text, trace_answer_put(&answer, text));
-}
-
 /* ---- files ---- */
-
-static void npy_seeds(void)
-{
-	const char plain[] = "\x30\0\x93NUMPY\1\0\x3c\0{'descr': '<f4', 'fortran_order': False, "
-			     "'shape': (3, 4), }\n";
-	const char second[] = "\4\0\x93NUMPY\2\0\x38\0\0\0{'shape': (2,), 'fortran_order': True, "
-			      "'descr': '<f2'}   \n";
-
-	seed("plain", plain, sizeof(plain) - 1);
-	seed("second", second, sizeof(second) - 1);
-}
 
 static void trace_seeds(void)
 {
@@ -337,12 +313,8 @@ int main(int argc, char **argv)
 		options_seeds();
 	else if (strcmp(argv[1], "report") == 0)
 		report_seeds();
-	else if (strcmp(argv[1], "npy") == 0)
-		npy_seeds();
 	else if (strcmp(argv[1], "trace") == 0)
 		trace_seeds();
-	else if (strcmp(argv[1], "trace_ask") == 0)
-		trace_ask_seeds();
 	else
 		script_seeds();
 	return 0;

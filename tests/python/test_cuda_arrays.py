@@ -3,7 +3,6 @@
 
 import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 from unittest import mock
@@ -84,25 +83,6 @@ class Traces(unittest.TestCase):
                 self.assertNotEqual(on_cpu[0], on_cpu[1])
                 self.assertTrue(on_gpu == on_cpu, "the traces differ")  # assertEqual() takes minutes to show where
                 self.assertTrue(results == wanted, "the results differ")
-
-    def test_begun_by_another(self):
-        """By winnow trace, between two operations."""
-        with tempfile.TemporaryDirectory() as folder:
-            comms = harness.join(WORLD)
-            harness.on_threads(WORLD, lambda rank: self.work(comms[rank], Array))
-            program = harness.BUILD / "winnow"
-            for order in (("start", folder, "--block", "4"), ("stop",)):
-                command = [program, "trace", *order, "--pid", str(os.getpid())]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                if order[0] == "start":
-                    arrays = [Array(values_of(rank, "int32")) for rank in range(WORLD)]
-                    harness.on_threads(WORLD, lambda rank: comms[rank].allreduce(arrays[rank]))
-            for comm in comms:
-                comm.close()
-            traces = list(pathlib.Path(folder).glob("*.trace"))
-            self.assertEqual(len(traces), WORLD)
-            for trace in traces:
-                self.assertEqual(trace.read_bytes()[self.HEAD :].count(b"WREC"), 2)
 
 
 class Refusals(harness.Refuses, unittest.TestCase):

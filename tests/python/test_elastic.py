@@ -78,7 +78,7 @@ COMPRESSED = """
 import hashlib, os, pickle, signal, sys, time
 import numpy, torch, torch.distributed as dist, winnow, winnow.torch
 import winnow._elastic as module
-job, name, compress, way, gpu, folder = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+job, name, compress, way, wire, gpu, folder = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
 if gpu:  # its memory is the CPU's, but what is known to be a copy
     from winnow import _cuda
     copies = []
@@ -118,7 +118,7 @@ there = {"newcomer": True} if name == 4 else {"rank": name, "world": 4}
 while name == 4 and not os.path.exists(folder + "/gate"):
     time.sleep(0.01)
 comm = winnow.Comm(job=job, insecure_no_key=True, **there)
-elastic = winnow.torch.attach(ddp, comm, elastic=True, compress=eval(compress), way=way or None)
+elastic = winnow.torch.attach(ddp, comm, elastic=True, compress=eval(compress), way=way or None, wire=wire or None)
 optimizer = torch.optim.SGD(net.parameters(), lr=1)
 elastic.share(optimizer)
 had, got = {}, {}
@@ -170,11 +170,11 @@ class Elastic(unittest.TestCase):
         self.assertEqual([lines[0] for lines in said[:2]], ["changed 2"] * 2)
         self.assertEqual(said[0][-1], said[1][-1])
 
-    def train(self, compress, way="", gpu=""):
+    def train(self, compress, way="", gpu="", wire="", atol=1e-3):
         """Its workers' last words, by name."""
         with tempfile.TemporaryDirectory() as folder:
             job = harness.fresh_job()
-            workers = [harness.program(COMPRESSED, job, str(name), compress, way, gpu, folder) for name in range(5)]
+            workers = [harness.program(COMPRESSED, job, str(name), compress, way, wire, gpu, folder) for name in range(5)]
             until = time.monotonic() + 120
             for worker in workers:
                 worker.join(max(until - time.monotonic(), 0))
@@ -188,7 +188,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual([one["steps"] for one in said], [10, 10, 5, 2, 4])
         self.assertEqual(len({said[name]["weights"] for name in (0, 1, 4)}), 1)
         sent, got = (sum(one["sent"] for one in said), sum(said[0]["got"].values()))
-        numpy.testing.assert_allclose(got, sent, atol=1e-3)  # nothing is lost, and nothing counted twice
+        numpy.testing.assert_allclose(got, sent, atol=atol)  # nothing is lost, and nothing counted twice
         return said
 
     def test_compressed(self):
@@ -196,6 +196,11 @@ class Elastic(unittest.TestCase):
         for gpu in ("", "gpu"):
             with self.subTest(gpu=gpu):
                 self.assertTrue(all(one["memory"] > 100 for one in self.train("winnow.torch.TopK(0.1)", gpu=gpu)))
+
+    def test_rounded(self):
+        """All is sent, so what is remembered is what rounding takes; of the sums it takes what nobody remembers."""
+        for one in self.train("winnow.torch.TopK(1)", wire="fixed16", atol=0.02):
+            self.assertGreater(one["memory"], 0.1)
 
     def test_way(self):
         for gpu in ("", "gpu"):

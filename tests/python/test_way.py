@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """In which blocks parameters travel: by their shape, and by what averages were like."""
 
-import json
 import math
 import os
 import subprocess
-import tempfile
 import time
 import types
 import unittest
@@ -213,13 +211,6 @@ def compare(rank, world, job):
     return before, after, ways, all(torch.equal(a, b) for a, b in zip(by_shape, seen))
 
 
-def traced(rank, world, job, folder):
-    """What winnow tune is to predict, in steps whose averages it chose by."""
-    os.environ.update(WINNOW_TRACE=folder, WINNOW_TRACE_BLOCK="1")
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
-        return train(rank, comm, "auto")[1]
-
-
 def reconfigured(rank, world, job):
     """Between two memberships rank 0 is one operation ahead, and has not learned what rank 1 has. Ways and costs before and after."""
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
@@ -297,24 +288,6 @@ class Hook(harness.TeamCase):
             self.assertEqual(way, "columns")
             self.assertAlmostEqual(costs["columns"], 80 * (WIDTH * 4 + 8) + 4000 * 0.1414 / 8, delta=1)
             self.assertGreater(costs["blocks"], 5 * costs["columns"])
-
-    def test_tune_knows_tiles(self):
-        with tempfile.TemporaryDirectory() as folder:
-            sent = self.team.run(traced, harness.fresh_job(), folder)
-            command = [harness.BUILD / "winnow", "tune", folder, "--json", "--ops", "0"]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            text = subprocess.run([*command[:3], "--ops", "0"], capture_output=True, text=True, check=True).stdout
-        tiles = [share for share in found["traced_job"]["blocks"] if "tile_rows" in share]
-        self.assertEqual([(share["block"], share["tile_rows"], share["operations"]) for share in tiles], [(WIDTH, WIDTH, STEPS - 1)])
-        self.assertIn(f"{WIDTH}x1", text)
-        # A step is a few operations, of which the first sends the weight in blocks.
-        job, usual = found["traced_job"], next(row for row in found["rows"] if row["block"] == 256)
-        self.assertLess(job["predicted_us"], usual["predicted_us"] / 3)
-        weight = next(one for one in found["parameters"] if one["name"] == "first.weight")
-        self.assertEqual(weight["own_tile"], [WIDTH, 1])
-        for steps in sent:  # other parameters, and STATUSes, which a busy host makes more of; in blocks it is 60 KB
-            mean = sum(steps[1:]) / (STEPS - 1)
-            self.assertTrue(0 < mean - weight["own_tile_sent_bytes"] < 4000, (mean, weight))
 
     def test_refusals(self):
         found = self.team.run(attach_fails, harness.fresh_job(), (None, "auto"))

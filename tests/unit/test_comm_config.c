@@ -18,7 +18,7 @@ static const char *const variables[] = {
 	"WINNOW_KEY",     "WINNOW_KEY_FILE",   "WINNOW_INSECURE_NO_KEY", "WINNOW_BLOCK",
 	"WINNOW_WIRE",    "WINNOW_THREADS",    "WINNOW_SILENCE",         "WINNOW_SILENCE_MS",
 	"WINNOW_TIMEOUT", "WINNOW_TIMEOUT_MS", "WINNOW_JOIN_TIMEOUT_MS", "WINNOW_MULTICAST",
-	"WINNOW_PAYLOAD", "WINNOW_DATAPATH",   "WINNOW_CONFIG",          "WINNOW_TRACE_SOCKET",
+	"WINNOW_PAYLOAD", "WINNOW_DATAPATH",   "WINNOW_CONFIG",
 };
 
 static int clean(void **state)
@@ -94,7 +94,6 @@ static void test_flags(void **state)
 	refused_with("WINNOW_INSECURE_NO_KEY", "nope",
 	             "WINNOW_INSECURE_NO_KEY is 'nope': want yes or no");
 	refused_with("WINNOW_MULTICAST", "2", "WINNOW_MULTICAST is '2': want yes or no");
-	refused_with("WINNOW_TRACE_SOCKET", "?", "WINNOW_TRACE_SOCKET is '?': want yes or no");
 }
 
 static void test_numbers(void **state)

@@ -62,7 +62,7 @@ static struct winnow_comm *opened(uint32_t peer_count)
 		                                .join_us = 60000000};
 	pthread_mutex_init(&comm->lock, NULL);
 	comm_cond_init(&comm->changed);
-	comm->wake_fd = comm->ask_fd = -1;
+	comm->wake_fd = -1;
 	comm->peer_count = peer_count;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
 		comm->peers[i].fd = -1;
@@ -386,24 +386,24 @@ static bool open_in_child(int fd)
 
 static void test_forks(void **state)
 {
-	int fd, ask, other = dup(0);
+	int fd, second, other = dup(0);
 	struct winnow_comm *comm = connected(&fd);
 
 	(void)state;
-	assert_true(comm_fork_socket(&comm->ask_fd, AF_UNIX, SOCK_DGRAM) >= 0);
-	ask = comm->ask_fd;
+	assert_true(comm_fork_socket(&comm->peers[1].fd, AF_INET, SOCK_STREAM) >= 0);
+	second = comm->peers[1].fd;
 	assert_true(open_in_child(comm->peers[0].fd)); /* not known yet */
 	comm_fork_add(comm);
 	assert_false(open_in_child(comm->peers[0].fd));
-	assert_false(open_in_child(ask));
+	assert_false(open_in_child(second));
 	assert_true(open_in_child(other));
-	comm_fork_close(&comm->ask_fd);
-	assert_int_equal(comm->ask_fd, -1);
-	assert_int_equal(dup2(other, ask), ask); /* the number is another's now */
-	assert_true(open_in_child(ask));
+	comm_fork_close(&comm->peers[1].fd);
+	assert_int_equal(comm->peers[1].fd, -1);
+	assert_int_equal(dup2(other, second), second); /* the number is another's now */
+	assert_true(open_in_child(second));
 	comm_fork_remove(comm);
 	assert_true(open_in_child(comm->peers[0].fd));
-	close(ask);
+	close(second);
 	close(other);
 	close(fd);
 	closed(comm);

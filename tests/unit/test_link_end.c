@@ -200,9 +200,82 @@ static void test_no_room(void **state)
 	link_close(link);
 }
 
+/*
+ * A path without answers: may our address be another? KNOCKs carry the number that is told then, and show that
+ * we hear what is sent there; to be asked for that is no answer.
+ */
+static void test_move(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = link_running(&config);
+	struct control_message move = {.kind = CONTROL_MOVE, .number = 0x1122334455667788};
+	struct packet_out out = {.scratch = scratch};
+	uint64_t since_us = now_us, mask;
+	uint32_t asked = 0;
+
+	(void)state;
+	now_us += SILENCE_US / 4;
+	for (int round = 0; round < 20; round++) {
+		char *line;
+
+		link_waits(link, since_us, now_us);
+		while ((line = link_take_line(link, now_us)) != NULL) {
+			asked += strstr(line, "move") != NULL;
+			free(line);
+		}
+		while (link_pull(link, now_us, &out)) {
+			memcpy(&mask, out.head + 24, 8);
+			if (round < 12 || out.head[4] != 9)
+				assert_true(mask == (round < 10 ? 0 : move.number));
+			else
+				assert_true(mask == (move.number ^ 0x99));
+		}
+		assert_int_equal(asked, round < 4 ? 0 : round < 14 ? 1 : 2);
+		if (round == 9)
+			say(link, &move);
+		if (round == 11)
+			answer_with(link, 9, 1472, 0x99);
+		now_us += SILENCE_US / 64;
+	}
+	move.number = 0x8877; /* another one, for what is yet another address perhaps */
+	say(link, &move);
+	link_waits(link, since_us, now_us);
+	assert_true(link_pull(link, now_us, &out) && link_pull(link, now_us, &out));
+	memcpy(&mask, out.head + 24, 8);
+	assert_true(out.head[4] == 9 && mask == move.number);
+	link_close(link);
+}
+
+/* Before the others have come, a connection may be made once more; the second end is the end. */
+static void test_again(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message join, other = hello;
+
+	(void)state;
+	say(link, &hello);
+	assert_true(link_again(link)); /* with the JOIN not yet sent */
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
+	now_us += 200000;
+	link_connected(link, now_us);
+	other.nonce[0] = 77;
+	say(link, &other);
+	join = heard(link, CONTROL_JOIN);
+	assert_int_equal(join.rank, 1);
+	assert_false(link_again(link));
+	link_gone(link, "connection closed");
+	assert_failed(link, "gone", "connection closed");
+	assert_false(link_again(link));
+	link_close(link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_move),         cmocka_unit_test(test_again),
 		cmocka_unit_test(test_heartbeat),    cmocka_unit_test(test_path_dead),
 		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_no_room),
 		cmocka_unit_test(test_failed_stays),

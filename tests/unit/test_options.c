@@ -17,7 +17,7 @@
 
 static struct {
 	const char *config, *text, *secret, *key, *key_file;
-	uint64_t count, size, rate, time;
+	uint64_t count, size, rate, time, again;
 	double real;
 	bool flag, once;
 	enum { FIRST = 1, SECOND, THIRD } choice;
@@ -45,6 +45,7 @@ static const struct option list[] = {
 	{"key-file", "FILE", OPTION_TEXT, &out.key_file, NULL, NULL, 0, 0, "keys"},
 	{"else", "N", OPTION_COUNT32, &out.other, NULL, "=WINNOW_OTHER", 0, 9, "another"},
 	{"once", NULL, OPTION_FLAG, &out.once, NULL, OPTION_ARGUMENT, 0, 0, "not always"},
+	{"again", "[TIME]", OPTION_TIME, &out.again, "0", OPTION_ARGUMENT, 1000, 60e6, "each TIME"},
 	{0},
 };
 
@@ -712,6 +713,31 @@ static void test_operands(void **state)
 	options.operand_max = 0;
 }
 
+/* A word that could not be the value of an option that needs none is no value of it. */
+static void test_value_left_out(void **state)
+{
+	(void)state;
+	assert_int_equal(READ("--again"), 0);
+	assert_int_equal(out.again, 1000000);
+	assert_int_equal(READ("--again", "5"), 0);
+	assert_int_equal(out.again, 5000000);
+	assert_int_equal(READ("--again=20ms"), 0);
+	assert_int_equal(out.again, 20000);
+	assert_int_equal(READ("--again", "--flag"), 0);
+	assert_int_equal(out.again, 1000000);
+	assert_true(out.flag);
+	options.operands = operands;
+	options.operand_count = &operand_count;
+	options.operand_max = 2;
+	assert_int_equal(READ("--again", "10.0.0.1:9555"), 0);
+	assert_int_equal(out.again, 1000000);
+	assert_int_equal(operand_count, 1);
+	assert_string_equal(operands[0], "10.0.0.1:9555");
+	options.operand_max = 0;
+	assert_wrong(READ("--again", "2m"), "--again is 2m: want 0.001s to 60s");
+	assert_wrong(READ("--again="), "--again is ''");
+}
+
 static void test_command(void **state)
 {
 	int at;
@@ -754,17 +780,18 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),        cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),      cmocka_unit_test(test_aliases),
-		cmocka_unit_test(test_32_bits),      cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),       cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),   cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),         cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_command),      cmocka_unit_test(test_other_variable),
-		cmocka_unit_test(test_keys),         cmocka_unit_test(test_argument_alone),
-		cmocka_unit_test(test_files_wrong),  cmocka_unit_test(test_long_lines),
-		cmocka_unit_test(test_twice),        cmocka_unit_test(test_encodings),
-		cmocka_unit_test(test_surroundings), cmocka_unit_test(test_items),
+		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),        cmocka_unit_test(test_aliases),
+		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_value_left_out), cmocka_unit_test(test_command),
+		cmocka_unit_test(test_other_variable), cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
+		cmocka_unit_test(test_long_lines),     cmocka_unit_test(test_twice),
+		cmocka_unit_test(test_encodings),      cmocka_unit_test(test_surroundings),
+		cmocka_unit_test(test_items),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

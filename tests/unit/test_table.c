@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_table.c - columns, narrow windows, and numbers as people read them */
+/* test_table.c - columns, and numbers as people read them */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "client/cli/table.h"
 
 /* What table_print() prints. */
-static const char *printed(struct table *table, bool head, uint32_t width)
+static const char *printed(const struct table *table)
 {
 	static char text[4096];
 	char *memory = NULL;
@@ -20,7 +20,7 @@ static const char *printed(struct table *table, bool head, uint32_t width)
 	FILE *out = open_memstream(&memory, &bytes);
 
 	assert_non_null(out);
-	table_print(table, head, width, out);
+	table_print(table, out);
 	fclose(out);
 	assert_true(bytes < sizeof(text));
 	memcpy(text, memory, bytes + 1);
@@ -41,46 +41,19 @@ static void test_columns(void **state)
 
 	(void)state;
 	fill(&table);
-	assert_string_equal(printed(&table, true, 0), "JOB         N  LAST\n"
-	                                              "a       12345  x\n"
-	                                              "longer      1  yy\n");
-	assert_string_equal(printed(&table, false, 80), "a       12345  x\n"
-	                                                "longer      1  yy\n");
+	assert_string_equal(printed(&table), "JOB         N  LAST\n"
+	                                     "a       12345  x\n"
+	                                     "longer      1  yy\n");
 	/* A row that is not complete, one with too many cells, and what a terminal would obey. */
 	table_row(&table, "z");
 	table_row(&table, "%s\t2\ty\tmore", "\033[2J");
-	assert_string_equal(printed(&table, false, 0), "a       12345  x\n"
-	                                               "longer      1  yy\n"
-	                                               "z              \n"
-	                                               "?[2J        2  y\n");
-	/* Kept widths. */
+	assert_string_equal(printed(&table), "JOB         N  LAST\n"
+	                                     "a       12345  x\n"
+	                                     "longer      1  yy\n"
+	                                     "z              \n"
+	                                     "?[2J        2  y\n");
 	table_clear(&table);
 	assert_int_equal(table.row_count, 0);
-	assert_int_equal(table.widths[0], 6);
-}
-
-/* No line is ever wider than the window; the first column is always there. */
-static void test_narrow(void **state)
-{
-	struct table table = {0};
-
-	(void)state;
-	fill(&table);
-	assert_string_equal(printed(&table, true, 19), "JOB         N  LAST\n"
-	                                               "a       12345  x\n"
-	                                               "longer      1  yy\n");
-	assert_string_equal(printed(&table, true, 18), "JOB         N >\n"
-	                                               "a       12345\n"
-	                                               "longer      1\n");
-	assert_string_equal(printed(&table, true, 12), "JOB >\na\nlonger\n");
-	assert_string_equal(printed(&table, true, 3), "JOB\na\nlon\n");
-	for (uint32_t width = 1; width < 30; width++) {
-		const char *text = printed(&table, true, width);
-
-		for (; *text != '\0'; text += strcspn(text, "\n") + 1)
-			assert_true(strcspn(text, "\n") <= width);
-	}
-	table_clear(&table);
 }
 
 static void test_many_rows(void **state)
@@ -134,8 +107,9 @@ static void test_safe(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_columns),   cmocka_unit_test(test_narrow),
-		cmocka_unit_test(test_many_rows), cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_safe),
 	};
 

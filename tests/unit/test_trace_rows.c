@@ -57,7 +57,7 @@ static void test_lists(void **state)
 	assert_non_null(values);
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(trace_open(&config, &trace, &why), 0);
-	snprintf(path, sizeof(path), "%s", trace_path(trace));
+	snprintf(path, sizeof(path), "%s/job-a.%016x.0.trace", folder, 0);
 	memcpy(values, (const float[]){0, 0, 1, 1, 0, 0}, 6 * sizeof(*values)); /* 14 and 3 */
 	assert_int_equal(rows_open(&input, &rows, &wrong), 0);
 	task.access = rows_access(rows);

@@ -196,7 +196,7 @@ static int port_set_up(struct device_port *port, struct why *why)
 	if (err != 0)
 		return port_explain(why, err, "has no address", port);
 	memcpy(port->mac, mac.addr_bytes, sizeof(port->mac));
-	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++)
+	for (uint32_t i = 0; i < DPDK_QUEUES_MAX; i++)
 		rte_spinlock_init(&port->tx_locks[i]);
 	rte_eth_dev_callback_register(port->id, RTE_ETH_EVENT_INTR_RMV, port_removed, port);
 	return 0;
@@ -421,7 +421,7 @@ static void shut_down(void)
 		close_fd(&device.ports[i].single_fd);
 		close_fd(&device.ports[i].groups_fd);
 	}
-	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++) {
+	for (uint32_t i = 0; i < DPDK_QUEUES_MAX; i++) {
 		rte_ring_free(device.handed_over[i]);
 		device.handed_over[i] = NULL;
 	}
@@ -472,25 +472,23 @@ int device_get(const struct net_config *config, struct device **out, struct why 
 {
 	int err = 0;
 
-	if (config->queue_count > DEVICE_QUEUES_MAX)
+	if (config->queue_count > DPDK_QUEUES_MAX)
 		return why_set(why, -EINVAL, "the dpdk datapath has at most %d threads",
-		               DEVICE_QUEUES_MAX);
+		               DPDK_QUEUES_MAX);
 	if (device.users == 0)
 		err = device_start(config, why);
 	if (err != 0)
 		return err;
 	device.users++;
+	environment.in_use = true;
 	*out = &device;
 	return 0;
 }
 
 void device_put(struct device *d)
 {
-	if (d != NULL && --d->users == 0)
-		shut_down();
-}
-
-bool device_in_use(void)
-{
-	return device.users > 0;
+	if (d == NULL || --d->users > 0)
+		return;
+	shut_down();
+	environment.in_use = false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.h - DPDK's environment, its ports, and all that the queues of this process share
+ * device.h - DPDK's ports, and all that the queues of this process share
  *
  * There is one, from the first open() of a net on: DPDK starts once a process. Its ports look
  * like one to the nets: the same address on each, a queue of each for every net.
@@ -15,12 +15,12 @@
 #include <rte_ring.h>
 #include <rte_spinlock.h>
 
+#include "aggregator/net/dpdk/environment.h"
 #include "aggregator/net/dpdk/frame.h"
 #include "aggregator/net/dpdk/neighbours.h"
 #include "aggregator/net/net.h"
 
 #define DEVICE_PORTS_MAX 16
-#define DEVICE_QUEUES_MAX 64
 #define DEVICE_NAME_BYTES RTE_ETH_NAME_MAX_LEN
 
 struct device_port {
@@ -36,7 +36,7 @@ struct device_port {
 	bool finishes_udp; /* fills in UDP checksums */
 	bool up;
 	atomic_bool removed;                        /* DPDK says so */
-	rte_spinlock_t tx_locks[DEVICE_QUEUES_MAX]; /* of queues that several nets share */
+	rte_spinlock_t tx_locks[DPDK_QUEUES_MAX]; /* of queues that several nets share */
 };
 
 struct device {
@@ -51,8 +51,8 @@ struct device {
 	struct device_port ports[DEVICE_PORTS_MAX];
 	struct neighbours *neighbours;
 	uint32_t queue_count;
-	struct rte_mempool *pools[DEVICE_QUEUES_MAX];
-	struct rte_ring *handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another's queue */
+	struct rte_mempool *pools[DPDK_QUEUES_MAX];
+	struct rte_ring *handed_over[DPDK_QUEUES_MAX]; /* frames that came to another's queue */
 	uint32_t idle_us;
 	void (*log)(const char *level, const char *text);
 	int reserved_fd; /* keeps the kernel quiet; -1: not its address */
@@ -70,17 +70,12 @@ int device_get(const struct net_config *config, struct device **out, struct why 
 /* device_put - the last one stops the ports. */
 void device_put(struct device *device);
 
-bool device_in_use(void);
-
 /* device_log - a line to winnowd's log; nothing in a library. */
 void device_log(const struct device *device, const char *level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* links.c: device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
 int device_look(struct device *device, uint64_t now_us, struct why *why);
-
-/* The CPUs that EAL was told to use for net `queue`; NULL: any. */
-const rte_cpuset_t *device_cpus(uint32_t queue);
 
 /* Frames know no scope. */
 static inline bool device_is(const struct device *device, const struct net_ip *ip)
@@ -116,16 +111,5 @@ static inline struct frame_station device_station(const struct device *device, u
  * no byte between them; NULL and rte_errno when there is no memory.
  */
 struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room);
-
-/* environment.c: DPDK's own start, and its log. */
-
-/* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
-int environment_start(const struct net_config *config, struct why *why);
-
-extern struct environment {
-	bool mute; /* DPDK's complaints are only remembered: something is being tried out */
-	/* Of DPDK's log above "info": why something has failed. */
-	char last_line[WHY_BYTES], first_error[WHY_BYTES];
-} environment;
 
 #endif /* AGGREGATOR_NET_DPDK_DEVICE_H */

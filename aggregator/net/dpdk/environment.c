@@ -16,7 +16,8 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
-#include "aggregator/net/dpdk/device.h"
+#include "aggregator/net/dpdk/environment.h"
+#include "aggregator/net/dpdk/frame.h"
 #include "aggregator/net/dpdk/kernel.h"
 
 #define WORDS_MAX 64
@@ -237,12 +238,12 @@ int environment_start(const struct net_config *config, struct why *why)
 	return 0;
 }
 
-const rte_cpuset_t *device_cpus(uint32_t queue)
+const rte_cpuset_t *environment_cpus(uint32_t queue)
 {
-	static rte_cpuset_t cpus[DEVICE_QUEUES_MAX];
+	static rte_cpuset_t cpus[DPDK_QUEUES_MAX];
 	uint32_t lcore, at = 0;
 
-	if (!state.pinned || queue >= DEVICE_QUEUES_MAX)
+	if (!state.pinned || queue >= DPDK_QUEUES_MAX)
 		return NULL;
 	RTE_LCORE_FOREACH_WORKER(lcore)
 	if (at++ == queue) {
@@ -261,8 +262,7 @@ __attribute__((destructor)) static void environment_end(void)
 {
 	uint16_t port;
 
-	/* A thread that nobody has stopped still polls: let the process end around it. */
-	if (!state.started || device_in_use())
+	if (!state.started || environment.in_use)
 		return;
 	state.log = NULL;
 	RTE_ETH_FOREACH_DEV(port)

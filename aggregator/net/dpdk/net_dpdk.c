@@ -27,7 +27,7 @@
 #define LONG_IDLE_FACTOR 20
 #define FULL_REST_US 20
 
-static struct queue *queues[DEVICE_QUEUES_MAX];
+static struct queue *queues[DPDK_QUEUES_MAX];
 
 /* ---- opening and closing ---- */
 
@@ -171,7 +171,7 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 /* The thread that uses the queue introduces itself, once: memory pools keep a cache for it. */
 static void queue_enter(struct queue *queue)
 {
-	const rte_cpuset_t *cpus = device_cpus(queue->index);
+	const rte_cpuset_t *cpus = environment_cpus(queue->index);
 
 	queue->entered = true;
 	if (cpus != NULL)

@@ -20,8 +20,8 @@ static struct bench_settings settings;
 static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
          "INI file with options: name = value"},
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL,
-         "WINNOW_AGGREGATORS", 0, 0, "aggregators, the same list on all workers"},
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
+         "aggregators, the same list on all workers"},
 	{"local", "N", OPTION_COUNT32, &settings.local, "0", NULL, 0, 512,
          "run an aggregator and N workers on this machine"},
 	{"job", "NAME", OPTION_TEXT, &settings.comm.job, "bench", NULL, 0, 0, "job to join"},
@@ -68,10 +68,10 @@ static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxb
 
 static const struct options options = {
 	.program = "winnow bench",
-	.usage = "--aggregator HOST:PORT --rank R --world N [...]   or   --local N [...]",
+	.usage = "--aggregators HOST:PORT --rank R --world N [...]   or   --local N [...]",
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
-		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
+		    "  winnow bench --aggregators 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
 		    "10G\n"
 		    "  winnow bench --local 4 -b 8 -e 1G -f 2 --density 1\n",
 	.list = list,
@@ -170,9 +170,9 @@ static int settings_check(void)
 	    strcmp(settings.comm.aggregators, exported) == 0)
 		settings.comm.aggregators = NULL; /* it is for others */
 	if (settings.local != 0 && settings.comm.aggregators != NULL)
-		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
+		return cli_error(2, "--local starts its own aggregator: leave --aggregators out");
 	if (settings.local == 0 && settings.comm.aggregators == NULL)
-		return cli_error(2, "give --aggregator HOST:PORT, or --local N to try it here");
+		return cli_error(2, "give --aggregators HOST:PORT, or --local N to try it here");
 	if (settings.local == 0 && settings.comm.rank >= settings.comm.world)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	return texts_read();

@@ -93,8 +93,7 @@ static inline uint64_t bench_wrong(const struct bench_row *row)
 }
 
 /*
- * bench_once - one operation: adds what it took to *sums. `stats` may be NULL. 0, or 1 and a line on
- * stderr.
+ * bench_once - one operation: adds what it took to *sums. 0, or 1 and a line on stderr.
  */
 int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench_sums *sums,
                struct winnow_op_stats *stats);
@@ -124,9 +123,6 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
  * options; says so in `comm`. 0, or an exit status, said on stderr.
  */
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv);
-
-/* For a worker that will not join: the others would wait for it for a minute. Then stop. */
-void bench_local_end(void);
 
 /* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
 int bench_local_stop(int status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_local.c - --local N of bench and tune: an aggregator and N workers on this machine */
+/* bench_local.c - --local N: an aggregator and N workers on this machine */
 
 #include <errno.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	bool started = false;
 
 	if (arguments != NULL && readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) {
-		snprintf(aggregator, sizeof(aggregator), "--aggregator=%s", address);
+		snprintf(aggregator, sizeof(aggregator), "--aggregators=%s", address);
 		snprintf(rank_text, sizeof(rank_text), "--rank=%u", rank);
 		snprintf(world_text, sizeof(world_text), "--world=%u", world);
 		arguments[0] = path;
@@ -45,6 +45,12 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	}
 	free(arguments);
 	return started;
+}
+
+/* Workers that will not all join would wait for a minute. */
+static void workers_end(void)
+{
+	children_signal(&children, SIGTERM);
 }
 
 int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
@@ -67,7 +73,7 @@ int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char
 	if (started)
 		return 0;
 	cli_error(1, "cannot start processes: %s", strerror(errno));
-	bench_local_end();
+	workers_end();
 	return bench_local_stop(1);
 }
 
@@ -81,13 +87,8 @@ bool bench_local_lost(void)
 	} else {
 		cli_error(1, "a worker has ended before all had joined");
 	}
-	bench_local_end();
+	workers_end();
 	return true;
-}
-
-void bench_local_end(void)
-{
-	children_signal(&children, SIGTERM);
 }
 
 /* Workers end by themselves and say why they fail; the aggregator is told to end. */

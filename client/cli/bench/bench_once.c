@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_once.c - one operation, timed and counted; for winnow bench and winnow tune */
+/* bench_once.c - one operation, timed and counted */
 
 #include "aggregator/net/clock.h"
 #include "client/cli/bench/bench.h"

@@ -1,43 +1,87 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor.c - winnow doctor: its options, and the order of its checks */
+/* doctor.c - winnow doctor: its options, the order of its checks, and how it shows what it has found */
 
 #include "client/cli/doctor/doctor.h"
 
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/control/message.h"
 #include "client/cli/cli.h"
+#include "client/cli/table.h"
 #include "client/comm/comm_options.h"
 
 static struct doctor doctor;
 static bool json;
+static json_t *checks; /* NULL: findings are printed as they come */
+static uint32_t counts[DOCTOR_STATES];
 
 static const struct option list[] = {
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL,
-         "WINNOW_AGGREGATORS", 0, 0, "try the path to these, with a job of one worker"},
+	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL, NULL, 0, 0,
+         "try the path to these, with a job of one worker"},
 	{"job", "NAME", OPTION_TEXT, &doctor.job, NULL, OPTION_ARGUMENT, 0, 0,
          "with the key of this job, as one of its memberships"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
          "network interface to check; default: all that are up"},
 	COMM_OPTIONS_KEY(doctor),
-	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, NULL, NULL, 0, 0,
-         "that imports torch; default: VIRTUAL_ENV's, else python3; no: leave it out"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},
 	{0},
 };
 
 static const struct options options = {
 	.program = "winnow doctor",
-	.usage = "[--aggregator HOST:PORT] [--device IFACE] [...]",
+	.usage = "[--aggregators HOST:PORT] [--device IFACE] [...]",
 	.about = "Looks for what makes Winnow slow or stops it on this machine, and says how to "
 		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
 		 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
-		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n"
-		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file keys --job train\n",
+		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file /etc/winnow.key\n"
+		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file keys --job train\n",
 	.list = list,
 	.section = "doctor",
 };
+
+/* As JSON has them, and as people see them. */
+static const char *const state_names[][2] = {
+	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
+
+void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
+{
+	char text[512], safe_name[40], safe_fix[320];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	text_safe(text, sizeof(text), text);
+	text_safe(safe_name, sizeof(safe_name), name);
+	text_safe(safe_fix, sizeof(safe_fix), fix != NULL && state != DOCTOR_OK ? fix : "");
+	counts[state]++;
+	if (checks != NULL) {
+		json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name,
+		                                        "state", state_names[state][0], "text",
+		                                        text, "fix", safe_fix));
+		return;
+	}
+	printf("%-5s %-16s %s\n", state_names[state][1], safe_name, text);
+	if (safe_fix[0] != '\0')
+		printf("%22s > %s\n", "", safe_fix);
+}
+
+static void print_json(void)
+{
+	json_t *root = json_pack("{s:s, s:o}", "status",
+	                         counts[DOCTOR_FAIL] > 0   ? "fail"
+	                         : counts[DOCTOR_WARN] > 0 ? "warn"
+	                                                   : "ok",
+	                         "checks", checks);
+
+	json_dumpf(root, stdout, JSON_INDENT(2));
+	printf("\n");
+	json_decref(root);
+}
 
 int cli_doctor(int argc, char **argv)
 {
@@ -48,12 +92,13 @@ int cli_doctor(int argc, char **argv)
 	if (doctor.job != NULL &&
 	    (!message_name_valid(doctor.job) || strchr(doctor.job, '/') != NULL))
 		return cli_error(2, "'%.80s' is no job's name", doctor.job);
-	if (json)
-		doctor_json();
-	doctor_host();
-	doctor_net(&doctor);
+	checks = json ? json_array() : NULL;
+	doctor_host(&doctor);
 	doctor_path(&doctor);
-	doctor_soft(&doctor);
-	status = doctor_end();
-	return cli_flush(1) != 0 ? 1 : status;
+	if (json)
+		print_json();
+	else
+		printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
+		       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+	return cli_flush(1) != 0 || counts[DOCTOR_FAIL] > 0 ? 1 : 0;
 }

@@ -1,112 +1,178 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor_host.c - kernel, CPU, clock, huge pages, capabilities */
+/* doctor_host.c - kernel, CPU, capabilities, what sockets may do here, and the network devices */
 
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/capability.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "bitmap/bitmap.h"
-#include "aggregator/net/clock.h"
 #include "client/cli/doctor/doctor.h"
 #include "ebpf/xdp.h"
 
-#define CLOCK_READS 10000
-#define CLOCK_SLOW_NS 300 /* a clock that takes a system call; others take 20 to 70 */
+#define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */
+#define BUFFER_TEXT "16777216"
+#define DEAD_NEIGHBOURS 64 /* so many fill no send buffer of winnowd's */
+#define WAITING "/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes"
 
 static void check_kernel(void)
 {
 	unsigned major = 0, minor = 0;
-	struct utsname name;
-	bool known = uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2;
-	bool old = major < 5 || (major == 5 && minor < 18);
+	struct utsname name = {.release = ""};
+	bool old = uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2 ||
+	           major < 5 || (major == 5 && minor < 18);
 
-	if (!known)
-		doctor_say(DOCTOR_WARN, "kernel", NULL, "cannot tell its version");
-	else
-		doctor_say(old ? DOCTOR_WARN : DOCTOR_OK, "kernel",
-		           "install a newer kernel on aggregators that are to use --device",
-		           "%s %s %s%s", name.sysname, name.release, name.machine,
-		           old ? " is older than 5.18: no XDP" : "");
+	doctor_say(old ? DOCTOR_WARN : DOCTOR_OK, "kernel",
+	           "install a newer kernel on aggregators that are to use --device", "%s %s %s%s",
+	           name.sysname, name.release, name.machine,
+	           old ? " is older than 5.18: no XDP" : "");
 }
 
 static void check_cpu(void)
 {
 	const char *isa = bitmap_best()->name;
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	bool slow = strcmp(isa, "scalar") == 0;
 
-	if (strcmp(isa, "scalar") != 0)
-		doctor_say(DOCTOR_OK, "cpu", NULL, "%ld CPUs, uses %s", cpus, isa);
-	else
-		doctor_say(DOCTOR_WARN, "cpu",
-		           "in a virtual machine choose the host's CPU model; look at WINNOW_ISA",
-		           "%ld CPUs; no AVX2 and F16C in use: scanning and adding are slower",
-		           cpus);
-}
-
-static void check_clock(void)
-{
-	char source[64] = "?";
-	uint64_t start_ns, end_ns = 0;
-	double ns;
-
-	(void)doctor_read("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-	                  source, sizeof(source));
-	start_ns = clock_ns();
-	for (int i = 0; i < CLOCK_READS; i++)
-		end_ns = clock_ns();
-	ns = (double)(end_ns - start_ns) / CLOCK_READS;
-	doctor_say(ns < CLOCK_SLOW_NS ? DOCTOR_OK : DOCTOR_WARN, "clock",
-	           "see available_clocksource beside it; tsc or kvm-clock are fast",
-	           "%s, read in %.0f ns%s", source, ns,
-	           ns < CLOCK_SLOW_NS ? "" : ": slow, and each burst of packets reads it");
-}
-
-static void check_huge_pages(void)
-{
-	char text[32] = "0", free_text[32] = "0";
-	bool known = doctor_read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text,
-	                         sizeof(text));
-
-	(void)doctor_read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free_text,
-	                  sizeof(free_text));
-	if (atoi(text) > 0)
-		doctor_say(DOCTOR_OK, "huge pages", NULL, "%s of 2 MB, %s free", text, free_text);
-	else
-		doctor_say(DOCTOR_ABSENT, "huge pages",
-		           known ? "sysctl -w vm.nr_hugepages=512" : NULL,
-		           "%s; only a DPDK data path wants them",
-		           known ? "none reserved" : "this kernel has none of 2 MB");
+	doctor_say(slow ? DOCTOR_WARN : DOCTOR_OK, "cpu",
+	           "in a virtual machine choose the host's CPU model; look at WINNOW_ISA",
+	           "%ld CPUs, uses %s%s", sysconf(_SC_NPROCESSORS_ONLN), isa,
+	           slow ? ": no AVX2 and F16C in use, scanning and adding are slower" : "");
 }
 
 static void check_capabilities(void)
 {
-	char missing[64] = "";
+	bool all = xdp_capable(CAP_BPF) && xdp_capable(CAP_PERFMON) && xdp_capable(CAP_NET_ADMIN);
 
-	if (!xdp_capable(CAP_BPF))
-		strcat(missing, ", CAP_BPF");
-	if (!xdp_capable(CAP_PERFMON))
-		strcat(missing, ", CAP_PERFMON");
-	if (!xdp_capable(CAP_NET_ADMIN))
-		strcat(missing, ", CAP_NET_ADMIN");
-	if (missing[0] == '\0')
-		doctor_say(DOCTOR_OK, "capabilities", NULL,
-		           "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN: enough for XDP and large buffers");
-	else
-		doctor_say(DOCTOR_ABSENT, "capabilities",
-		           "run winnowd as root, or by its unit with the drop-in winnowd-xdp.conf "
-		           "(AmbientCapabilities=); it gives them up once it has started",
-		           "without %s; only XDP needs them, and buffers beyond the limits",
-		           missing + 2);
+	doctor_say(all ? DOCTOR_OK : DOCTOR_ABSENT, "capabilities",
+	           "run winnowd as root, or by its unit with the drop-in winnowd-xdp.conf "
+	           "(AmbientCapabilities=); it gives them up once it has started",
+	           all ? "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN: enough for XDP and large buffers"
+	               : "not all of CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN; only XDP needs them, and "
+	                 "buffers beyond the limits");
 }
 
-void doctor_host(void)
+/* ---- sockets ---- */
+
+/* The kernel counts twice what one may ask for; returns what it counts. */
+static int check_buffer(int fd, int force, int plain, const char *name, const char *fix)
 {
+	int wanted = BUFFER_WANTED, granted = 0;
+	socklen_t size = sizeof(granted);
+
+	if (setsockopt(fd, SOL_SOCKET, force, &wanted, sizeof(wanted)) != 0)
+		setsockopt(fd, SOL_SOCKET, plain, &wanted, sizeof(wanted));
+	getsockopt(fd, SOL_SOCKET, plain, &granted, &size);
+	doctor_say(granted / 2 >= wanted ? DOCTOR_OK : DOCTOR_WARN, name, fix,
+	           "%d KB granted of %d asked for%s", granted / 2048, wanted / 1024,
+	           granted / 2 >= wanted ? "" : ": the window shrinks, bursts are lost");
+	return granted;
+}
+
+/*
+ * What is sent to an address that answers no ARP waits for it, in the socket's buffer. So few such addresses, which
+ * any member of a job may give, keep winnowd from sending to all others.
+ */
+static void check_neighbours(int send_bytes)
+{
+	FILE *file = fopen(WAITING, "re");
+	int waiting;
+	bool large;
+
+	if (file == NULL)
+		return; /* as in most containers: it is the host's */
+	if (fscanf(file, "%d", &waiting) == 1 && waiting > 0) {
+		large = waiting > send_bytes / DEAD_NEIGHBOURS;
+		doctor_say(large ? DOCTOR_WARN : DOCTOR_OK, "neighbours",
+		           "sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=8192 "
+		           "net.ipv6.neigh.default.unres_qlen_bytes=8192",
+		           "%d KB wait for one that does not answer: %d such addresses fill "
+		           "winnowd's send buffer",
+		           waiting / 1024, send_bytes / waiting + 1);
+	}
+	fclose(file);
+}
+
+/* ---- devices ---- */
+
+/* `fd`: of any socket. */
+static void check_device(int fd, const char *device)
+{
+	struct ifreq request = {0}, mtu = {0};
+	char name[40], fix[80];
+	unsigned flags;
+	struct why why;
+
+	snprintf(name, sizeof(name), "device %.20s", device);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
+	mtu = request;
+	if (ioctl(fd, SIOCGIFFLAGS, &request) != 0 || ioctl(fd, SIOCGIFMTU, &mtu) != 0) {
+		doctor_say(DOCTOR_FAIL, name, "ip link shows those that there are",
+		           "no network device is called so");
+		return;
+	}
+	flags = (unsigned)request.ifr_flags;
+	if ((flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING)) {
+		snprintf(fix, sizeof(fix), "ip link set %.20s up; is the cable in?", device);
+		doctor_say(DOCTOR_FAIL, name, fix, "it is down");
+		return;
+	}
+	snprintf(fix, sizeof(fix), "ip link set %.20s multicast on", device);
+	doctor_say(flags & IFF_MULTICAST ? DOCTOR_OK : DOCTOR_WARN, name, fix, "MTU %d%s",
+	           mtu.ifr_mtu,
+	           flags & IFF_MULTICAST ? "" : ", no multicast: each worker gets a copy");
+	if (xdp_taken(device, &why) == -EBUSY) /* the line says how to mend it */
+		doctor_say(DOCTOR_WARN, "xdp", NULL, "%s", why.text);
+}
+
+static void check_devices(int fd)
+{
+	struct if_nameindex *all = if_nameindex();
+	bool any = false;
+
+	for (struct if_nameindex *i = all; i != NULL && i->if_index != 0; i++) {
+		struct ifreq request = {0};
+
+		snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", i->if_name);
+		if (ioctl(fd, SIOCGIFFLAGS, &request) != 0 || request.ifr_flags & IFF_LOOPBACK ||
+		    !(request.ifr_flags & IFF_RUNNING))
+			continue;
+		check_device(fd, i->if_name);
+		any = true;
+	}
+	if (all != NULL)
+		if_freenameindex(all);
+	if (!any)
+		doctor_say(DOCTOR_WARN, "devices", "ip link set DEVICE up",
+		           "no network but loopback is up");
+}
+
+void doctor_host(const struct doctor *doctor)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
 	check_kernel();
 	check_cpu();
-	check_clock();
-	check_huge_pages();
 	check_capabilities();
+	if (fd < 0) {
+		doctor_say(DOCTOR_FAIL, "udp",
+		           "a seccomp filter or the limit of open files may forbid it",
+		           "no UDP socket: %s", strerror(errno));
+		return;
+	}
+	check_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, "receive buffer",
+	             "sysctl -w net.core.rmem_max=" BUFFER_TEXT);
+	check_neighbours(check_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, "send buffer",
+	                              "sysctl -w net.core.wmem_max=" BUFFER_TEXT));
+	if (doctor->device != NULL)
+		check_device(fd, doctor->device);
+	else
+		check_devices(fd);
+	close(fd);
 }

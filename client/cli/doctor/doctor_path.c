@@ -10,88 +10,12 @@
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
-#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
-#include "client/cli/cli.h"
 #include "client/cli/doctor/doctor.h"
 #include "client/winnow.h"
 
 #define JOIN_MS 5000
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
-#define PINGS 21
-
-/* The median time of the smallest allreduce there is: a round trip and what both ends do. */
-static int ping(struct winnow_comm *comm, double *median_us)
-{
-	const int32_t one = 1;
-	int32_t got;
-	double times[PINGS];
-	int result = WINNOW_OK;
-
-	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
-		uint64_t start_ns = clock_ns();
-
-		result = winnow_allreduce(&one, &got, 1, WINNOW_I32, WINNOW_SUM, comm);
-		times[i] = (double)(clock_ns() - start_ns) / 1e3;
-	}
-	if (result == WINNOW_OK)
-		*median_us = median(times, PINGS);
-	return result;
-}
-
-/* Sums a megabyte of non-zero numbers, and counts those that come back wrong. */
-static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
-{
-	static int32_t send[TEST_COUNT], got[TEST_COUNT];
-	int result;
-
-	for (uint32_t i = 0; i < TEST_COUNT; i++)
-		send[i] = (int32_t)(i + 1);
-	result = winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm);
-	*wrong = 0;
-	for (uint32_t i = 0; i < TEST_COUNT; i++)
-		*wrong += got[i] != send[i];
-	return result;
-}
-
-static void report_size(const char *address, const struct winnow_stats *stats)
-{
-	char fix[400], host[NET_HOST_BYTES] = "";
-	struct net_addr at = {.ip = net_ipv4(0)};
-	struct why why;
-	bool known = net_resolve(address, &at, &why) == 0;
-	int mtu = known ? (int)net_route_mtu(&at, &(struct net_source){.interface = ""})
-	                : 0; /* at our end of the route; 0: none */
-	int headers = (int)net_headers(&at.ip), carried = (int)stats->payload + headers;
-	uint16_t port;
-
-	(void)net_split(address, host, &port, &why);
-	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
-	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
-	if (mtu == 0 || carried >= mtu || carried >= 9000)
-		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %d",
-		           address, stats->payload, mtu);
-	else
-		doctor_say(DOCTOR_WARN, "mtu", fix,
-		           "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
-		           "%d: the other end, or something between, has a smaller one",
-		           address, stats->payload, mtu, mtu - headers);
-}
-
-static void report_multicast(const char *address, const struct winnow_stats *stats)
-{
-	if (stats->multicast > 0)
-		doctor_say(DOCTOR_OK, "multicast", NULL,
-		           "%s: its probe arrives: results are sent once", address);
-	else
-		doctor_say(
-			DOCTOR_WARN, "multicast",
-			"the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
-			"--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) "
-			"filtered?",
-			"%s: no probe arrived: every worker gets its own copy of each result",
-			address);
-}
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
 static const char *reason(const char *address)
@@ -103,35 +27,73 @@ static const char *reason(const char *address)
 	return strncmp(line, head, length) == 0 ? line + length : line;
 }
 
+/* Sums a megabyte of non-zero numbers. NULL, or what is wrong. */
+static const char *sum_up(struct winnow_comm *comm, const char *address)
+{
+	static int32_t send[TEST_COUNT], got[TEST_COUNT];
+
+	for (uint32_t i = 0; i < TEST_COUNT; i++)
+		send[i] = (int32_t)(i + 1);
+	if (winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
+		return reason(address);
+	return memcmp(send, got, sizeof(send)) == 0 ? NULL : "its sums are wrong";
+}
+
+static void report_size(const char *address, const struct winnow_stats *stats)
+{
+	char fix[400], host[NET_HOST_BYTES] = "";
+	struct net_addr at = {.ip = net_ipv4(0)};
+	uint32_t mtu, headers; /* mtu: at our end of the route */
+	struct why why;
+	uint16_t port;
+
+	if (net_resolve(address, &at, &why) != 0 || net_split(address, host, &port, &why) != 0)
+		return;
+	mtu = net_route_mtu(&at, &(struct net_source){.interface = ""});
+	headers = net_headers(&at.ip);
+	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
+	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
+	if (stats->payload + headers >= mtu || stats->payload + headers >= 9000)
+		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %u",
+		           address, stats->payload, mtu);
+	else
+		doctor_say(DOCTOR_WARN, "mtu", fix,
+		           "%s: only %u bytes a datagram pass, though our MTU of %u has room for "
+		           "%u: the other end, or something between, has a smaller one",
+		           address, stats->payload, mtu, mtu - headers);
+}
+
+static void report_multicast(const char *address, const struct winnow_stats *stats)
+{
+	bool arrives = stats->multicast > 0;
+
+	doctor_say(arrives ? DOCTOR_OK : DOCTOR_WARN, "multicast",
+	           "the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
+	           "--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) filtered?",
+	           arrives ? "%s: its probe arrives: results are sent once"
+	                   : "%s: no probe arrived: every worker gets its own copy of each result",
+	           address);
+}
+
 static void try_job(const char *address, const char *as, struct winnow_comm *comm)
 {
+	const char *wrong = sum_up(comm, address);
 	struct winnow_stats stats;
-	double median_us = 0;
-	uint32_t wrong;
 	bool lossy;
-	int result = ping(comm, &median_us);
 
-	if (result == WINNOW_OK)
-		result = sum_up(comm, &wrong);
+	if (wrong != NULL) {
+		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: joined, but %s", address, wrong);
+		return;
+	}
 	winnow_comm_stats(comm, &stats);
-	if (result != WINNOW_OK) {
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
-		return;
-	}
-	if (wrong > 0) {
-		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %u of %u sums are wrong", address,
-		           wrong, TEST_COUNT);
-		return;
-	}
 	lossy = stats.retransmits * 100 > stats.sent_packets;
 	doctor_say(
 		lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
 		"packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the buffers above, "
 		"on both hosts",
-		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
-		"%.0f us%s",
-		address, *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
-		(unsigned long long)stats.sent_packets, median_us,
+		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again%s", address,
+		*as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
+		(unsigned long long)stats.sent_packets,
 		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
 	report_size(address, &stats);
 	report_multicast(address, &stats);
@@ -192,7 +154,7 @@ void doctor_path(const struct doctor *doctor)
 
 	if (doctor->aggregators == NULL)
 		doctor_say(DOCTOR_ABSENT, "aggregator",
-		           "winnow doctor --aggregator HOST:PORT --key-file FILE",
+		           "winnow doctor --aggregators HOST:PORT --key-file FILE",
 		           "none given: the network was not tried");
 	for (const char *at = doctor->aggregators; at != NULL;) {
 		at = option_item(at, address, sizeof(address));

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* status.c - winnow status: one look at aggregators; the exit status says how they are */
+/* status.c - winnow status: a look at aggregators, or one after the other; the exit status says how they are */
 
 #include "client/cli/status/status.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"
@@ -11,7 +15,7 @@
 static struct {
 	const char *metrics;
 	bool json, workers, quiet, alive;
-	uint64_t timeout_us, late_us;
+	uint64_t timeout_us, late_us, watch_us;
 	const char *operands[STATUS_TARGETS_MAX];
 	uint32_t operand_count;
 } settings;
@@ -33,6 +37,8 @@ static const struct option list[] = {
 	{"quiet", NULL, OPTION_FLAG, &settings.quiet, "0", NULL, 0, 0,
          "print only what is not healthy"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+	{"watch", "[TIME]", OPTION_TIME, &settings.watch_us, "0", OPTION_ARGUMENT, 100000, 3600e6,
+         "look again every second, or every TIME, until ^C"},
 	{0},
 };
 
@@ -44,7 +50,8 @@ static const struct options options = {
 		 "(or wrong usage); of several, the worst.",
 	.examples = "  winnow status\n"
 		    "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
-		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
+		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n"
+		    "  winnow status --watch 5\n",
 	.list = list,
 	.section = "status",
 	.operands = settings.operands,
@@ -85,10 +92,40 @@ static void answered(enum status_health of_all)
 	worst = of_all;
 }
 
+/* One look. False: nobody reads what is printed. */
+static bool look(void)
+{
+	const struct status_view view = {.workers = settings.workers, .brief = settings.quiet};
+
+	status_ask(uv_default_loop(), &targets, answered);
+	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	if (settings.json)
+		print_json();
+	else
+		status_show(&targets, &view, stdout);
+	return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+/* What stands between two looks: the time, and on a terminal it begins an empty screen. */
+static void next_begins(void)
+{
+	const struct timespec pause = {.tv_sec = (time_t)(settings.watch_us / 1000000),
+	                               .tv_nsec = (long)(settings.watch_us % 1000000) * 1000};
+	char text[32];
+	time_t now;
+
+	nanosleep(&pause, NULL);
+	now = time(NULL);
+	strftime(text, sizeof(text), "%F %T", localtime(&now));
+	if (isatty(STDOUT_FILENO))
+		printf("\033[H\033[2J");
+	if (!settings.json)
+		printf("%s%s\n", isatty(STDOUT_FILENO) ? "" : "\n", text);
+}
+
 int cli_status(int argc, char **argv)
 {
-	struct status_view view = {0};
-	int status = options_read(&options, argc, argv);
+	int status = options_read(&options, argc, argv), err;
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
@@ -100,14 +137,14 @@ int cli_status(int argc, char **argv)
 	targets.late_s = (double)settings.late_us / 1e6;
 	if (!cli_can_loop())
 		return cli_error(STATUS_UNREACHABLE, "cannot ask: too many open files?");
-	status_ask(uv_default_loop(), &targets, answered);
-	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
-	view = (struct status_view){.workers = settings.workers, .brief = settings.quiet};
-	if (settings.json)
-		print_json();
-	else
-		status_show(&targets, &view, stdout);
+	if (settings.watch_us != 0)
+		signal(SIGPIPE, SIG_IGN); /* a reader that has seen enough ends it below */
+	while (look() && settings.watch_us != 0)
+		next_begins();
+	err = errno;
 	status_targets_free(&targets);
+	if (settings.watch_us != 0 && err == EPIPE)
+		return STATUS_HEALTHY;
 	if (cli_flush(1) != 0)
 		return STATUS_UNREACHABLE;
 	return settings.alive && worst == STATUS_DEGRADED ? STATUS_HEALTHY : (int)worst;

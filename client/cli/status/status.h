@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * status.h - what winnow status and winnow top share
+ * status.h - what the files of winnow status share
  *
  * report.c        what winnowd says, and whether it is well
  * status_ask.c    which aggregators, and asking them all
@@ -35,7 +35,6 @@ struct status_target {
 	int64_t owner;    /* the user that it runs as; -1: not known */
 	struct why why;   /* it is unreachable */
 	json_t *report;   /* NULL: unreachable */
-	json_t *earlier;  /* the answer before, for rates; NULL: none */
 	json_t *problems; /* see report_judge() */
 };
 
@@ -90,16 +89,9 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 void status_targets_free(struct status_targets *targets);
 
 struct status_view {
-	bool rates;   /* differences from the answer before, not sums */
 	bool workers; /* also a table of workers */
 	bool brief;   /* problems alone */
-	uint32_t width;
-	struct table *jobs; /* kept, so that columns do not dance; NULL: it is not */
 };
-
-/* The table of jobs, to be printed; `time` begins each row, unless it is NULL. */
-void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
-                       struct table *out);
 
 /* status_show - all that people want to see. */
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out);

@@ -79,7 +79,6 @@ void status_targets_free(struct status_targets *targets)
 {
 	for (uint32_t i = 0; i < targets->count; i++) {
 		json_decref(targets->list[i].report);
-		json_decref(targets->list[i].earlier);
 		json_decref(targets->list[i].problems);
 	}
 }
@@ -230,8 +229,7 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 	for (uint32_t i = 0; i < targets->count; i++) {
 		struct status_target *target = &targets->list[i];
 
-		json_decref(target->earlier);
-		target->earlier = target->report;
+		json_decref(target->report);
 		target->report = NULL;
 		json_decref(target->problems);
 		target->problems = json_array();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* status_show.c - the answers of aggregators as tables and lines; winnow status and top alike */
+/* status_show.c - the answers of aggregators as tables and lines */
 
 #include <math.h>
 #include <stdarg.h>
@@ -27,35 +27,6 @@ static const json_t *job_at(const json_t *report, uint32_t index)
 static bool flag(const json_t *object, const char *name)
 {
 	return json_is_true(json_object_get(object, name));
-}
-
-/* ---- differences ---- */
-
-static const json_t *job_before(const struct status_target *target, const json_t *job)
-{
-	const char *name = report_text(job, "name");
-
-	for (uint32_t i = 0; i < job_count(target->earlier); i++)
-		if (strcmp(report_text(job_at(target->earlier, i), "name"), name) == 0)
-			return job_at(target->earlier, i);
-	return NULL;
-}
-
-/*
- * A counter that went back belongs to another job of the same name. `seconds` between the two answers,
- * by winnowd's own clock: not above 0 where another winnowd has answered.
- */
-static char *rate_text(double now, double before, double seconds, char text[16])
-{
-	double rate = (now - before) / seconds;
-
-	if (!(seconds > 0) || now < before)
-		strcpy(text, "-");
-	else if (rate > 0 && rate < 9.95)
-		snprintf(text, 16, "%.1f", rate); /* large operations are few a second */
-	else
-		text_si(rate, text);
-	return text;
 }
 
 /* ---- the table of jobs ---- */
@@ -170,31 +141,25 @@ static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTE
 		         report_whole(*by == 'c' ? last : most, "rank"));
 }
 
-/* "OPS\tIN B\tOUT B\tPKTS" or, of the difference from the answer before, each a second. */
-static char *traffic_text(const struct status_target *target, const json_t *job, bool rates,
-                          char text[TABLE_CELL_BYTES])
+/* "OPS\tIN B\tOUT B\tPKTS". */
+static char *traffic_text(const json_t *job, char text[TABLE_CELL_BYTES])
 {
-	static const char *const names[] = {"operations", "received_bytes", "sent_bytes",
-	                                    "received_packets"};
-	const json_t *before = job_before(target, job);
-	double seconds = before == NULL ? 0
-	                                : report_number(target->report, "uptime_s") -
-	                                          report_number(target->earlier, "uptime_s");
+	const double counts[] = {
+		report_number(job, "operations"),
+		report_number(job, "received_bytes"),
+		report_number(job, "sent_bytes"),
+		report_number(job, "received_packets") + report_number(job, "sent_packets"),
+	};
 
 	*text = '\0';
-	for (size_t i = 0; i < 4; i++) {
-		const char *also = i == 3 ? "sent_packets" : "";
-		double now = report_number(job, names[i]) + report_number(job, also);
-		double then = report_number(before, names[i]) + report_number(before, also);
-
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		text_add(text, TABLE_CELL_BYTES, "%s%s", i > 0 ? "\t" : "",
-		         rates ? rate_text(now, then, seconds, CELL) : text_si(now, CELL));
-	}
+		         text_si(counts[i], CELL));
 	return text;
 }
 
 static void job_row(struct table *table, const struct status_target *target, const json_t *job,
-                    bool rates, const char *before)
+                    const char *before)
 {
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
@@ -207,35 +172,36 @@ static void job_row(struct table *table, const struct status_target *target, con
 	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
 	          report_whole(job, "members"), report_whole(job, "world"),
-	          traffic_text(target, job, rates, CELL),
-	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
-	          report_whole(slots, "total"), share_text(job, "density", CELL),
-	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
-	          flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
+	          traffic_text(job, CELL), waits_text(json_object_get(job, "waiting"), CELL),
+	          report_whole(slots, "used"), report_whole(slots, "total"),
+	          share_text(job, "density", CELL), share_text(job, "union", CELL),
+	          loss_text(job, CELL), rtt, held, path, flag(job, "multicast") ? "+mcast" : "",
+	          operation_text(job, CELL));
 }
 
-void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
-                       struct table *out)
+static void show_jobs(const struct status_targets *targets, FILE *out)
 {
-	char before[400];
+	struct table table = {0};
+	char before[300];
 
-	out->column_count = 0;
-	if (time != NULL)
-		table_columns(out, "<TIME");
 	if (targets->count > 1)
-		table_columns(out, "<AGGREGATOR");
-	table_columns(out, "<JOB\t<STATE\tWORKERS");
-	table_columns(out, rates ? "OPS/S\tIN B/S\tOUT B/S\tPKTS/S" : "OPS\tIN B\tOUT B\tPKTS");
-	table_columns(out, "<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t<HELD\t<PATH\t<OPERATION");
+		table_columns(&table, "<AGGREGATOR");
+	table_columns(&table, "<JOB\t<STATE\tWORKERS");
+	table_columns(&table, "OPS\tIN B\tOUT B\tPKTS\t<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t<HELD\t"
+	                      "<PATH\t<OPERATION");
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
-		snprintf(before, sizeof(before), "%s%s%s%s", time != NULL ? time : "",
-		         time != NULL ? "\t" : "", targets->count > 1 ? target->address : "",
+		snprintf(before, sizeof(before), "%s%s", targets->count > 1 ? target->address : "",
 		         targets->count > 1 ? "\t" : "");
 		for (uint32_t k = 0; k < job_count(target->report); k++)
-			job_row(out, target, job_at(target->report, k), rates, before);
+			job_row(&table, target, job_at(target->report, k), before);
 	}
+	if (table.row_count > 0)
+		fprintf(out, "\n");
+	if (table.row_count > 0)
+		table_print(&table, out);
+	table_clear(&table);
 }
 
 /* ---- the table of workers ---- */
@@ -285,7 +251,7 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	          report_number(worker, "last_s"), *says != '\0' ? says : "-");
 }
 
-static void show_workers(const struct status_targets *targets, uint32_t width, FILE *out)
+static void show_workers(const struct status_targets *targets, FILE *out)
 {
 	struct table table = {0};
 	char before[300];
@@ -312,21 +278,15 @@ static void show_workers(const struct status_targets *targets, uint32_t width, F
 		}
 	}
 	fprintf(out, "\n");
-	table_print(&table, true, width, out);
+	table_print(&table, out);
 	table_clear(&table);
 }
 
 /* ---- lines ---- */
 
-struct lines {
-	FILE *out;
-	uint32_t width; /* 0: any */
-};
+static void line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void line(const struct lines *to, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void line(const struct lines *to, const char *format, ...)
+static void line(FILE *out, const char *format, ...)
 {
 	char text[LINE_BYTES];
 	va_list args;
@@ -334,21 +294,20 @@ static void line(const struct lines *to, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	text_safe(text, to->width != 0 && to->width < sizeof(text) ? to->width + 1 : sizeof(text),
-	          text);
-	fprintf(to->out, "%s\n", text);
+	text_safe(text, sizeof(text), text);
+	fprintf(out, "%s\n", text);
 }
 
-static void show_head(const struct status_target *target, const struct lines *to)
+static void show_head(const struct status_target *target, FILE *out)
 {
 	const json_t *report = target->report;
 	uint32_t threads = report_whole(report, "threads"), jobs = job_count(report);
 
 	if (report == NULL) {
-		line(to, "%s: unreachable: %s", target->address, target->why.text);
+		line(out, "%s: unreachable: %s", target->address, target->why.text);
 		return;
 	}
-	line(to,
+	line(out,
 	     "%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
 	     "slots",
 	     target->address, status_health_names[target->health], report_text(report, "version"),
@@ -374,7 +333,7 @@ static const char *counts_text(const json_t *counts, char *text, size_t room)
 	return text;
 }
 
-static void show_notes(const struct status_target *target, const struct lines *to)
+static void show_notes(const struct status_target *target, FILE *out)
 {
 	const json_t *report = target->report, *packets = json_object_get(report, "packets");
 	const json_t *failure = json_object_get(report, "last_failure");
@@ -385,35 +344,33 @@ static void show_notes(const struct status_target *target, const struct lines *t
 
 	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
 		owner_name(target->owner, name);
-		line(to, "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
+		line(out, "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
 		     name);
 	}
 	if (*counts_text(json_object_get(report, "drops"), counts, sizeof(counts)) != '\0')
-		line(to, "  dropped: %s", counts);
+		line(out, "  dropped: %s", counts);
 	counts_text(json_object_get(report, "xdp_packets"), counts, sizeof(counts));
 	if (strcmp(report_text(report, "datapath"), "xdp") == 0)
-		line(to, "  xdp %.500s: %s", report_text(report, "xdp"),
+		line(out, "  xdp %.500s: %s", report_text(report, "xdp"),
 		     *counts != '\0' ? counts : "no packets yet");
 	if (refused + given_up > 0)
-		line(to,
+		line(out,
 		     "  not sent: %.0f datagrams that the system refused, %.0f given up "
 		     "because the network stayed full",
 		     refused, given_up);
 	if (lost > 0)
-		line(to,
+		line(out,
 		     "  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
 		     "gone",
 		     lost);
 	if (*report_text(failure, "text") != '\0')
-		line(to, "  last failure, %s ago: job %.64s: %s",
+		line(out, "  last failure, %s ago: job %.64s: %s",
 		     text_age(report_number(failure, "age_s"), CELL), report_text(failure, "job"),
 		     report_text(failure, "text"));
 }
 
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out)
 {
-	const struct lines to = {.out = out, .width = view->width};
-	struct table own = {0}, *jobs = view->jobs != NULL ? view->jobs : &own;
 	json_t *problem;
 	size_t k;
 
@@ -422,25 +379,20 @@ void status_show(const struct status_targets *targets, const struct status_view 
 
 		if (view->brief && target->health == STATUS_HEALTHY)
 			continue;
-		show_head(target, &to);
+		show_head(target, out);
 		json_array_foreach(target->problems, k, problem)
 		{
 			const char *job = report_text(problem, "job");
 
-			line(&to, "  ! %s%s%s%s", *job != '\0' ? "job " : "", job,
+			line(out, "  ! %s%s%s%s", *job != '\0' ? "job " : "", job,
 			     *job != '\0' ? ": " : "", report_text(problem, "text"));
 		}
 		if (target->report != NULL && !view->brief)
-			show_notes(target, &to);
+			show_notes(target, out);
 	}
 	if (view->brief)
 		return;
-	status_jobs_table(targets, view->rates, NULL, jobs);
-	if (jobs->row_count > 0) {
-		fprintf(out, "\n");
-		table_print(jobs, true, view->width, out);
-	}
-	table_clear(jobs);
+	show_jobs(targets, out);
 	if (view->workers)
-		show_workers(targets, view->width, out);
+		show_workers(targets, out);
 }

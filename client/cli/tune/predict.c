@@ -40,7 +40,6 @@ void predict_open(struct predict *p, uint32_t block, uint32_t world)
 void predict_close(struct predict *p)
 {
 	free(p->sent);
-	p->sent = NULL;
 }
 
 uint64_t predict_bytes(const struct predict_flow *flow)
@@ -56,27 +55,18 @@ static void flow_add(struct predict_flow *to, const struct predict_flow *from)
 	to->data_bytes += from->data_bytes;
 }
 
-struct predict_flow predict_sent_mean(const struct predict *p)
+struct predict_flow predict_mean(const struct predict_flow *flows, uint32_t count, double among)
 {
-	struct predict_flow mean = {0};
+	struct predict_flow sum = {0};
 
-	for (uint32_t rank = 0; rank < p->world; rank++)
-		flow_add(&mean, &p->sent[rank]);
-	mean.packets = (mean.packets + p->world / 2) / p->world;
-	mean.head_bytes = (mean.head_bytes + p->world / 2) / p->world;
-	mean.map_bytes = (mean.map_bytes + p->world / 2) / p->world;
-	mean.data_bytes = (mean.data_bytes + p->world / 2) / p->world;
-	return mean;
-}
-
-uint64_t predict_sent_most(const struct predict *p)
-{
-	uint64_t most = 0;
-
-	for (uint32_t rank = 0; rank < p->world; rank++)
-		if (predict_bytes(&p->sent[rank]) > most)
-			most = predict_bytes(&p->sent[rank]);
-	return most;
+	for (uint32_t i = 0; i < count; i++)
+		flow_add(&sum, &flows[i]);
+	return (struct predict_flow){
+		.packets = (uint64_t)llround((double)sum.packets / among),
+		.head_bytes = (uint64_t)llround((double)sum.head_bytes / among),
+		.map_bytes = (uint64_t)llround((double)sum.map_bytes / among),
+		.data_bytes = (uint64_t)llround((double)sum.data_bytes / among),
+	};
 }
 
 /* ---- bitmaps ---- */
@@ -99,30 +89,6 @@ void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, u
 			if (next / 64 > word)
 				break; /* the rest of the word is of the same block */
 			left &= UINT64_MAX << (next % 64);
-		}
-	}
-}
-
-bool predict_tells(uint32_t fine, uint64_t columns, uint32_t tile_columns)
-{
-	return columns % fine == 0 && tile_columns % fine == 0;
-}
-
-/* The same for a matrix: which of its tiles have a bit? */
-static void bits_to_tiles(const struct predict_op *op, const uint64_t *fine,
-                          const struct geometry_part *part, uint64_t *bits)
-{
-	uint64_t fine_bits = (op->count + op->fine - 1) / op->fine;
-
-	for (uint64_t word = 0; word < (fine_bits + 63) / 64; word++) {
-		for (uint64_t left = fine[word]; left != 0; left &= left - 1) {
-			uint64_t bit = word * 64 + (uint64_t)__builtin_ctzll(left);
-			uint64_t row = bit * op->fine / op->columns;
-			uint64_t column = bit * op->fine % op->columns;
-
-			if (bit < fine_bits)
-				bit_set(bits, row / part->tile_rows * part->across +
-				                      column / part->tile_columns);
 		}
 	}
 }
@@ -225,17 +191,18 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 
 /* ---- time ---- */
 
-/* Seconds that each port is busy; the longest decides. */
-static double op_time(const struct work *w, enum predict_limit *limit)
+/*
+ * Seconds that the busiest port needs: a worker's to send or to receive, an aggregator's to receive
+ * from all workers or to send to them.
+ */
+static double op_time(const struct work *w)
 {
 	const struct predict_net *net = w->net;
-	double copies = net->multicast ? 1 : net->world, times[LIMIT_COUNT] = {0}, most = 0;
-	double in = 0, out = 0;
+	double copies = net->multicast ? 1 : net->world, in = 0, out = 0;
+	double most = (double)predict_bytes(&w->received), aggregator_most = 0;
 
 	for (uint32_t rank = 0; rank < net->world; rank++)
 		most = fmax(most, (double)predict_bytes(&w->sent[rank]));
-	times[LIMIT_SEND] = most / net->rate;
-	times[LIMIT_RECEIVE] = (double)predict_bytes(&w->received) / net->rate;
 	for (uint32_t channel = 0; channel < net->channels; channel++) {
 		in += (double)w->collected[channel];
 		out += (double)w->spread[channel] * copies;
@@ -243,15 +210,10 @@ static double op_time(const struct work *w, enum predict_limit *limit)
 		    (uint64_t)channel * net->aggregators / net->channels ==
 		            (uint64_t)(channel + 1) * net->aggregators / net->channels)
 			continue; /* the next channel is the same aggregator's */
-		times[LIMIT_COLLECT] = fmax(times[LIMIT_COLLECT], in / net->aggregator_rate);
-		times[LIMIT_SPREAD] = fmax(times[LIMIT_SPREAD], out / net->aggregator_rate);
+		aggregator_most = fmax(aggregator_most, fmax(in, out));
 		in = out = 0;
 	}
-	*limit = LIMIT_SEND;
-	for (uint32_t i = 1; i < LIMIT_COUNT; i++)
-		if (times[i] > times[*limit])
-			*limit = (enum predict_limit)i;
-	return times[*limit];
+	return fmax(most / net->rate, aggregator_most / net->aggregator_rate);
 }
 
 /*
@@ -281,37 +243,25 @@ static void acks_add(struct work *w, double time_s)
 static void op_add(struct work *w)
 {
 	uint64_t fine_bits = (w->op->count + w->op->fine - 1) / w->op->fine;
-	enum predict_limit limit;
 	double time_s;
 
-	for (uint32_t rank = 0; rank < w->net->world; rank++) {
-		uint64_t *bits = w->bits + rank * w->words;
-
-		if (geometry_part(&w->cut, 0)->columns != 0)
-			bits_to_tiles(w->op, w->op->bits[rank], geometry_part(&w->cut, 0), bits);
-		else
-			predict_coarsen(w->op->bits[rank], fine_bits, w->p->block / w->op->fine,
-			                bits);
-	}
+	for (uint32_t rank = 0; rank < w->net->world; rank++)
+		predict_coarsen(w->op->bits[rank], fine_bits, w->p->block / w->op->fine,
+		                w->bits + rank * w->words);
 	for (uint32_t shard = 0; shard < w->cut.shard_count; shard++)
 		for (uint32_t number = 0; number < w->cut.segment_count; number++)
 			segment_add(w, shard, number);
-	time_s = op_time(w, &limit);
+	time_s = op_time(w);
 	acks_add(w, time_s);
-	w->p->operations++;
-	w->p->bytes += w->op->count * dtype_bytes(w->op->dtype);
 	w->p->blocks += w->cut.block_count;
-	w->p->frames += w->frames;
 	for (uint32_t rank = 0; rank < w->net->world; rank++)
 		flow_add(&w->p->sent[rank], &w->sent[rank]);
 	flow_add(&w->p->received, &w->received);
 	w->p->time_s += time_s;
-	w->p->limit_s[limit] += time_s;
 }
 
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op)
 {
-	struct geometry_part part = {.count = op->count, .columns = op->columns, .copies = 1};
 	struct geometry_input input = {
 		.count = op->count,
 		.block_elems = p->block,
@@ -323,12 +273,6 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 	struct work w = {.net = net, .op = op, .p = p};
 	size_t world = net->world;
 
-	if (op->tile_rows != 0) {
-		part.tile_rows = op->tile_rows;
-		part.tile_columns = p->block / op->tile_rows;
-		input.parts = &part;
-		input.part_count = 1;
-	}
 	if (!geometry_compute(&input, &w.cut))
 		return false;
 	w.words = (w.cut.block_count + 63) / 64 + 1;

@@ -27,9 +27,6 @@ struct predict_op {
 	uint8_t form;                /* enum wire_form */
 	uint32_t fine;               /* elements that a bit stands for */
 	const uint64_t *const *bits; /* [world] bitmaps */
-	/* Not 0: a matrix, and a block is a tile: of so many of its rows, and not of all its columns. */
-	uint64_t columns;
-	uint32_t tile_rows;
 };
 
 /* One direction of one worker. */
@@ -40,37 +37,26 @@ struct predict_flow {
 	uint64_t data_bytes; /* blocks, zeros in them included */
 };
 
-/* Which port has most to carry. */
-enum predict_limit { LIMIT_SEND, LIMIT_RECEIVE, LIMIT_COLLECT, LIMIT_SPREAD, LIMIT_COUNT };
-
 /* Sums over operations, for one block size. */
 struct predict {
 	uint32_t block;
 	uint32_t world;
-	uint64_t operations, bytes;   /* of the tensors of one worker */
 	uint64_t blocks, own, united; /* own: of all workers together */
-	uint64_t frames;              /* that data takes */
 	struct predict_flow *sent;    /* [world] */
 	struct predict_flow received; /* by each worker */
 	double time_s;                /* at least, one operation after the other */
-	double limit_s[LIMIT_COUNT];  /* of that, by the port that decides */
 };
 
 void predict_open(struct predict *p, uint32_t block, uint32_t world);
 void predict_close(struct predict *p);
 
-/* Does a bit never stand for elements of two tiles? */
-bool predict_tells(uint32_t fine, uint64_t columns, uint32_t tile_columns);
-
-/*
- * predict_add - another operation. p->block is a multiple of op->fine; of tiles, predict_tells(). False: sizes that no
- * job may have.
- */
+/* predict_add - another operation. p->block is a multiple of op->fine. False: sizes that no job may have. */
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op);
 
 uint64_t predict_bytes(const struct predict_flow *flow);
-struct predict_flow predict_sent_mean(const struct predict *p); /* of a worker */
-uint64_t predict_sent_most(const struct predict *p);            /* bytes of the busiest worker */
+
+/* The sum of flows[count], each of its numbers divided by `among` and rounded. */
+struct predict_flow predict_mean(const struct predict_flow *flows, uint32_t count, double among);
 
 /* bits[..] of blocks of `ratio` times `fine`: does any bit of each block's `ratio` bits stand? */
 void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, uint64_t *bits);

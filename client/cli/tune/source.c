@@ -3,12 +3,16 @@
 
 #include "client/cli/tune/source.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "bitmap/bitmap.h"
 #include "client/cli/cli.h"
-#include "client/cli/tune/npy.h"
 
 void source_close(struct source *s)
 {
@@ -17,7 +21,6 @@ void source_close(struct source *s)
 	free((void *)s->traces);
 	free(s->entries);
 	free(s->ops);
-	*s = (struct source){0};
 }
 
 void source_thin(struct source *s, uint32_t most)
@@ -31,35 +34,77 @@ void source_thin(struct source *s, uint32_t most)
 
 /* ---- files ---- */
 
-static int file_op(struct source *s, uint32_t op, const char **paths, struct why *why)
+int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
 {
-	struct npy npy, first = {0};
+	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+	struct stat status = {0};
+	void *memory = NULL;
+
+	if (fd < 0 || fstat(fd, &status) != 0)
+		err = -errno;
+	if (err == 0 && status.st_size > 0)
+		memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (memory == MAP_FAILED)
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	*data = memory;
+	*bytes = (size_t)status.st_size;
+	return err == 0 ? 0 : why_set(why, err, "%s", strerror(-err));
+}
+
+void file_unmap(const void *data, size_t bytes)
+{
+	if (bytes > 0)
+		munmap((void *)(uintptr_t)data, bytes);
+}
+
+/* The same, of elements. */
+static int elements_map(const char *path, enum dtype dtype, const void **data, size_t *bytes,
+                        struct why *why)
+{
+	if (file_map(path, data, bytes, why) != 0)
+		return why_set(why, 1, "cannot use %s: %s", path, why->text);
+	if (*bytes >= 6 && memcmp(*data, "\x93NUMPY", 6) == 0)
+		why_set(why, 1,
+		        "cannot use %s: it is a .npy file: write raw elements, with "
+		        "array.tofile(PATH)",
+		        path);
+	else if (*bytes == 0 || *bytes % dtype_bytes(dtype) != 0)
+		why_set(why, 1, "cannot use %s: its %zu bytes are no whole number of %s", path,
+		        *bytes, dtype_name(dtype));
+	else
+		return 0;
+	file_unmap(*data, *bytes);
+	return 1;
+}
+
+static int file_op(struct source *s, uint32_t op, const char **paths, const struct source_op *like,
+                   struct why *why)
+{
+	size_t bytes, first = 0;
+	const void *data;
 
 	for (uint32_t rank = 0; rank < s->world; rank++) {
-		if (npy_read(paths[rank], &npy, NULL, why) != 0)
-			return why_set(why, 1, "cannot use %s: %s", paths[rank], why->text);
-		if (rank == 0)
-			first = npy;
-		if (npy.count != first.count || npy.dtype != first.dtype)
+		if (elements_map(paths[rank], like->dtype, &data, &bytes, why) != 0)
+			return 1;
+		file_unmap(data, bytes);
+		first = rank == 0 ? bytes : first;
+		if (bytes != first)
 			return why_set(why, 1,
-			               "%s has %llu elements of %s and %s %llu of %s: the workers "
-			               "of an operation have the same",
-			               paths[0], (unsigned long long)first.count,
-			               dtype_name(first.dtype), paths[rank],
-			               (unsigned long long)npy.count, dtype_name(npy.dtype));
+			               "%s has %zu bytes and %s %zu: the workers of an operation "
+			               "have the same",
+			               paths[0], first, paths[rank], bytes);
 	}
-	s->ops[op] = (struct source_op){
-		.count = first.count,
-		.tag = op,
-		.dtype = first.dtype,
-		.row = first.dimensions > 1 ? first.shape[first.dimensions - 1] : 0,
-		.paths = paths,
-	};
+	s->ops[op] = *like;
+	s->ops[op].count = first / dtype_bytes(like->dtype);
+	s->ops[op].tag = op;
+	s->ops[op].paths = paths;
 	return 0;
 }
 
-int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world,
-                 struct why *why)
+int source_files(struct source *s, const char **paths, uint32_t count, const struct source_op *op,
+                 uint32_t world, struct why *why)
 {
 	int status = 0;
 
@@ -71,22 +116,27 @@ int source_files(struct source *s, const char **paths, uint32_t count, uint32_t 
 		               count, s->world);
 	s->op_count = count / s->world;
 	s->ops = cli_memory(s->op_count, sizeof(*s->ops), "operations");
-	for (uint32_t op = 0; op < s->op_count && status == 0; op++)
-		status = file_op(s, op, paths + (uint64_t)op * s->world, why);
+	for (uint32_t i = 0; i < s->op_count && status == 0; i++)
+		status = file_op(s, i, paths + (uint64_t)i * s->world, op, why);
 	return status;
 }
 
-static int file_read(const struct source_op *op, uint32_t rank, void **data, struct why *why)
+static int file_bits(const struct source *s, const struct source_op *op, const char *path,
+                     uint64_t *bits, struct why *why)
 {
-	struct npy npy;
+	struct bitmap_tensor tensor = {
+		.count = op->count, .block_elems = s->fine, .dtype = op->dtype};
+	size_t bytes;
+	int err = elements_map(path, op->dtype, &tensor.data, &bytes, why);
 
-	if (npy_read(op->paths[rank], &npy, data, why) != 0)
-		return why_set(why, 1, "cannot read %s: %s", op->paths[rank], why->text);
-	if (npy.count == op->count && npy.dtype == op->dtype)
-		return 0;
-	free(*data);
-	*data = NULL;
-	return why_set(why, 1, "%s has changed meanwhile", op->paths[rank]);
+	if (err != 0)
+		return err;
+	if (bytes == op->count * dtype_bytes(op->dtype))
+		bitmap_best()->scan(&tensor, bits);
+	else
+		err = why_set(why, 1, "%s has changed meanwhile", path);
+	file_unmap(tensor.data, bytes);
+	return err;
 }
 
 /* ---- patterns ---- */
@@ -102,57 +152,23 @@ void source_pattern(struct source *s, const struct pattern *pattern, const struc
 	s->ops[0] = *op;
 }
 
-/* ---- bits and tensors ---- */
+/* ---- bits ---- */
 
 int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, struct why *why)
 {
 	const struct source_op *o = &s->ops[op];
-	struct bitmap_tensor tensor = {
-		.count = o->count, .block_elems = s->fine, .dtype = o->dtype};
-	void *data = NULL;
+	const struct trace_entry *entry;
 
 	memset(bits, 0, (source_bit_count(s, op) + 63) / 64 * 8);
-	if (o->paths != NULL) {
-		if (file_read(o, rank, &data, why) != 0)
-			return 1;
-		tensor.data = data;
-		bitmap_best()->scan(&tensor, bits);
-		free(data);
-	} else if (s->traces == NULL) {
+	if (o->paths != NULL)
+		return file_bits(s, o, o->paths[rank], bits, why);
+	if (s->traces == NULL) {
 		pattern_bits(&s->pattern, rank, o->row / s->fine, source_bit_count(s, 0), bits);
-	} else {
-		const struct trace_entry *entry = &s->traces[rank]->entries[o->entries[rank]];
-
-		if (!trace_bitmap_take(entry->body, &entry->record, bits))
-			return why_set(why, 1, "cannot use %s: a record's bitmap is damaged",
-			               s->traces[rank]->path);
+		return 0;
 	}
-	return 0;
-}
-
-static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t *bits)
-{
-	const struct source_op *o = &s->ops[op];
-	uint64_t bytes = o->count * dtype_bytes(o->dtype);
-	void *tensor = cli_tensor(bytes);
-
-	memset(tensor, 0, bytes);
-	for (uint64_t bit = 0; bit < source_bit_count(s, op); bit++)
-		if (bits[bit / 64] >> (bit % 64) & 1)
-			pattern_put(tensor, bit * s->fine, o->dtype, 1);
-	return tensor;
-}
-
-void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct why *why)
-{
-	void *tensor = NULL;
-	uint64_t *bits;
-
-	if (s->ops[op].paths != NULL)
-		return file_read(&s->ops[op], rank, &tensor, why) == 0 ? tensor : NULL;
-	bits = cli_memory(source_bit_count(s, op) / 64 + 1, 8, "bitmaps");
-	if (source_bits(s, op, rank, bits, why) == 0)
-		tensor = tensor_of_bits(s, op, bits);
-	free(bits);
-	return tensor;
+	entry = &s->traces[rank]->entries[o->entries[rank]];
+	return trace_bitmap_take(entry->body, &entry->record, bits)
+	               ? 0
+	               : why_set(why, 1, "cannot use %s: a record's bitmap is damaged",
+	                         s->traces[rank]->path);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * source.h - where winnow tune's operations come from: .npy files, a job's trace, or a pattern
+ * source.h - where winnow tune's operations come from: raw files, a job's trace, or a pattern
  *
  * From any of them, an operation is a tensor's size and type, and for each worker a bitmap with a
  * bit for `fine` elements, made on request.
@@ -18,8 +18,7 @@
 
 #define SOURCE_FILES_MAX 4096
 
-/* ---- trace_read.c: one worker's trace, and an index of it ---- */
-
+/* Of trace_read.c: one worker's trace, and an index of it. */
 struct trace_entry {
 	struct trace_record record;
 	const uint8_t *body; /* in the file's memory */
@@ -27,7 +26,7 @@ struct trace_entry {
 
 struct trace_file {
 	char path[4200];
-	uint8_t *memory; /* [bytes] mapped */
+	const void *memory; /* [bytes] mapped */
 	size_t bytes;
 	struct trace_head head;
 	struct trace_entry *entries; /* [count], operations only */
@@ -41,17 +40,15 @@ struct trace_file {
 int trace_file_open(const char *path, struct trace_file **out, struct why *why);
 void trace_file_close(struct trace_file *file); /* NULL is fine */
 
-/* ---- source.c, source_trace.c ---- */
+/* file_map - a whole file for reading; file_unmap() ends that. 0, or -errno and one line in `why`, without the path. */
+int file_map(const char *path, const void **data, size_t *bytes, struct why *why);
+void file_unmap(const void *data, size_t bytes);
 
 struct source_op {
 	uint64_t count, tag;
-	uint64_t first,
-		parts; /* of a trace: it begins at `first` in a tensor of so many parts, if any */
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* that a job used; 0: unknown */
-	uint64_t columns;        /* of a matrix that travelled in tiles of `block` elements, */
-	uint32_t tile_rows;      /* so many rows high; 0, both: it did not */
+	uint32_t block;          /* that a job used; 0: unknown, or in tiles */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */
 	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */
@@ -68,12 +65,17 @@ struct source {
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	struct pattern pattern; /* of a pattern */
+	const char *job; /* its name, if all its workers have said what they sent and received: */
+	uint64_t job_operations, job_sent, job_received; /* bytes of a worker, on the average */
+	struct pattern pattern;                          /* of a pattern */
 };
 
-/* 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many as there are. */
-int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world,
-                 struct why *why);
+/*
+ * 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many as there are. A file holds
+ * elements of op->dtype, and nothing else.
+ */
+int source_files(struct source *s, const char **paths, uint32_t count, const struct source_op *op,
+                 uint32_t world, struct why *why);
 
 /* A folder that WINNOW_TRACE named; `job` NULL: the only one there is; its latest run. */
 int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
@@ -91,9 +93,6 @@ void source_thin(struct source *s, uint32_t most);
 /* bits[..] of `rank` in operation `op`, in units of s->fine. 0, or 1 and a line in `why`. */
 int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits,
                 struct why *why);
-
-/* The tensor itself, or one with the same zero units; the caller frees it. NULL: see `why`. */
-void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct why *why);
 
 static inline uint64_t source_bit_count(const struct source *s, uint32_t op)
 {

@@ -173,6 +173,10 @@ static void ops_fill(struct source *s)
 {
 	const struct trace_file *file = s->traces[0];
 
+	if (file->cut && s->note[0] == '\0')
+		snprintf(s->note, sizeof(s->note),
+		         "the trace ends within a record: its process was killed, or its disk was "
+		         "full");
 	for (uint32_t i = 0; i < file->count; i++) {
 		const struct trace_record *record = &file->entries[i].record;
 		const uint32_t *entries = s->entries + (uint64_t)i * s->world;
@@ -185,13 +189,9 @@ static void ops_fill(struct source *s)
 		s->ops[s->op_count++] = (struct source_op){
 			.count = record->count,
 			.tag = record->tag,
-			.first = record->first,
-			.parts = record->parts,
 			.dtype = (enum dtype)record->dtype,
 			.form = record->form,
-			.block = record->columns == 0 || record->tile_rows != 0 ? record->block : 0,
-			.columns = record->columns,
-			.tile_rows = record->tile_rows,
+			.block = record->columns == 0 ? record->block : 0,
 			.entries = entries,
 		};
 	}
@@ -200,6 +200,20 @@ static void ops_fill(struct source *s)
 		         "%u of worker 0's %u operations are not in all workers' traces and are "
 		         "left out",
 		         file->count - s->op_count, file->count);
+}
+
+static void job_sum(struct source *s)
+{
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		if (!s->traces[rank]->ended)
+			return;
+		s->job_sent += s->traces[rank]->end.sent_bytes;
+		s->job_received += s->traces[rank]->end.received_bytes;
+	}
+	s->job = s->traces[0]->head.job;
+	s->job_operations = s->traces[0]->end.operations;
+	s->job_sent /= s->world;
+	s->job_received /= s->world;
 }
 
 int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
@@ -226,5 +240,6 @@ int source_trace(struct source *s, const char *folder, const char *job, uint32_t
 	s->fine = s->traces[0]->entries[0].record.fine;
 	match_all(s);
 	ops_fill(s);
+	job_sum(s);
 	return s->op_count > 0 ? 0 : why_set(why, 1, "no operation is in all workers' traces");
 }

@@ -4,13 +4,9 @@
 #include "client/cli/tune/source.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "client/cli/cli.h"
 
@@ -28,7 +24,8 @@ static void entry_add(struct trace_file *file, const struct trace_record *record
 /* All records; one that is not whole ends the file, as a killed process leaves it. */
 static int index_make(struct trace_file *file, struct why *why)
 {
-	const uint8_t *at = file->memory + TRACE_HEAD_BYTES, *end = file->memory + file->bytes;
+	const uint8_t *from = file->memory, *at = from + TRACE_HEAD_BYTES,
+		      *end = from + file->bytes;
 	struct trace_record record;
 
 	while (at < end && !file->ended) {
@@ -39,8 +36,7 @@ static int index_make(struct trace_file *file, struct why *why)
 			return 0;
 		wrong = trace_record_take(at, TRACE_RECORD_BYTES, &record);
 		if (wrong != NULL)
-			return why_set(why, -EINVAL, "%s (byte %zu)", wrong,
-			               (size_t)(at - file->memory));
+			return why_set(why, -EINVAL, "%s (byte %zu)", wrong, (size_t)(at - from));
 		at += TRACE_RECORD_BYTES;
 		file->cut = (size_t)(end - at) < record.body_bytes;
 		if (file->cut)
@@ -61,22 +57,12 @@ static int index_make(struct trace_file *file, struct why *why)
 int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 {
 	struct trace_file *file = cli_memory(1, sizeof(*file), "traces");
-	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
-	struct stat status = {0};
+	int err = file_map(path, &file->memory, &file->bytes, why);
 	const char *wrong;
 
-	if (fd < 0 || fstat(fd, &status) != 0)
-		err = -errno;
-	if (err == 0 && status.st_size > 0) {
-		file->memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		err = file->memory == MAP_FAILED ? -errno : 0;
-		file->bytes = err == 0 ? (size_t)status.st_size : 0;
-	}
-	if (fd >= 0)
-		close(fd);
 	if (err != 0) {
 		free(file);
-		return why_set(why, err, "%s", strerror(-err));
+		return err;
 	}
 	snprintf(file->path, sizeof(file->path), "%s", path);
 	wrong = trace_head_take(file->memory, file->bytes, &file->head);
@@ -92,8 +78,7 @@ void trace_file_close(struct trace_file *file)
 {
 	if (file == NULL)
 		return;
-	if (file->bytes > 0)
-		munmap(file->memory, file->bytes);
+	file_unmap(file->memory, file->bytes);
 	free(file->entries);
 	free(file);
 }

@@ -315,7 +315,3 @@ class Comm(Member):
         """Whom this worker's operation has been waiting for, for some seconds, in a line; None: nobody, or another
         worker is told. While a request is waited for, it goes to the log `winnow`, as a warning: once, then rarely."""
         return self._call(lib.winnow_comm_late, ()).decode(errors="replace") or None
-
-    def trace(self):
-        """The file in which operations are being recorded (WINNOW_TRACE), or None."""
-        return os.fsdecode(self._call(lib.winnow_comm_trace, ())) or None

@@ -179,7 +179,6 @@ FUNCTIONS = {
     "winnow_strerror": (ctypes.c_char_p, [_int]),
     "winnow_comm_error": (ctypes.c_char_p, [_pointer]),
     "winnow_last_error": (ctypes.c_char_p, []),
-    "winnow_comm_trace": (ctypes.c_char_p, [_pointer]),
     "winnow_comm_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
     "winnow_comm_late": (ctypes.c_char_p, [_pointer]),
     "winnow_comm_say": (None, [_pointer, ctypes.c_char_p]),

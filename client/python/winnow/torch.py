@@ -199,7 +199,7 @@ class HookState:
             self._use(comm)
 
     def name(self, module, find_unused_parameters=False):
-        """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it, with what DDP was given."""
+        """Errors tell this module's parameters by their names; attach() calls it, with what DDP was given."""
         self._names.learn(module)
         self._module = module
         if self.compress is not None:
@@ -296,8 +296,6 @@ class HookState:
             stats = cost(request)
             self._totals.end(tensor, stats, lane)
             self._note(tensor, stats, lane, begun)
-            if not self.node:
-                self._names.note(self.comm, options["tag"], parameters)
             result = finish(request)
             if self._seen is not None and not self.node and not tensor.is_sparse:
                 for parameter, part in parts_of(result, parameters):

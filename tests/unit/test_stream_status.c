@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_stream_status.c - what a worker asks for, answers, measures and acknowledges, and when */
+
+#include "tests/unit/test_stream_frame.h"
+
+static struct control_seen seen(const struct bench *b)
+{
+	struct control_seen out = {0};
+
+	stream_look(b->stream, &out);
+	return out;
+}
+
+/* An answer measures the path when it comes, but not once more, nor after a later one; also after a long pause. */
+static void answers_at(uint64_t clock_us)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	uint32_t first, second, window;
+
+	b->now_us = clock_us;
+	task = task_planned(b, all_bits);
+	assert_int_equal(pushes(b, FIRST), 16);
+	first = (uint32_t)b->now_us | 1;
+	b->now_us += 60000; /* a time-out */
+	second = (uint32_t)b->now_us | 1;
+	expect_status(b, true);
+	b->now_us += 400;
+	send_status(b, RANK, second, 0, 0);
+	assert_in_range(seen(b).rtt_us, 399, 401);
+	window = seen(b).frames;
+	send_status(b, RANK, second + 800, 0, 0); /* of the future */
+	for (uint32_t i = 0; i < 54; i++) {
+		b->now_us += 200000000;
+		send_status(b, RANK, i % 2 ? first : second, 0, 0);
+	}
+	assert_in_range(seen(b).rtt_us, 399, 401);
+	assert_int_equal(seen(b).frames, window);
+	/* The next one counts, as if there had been no pause of three hours. */
+	first = (uint32_t)b->now_us | 1;
+	expect_status(b, true);
+	b->now_us += 1200;
+	send_status(b, RANK, first, 0, 0);
+	assert_in_range(seen(b).rtt_us, 495, 505);
+	task_close(task);
+	bench_close(b);
+}
+
+static void test_answers(void **state)
+{
+	(void)state;
+	answers_at(5000000);
+	answers_at((UINT64_C(1) << 31) + 12346);
+	answers_at((UINT64_C(3) << 32) - 600);
+}
+
+/* A time-out that is not answered before the next one halves the window, whatever the clock. */
+static void test_unanswered(void **state)
+{
+	const uint64_t clocks[] = {5000000, UINT64_C(0x80001000), UINT64_C(0x1fffffff0)};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+		struct bench *b = bench_open(16, FIRST);
+		struct allreduce *task;
+
+		b->now_us = clocks[i];
+		task = task_planned(b, all_bits);
+		assert_int_equal(pushes(b, FIRST), 16);
+		assert_int_equal(seen(b).frames, 16);
+		b->now_us += 30000;
+		pull_all(b);
+		assert_int_equal(seen(b).frames, 16);
+		b->now_us += 100000;
+		pull_all(b);
+		assert_int_equal(seen(b).frames, 8);
+		task_close(task);
+		bench_close(b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_unanswered),
+	};
+
+	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
+		return 1;
+	first_frame = INT32_MAX - 9;
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
