@@ -351,16 +351,15 @@ struct winnow_membership {
  * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
  * counted anew. No other call but waits for requests may be running.
  *
- * With id NULL, after MEMBERS, LOST or a TIMEOUT of joining, nobody has to decide: the first aggregator that lives says who is
- * left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
- * live and have not called it are waited for, as long as an operation would wait for them. If more are lost
- * meanwhile the rest continues. Where an aggregator is lost, only a majority of the workers continues, without
- * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
- * says how to continue, since they are no majority, or count this worker among the lost; or an operation's TIMEOUT
- * has ended the job, since a worker lives and does not call it. (Where that worker's process is ended earlier, the
- * others continue.) However many are lost meanwhile, all of it ends within timeout_ms + 2 * silence_ms + 2 s, until
- * it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has begun by then. The list
- * of aggregators must be in the same order on all workers.
+ * With id NULL, after MEMBERS, LOST or a TIMEOUT of joining, nobody has to decide: the first aggregator of the list says
+ * who is left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
+ * live and have not called it are waited for, as long as an operation would wait for them. If more are lost meanwhile,
+ * or another aggregator, the rest continues. If the first aggregator is lost, all workers wait until it is back; it has
+ * stored nothing. MEMBERS: fewer than `world` are left. LOST: the others have gone on without this worker, or an
+ * operation's TIMEOUT has ended the job, since a worker lives and does not call it. REFUSED: nobody is left that has the
+ * state of the job, see winnow_comm_hold(). However many are lost meanwhile, all of it ends within timeout_ms +
+ * 2 * silence_ms + 2 s, until it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has
+ * begun by then. The list of aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);
@@ -392,8 +391,8 @@ WINNOW_API void winnow_comm_hold(struct winnow_comm *comm);
  * element. Else all continue in another membership, as after winnow_comm_reconfigure(): *came newcomers have joined,
  * after the members or, if they come back, among them; rank 0 was a member before. Errors leave no membership, as
  * there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
- * The same happens, with *came 0, where an aggregator drains (winnowd got SIGTERM): it is left out, or, if no other is
- * left, awaited until it has been restarted; and where one that was left out is back. All members keep their ranks.
+ * The same happens, with *came 0, where an aggregator drains (winnowd got SIGTERM): it is left out, or, if it is the
+ * first, awaited until it has been restarted; and where one that was left out is back. All members keep their ranks.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_admit(struct winnow_comm *comm, uint32_t most,
                                               uint32_t *came);

@@ -394,11 +394,11 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	if (message.kind == CONTROL_NEXT &&
 	    (link->stay.kind != 0 || link->view.config.world == 0))
 		link->next = message;
+	else if (message.kind == CONTROL_FAILED)
+		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
 		return;
-	else if (message.kind == CONTROL_FAILED) {
-		failed_take(link, &message);
-	} else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
+	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
 		link->transcript = (struct transcript){0};
 		transcript_add(&link->transcript, line);
 		hello_take(link, &message);

@@ -1,5 +1,5 @@
 /*
- * members.pml - memberships that the first aggregator decides: PROTOCOL.md section 5, for SPIN
+ * members.pml - memberships that the first aggregator decides: docs/MEMBERS.md, for SPIN
  *
  * N workers, the decider, and another aggregator. A worker keeps one connection to the decider, whose
  * lines keep their order; if it is lost it makes another one, and the lines of the two overtake each
@@ -9,7 +9,8 @@
  *
  * Asked at each operation that completes: no later membership has completed one before; and a worker
  * of the last that has is in this one, if any of them lives. Asked when nothing moves any more: each
- * worker that lives runs in the decider's membership, or waits at its door because no member is left.
+ * worker that lives runs in the decider's membership, or waits at its door because no member is left
+ * to the decider's knowledge.
  *
  * Time-outs are longer than whatever is under way; with -DHASTY they pass at any moment, and only the
  * first is asked. -DHOLE=n leaves a rule out, which must be found: 1 an operation may go without the
@@ -17,30 +18,18 @@
  * of a member; 4 newcomers go on without anybody who has the state. -DV2: half of the last membership
  * may go on at the other aggregator, unless this knows of a later one, as in version 2 of the protocol.
  */
-#ifndef N
-#define N 3
-#endif
-#ifndef FAULTS
-#define FAULTS 2
-#endif
-#ifndef HOLE
-#define HOLE 0
-#endif
-#ifndef M
 #define M 6 /* memberships are 1 to M - 1, in the order in which they are named */
-#endif
-#define ALL ((1 << N) - 1)
 #define BIT(i) (1 << (i))
 #define SIZE(set) (HAS(set, 0) + HAS(set, 1) + HAS(set, 2))
 #define HAS(set, i) (((set) >> (i)) & 1)
 #if N > 2
 #define EACH(f) f(0) f(1) f(2) f(3) f(4) f(5)
 #define ANY(f) (f(0) || f(1) || f(2))
-#define RUNNERS (ph[0] == RUN || ph[1] == RUN || ph[2] == RUN)
+#define RUNNERS (RUNS(0) || RUNS(1) || RUNS(2))
 #else
 #define EACH(f) f(0) f(1) f(2) f(3)
 #define ANY(f) (f(0) || f(1))
-#define RUNNERS (ph[0] == RUN || ph[1] == RUN)
+#define RUNNERS (RUNS(0) || RUNS(1))
 #endif
 
 mtype = { JOIN, STAY, DOOR, NEXT, START, FAILED, REFUSED };  /* lines */
@@ -59,9 +48,9 @@ chan dn[2 * N] = [5] of { mtype, byte };
 bool wo[2 * N], ao[2 * N];                                   /* open to the worker; to the decider */
 mtype is[2 * N] = NOBODY;
 byte in[2 * N], said[2 * N];                                 /* it says: its membership, the last begun */
-byte says[2 * N];                                            /* ALONE: the other aggregator is lost to it; HOLDS: it has the state */
-#define ALONE 1
-#define HOLDS 2
+byte says[2 * N];
+#define ALONE 1 /* the other aggregator is lost to it */
+#define HOLDS 2 /* it has the state */
 
 mtype ph[N] = RUN;
 byte job[N], begun[N];
@@ -72,12 +61,9 @@ mtype phase = RUNNING;
 byte cur = 1, joined, faults = FAULTS;
 byte stand, stay, most; /* in cur: who is connected, who stays; IDLE: the last that any of these has begun */
 bool less, hold;
-byte from[N];                                               /* the membership that a worker has last said STAY of */
+byte from[N]; /* the membership that a worker has last said STAY of */
 byte here[M];                                                /* at the other aggregator: who has joined */
 bool runs[M];
-#ifdef V2
-bool alone[M], follows[M]; /* without the decider; it knows that another has followed */
-#endif
 
 #define C(i) (2 * (i) + turn[i])
 #define FREE(i) (!wo[2 * (i) + 1 - turn[i]] && !ao[2 * (i) + 1 - turn[i]])
@@ -86,8 +72,22 @@ bool alone[M], follows[M]; /* without the decider; it knows that another has fol
 #define HOLDER(i) (holds[i] && (KNOWN(2 * (i)) || KNOWN(2 * (i) + 1)))
 #define FAULT faults > 0 -> faults--
 
+#ifdef V2
+bool alone[M], follows[M]; /* without the decider; the other one knows that another has followed */
+#define FOLLOW(id) follows[id] = true
+#define FORGET follows[1] = false; follows[2] = false; follows[3] = false
+#define HERE(id) (alone[id] || phase == RUNNING && cur == id)
+#else
+#define FOLLOW(id) skip
+#define FORGET skip
+#define HERE(id) (phase == RUNNING && cur == id || HOLE == 1 && pair[id])
+#endif
+#if defined(HASTY) || defined(V2)
+#define CALM false
+#else
+#define CALM true
+#endif
 /* ---- a worker ---- */
-
 inline leave(c) { d_step { wo[c] = false; do :: len(dn[c]) > 0 -> dn[c]?_,_ :: else -> break od } }
 inline connect(w) {
 	turn[w] = 1 - turn[w]; wo[C(w)] = true; ao[C(w)] = true;
@@ -105,8 +105,7 @@ inline over(w) { /* its membership is */
 }
 
 proctype worker(byte i) {
-	mtype kind;
-	byte x;
+	mtype kind; byte x;
 end:	do
 	:: atomic { ph[i] == RUN && did[job[i]] && !holds[i] -> holds[i] = true } /* it has got the state */
 	:: atomic { ph[i] == RUN && bound[job[i]] && wo[C(i)] -> over(i) }
@@ -114,23 +113,15 @@ end:	do
 		lost[i] = !HAS(here[job[i]], i); over(i) }
 	:: atomic { wo[C(i)] && len(dn[C(i)]) > 0 ->
 		dn[C(i)]?kind,x;
-		if
-		:: kind == START && ph[i] == JOINING && x == job[i] -> started[i] = true; begun[i] = x
+		if :: kind == START && ph[i] == JOINING && x == job[i] -> started[i] = true; begun[i] = x
 		:: kind == FAILED && IN_IT(i) && x == job[i] -> over(i)
-		:: kind == REFUSED ->
-			ph[i] = NEW; job[i] = 0; begun[i] = 0; holds[i] = false; leave(C(i))
+		:: kind == REFUSED -> ph[i] = NEW; job[i] = 0; begun[i] = 0; holds[i] = false; leave(C(i))
 		:: kind == NEXT ->
 			job[i] = x; ph[i] = JOINING; lost[i] = false; up[C(i)]!JOIN,x,0,0;
-			here[x] = here[x] | BIT(i);
-#ifdef V2
-			follows[before[x]] = true;
-#endif
-			runs[x] = (here[x] == mem[x])
-		:: else
-		fi; x = 0; kind = 0 }
+			here[x] = here[x] | BIT(i); FOLLOW(before[x]); runs[x] = (here[x] == mem[x])
+		:: else fi; x = 0; kind = 0 }
 	:: atomic { wo[C(i)] && !ao[C(i)] && len(dn[C(i)]) == 0 ->
-		leave(C(i));
-		if :: IN_IT(i) -> over(i) :: ph[i] == STAYING -> ph[i] = AWAY :: else fi }
+		leave(C(i)); if :: IN_IT(i) -> over(i) :: ph[i] == STAYING -> ph[i] = AWAY :: else fi }
 	:: atomic { ph[i] == JOINING && started[i] && (!pair[job[i]] || runs[job[i]]) ->
 		ph[i] = RUN; started[i] = false; sent[job[i]] = sent[job[i]] | BIT(i) }
 	:: atomic { ph[i] == AWAY && FREE(i) -> connect(i); ph[i] = STAYING; up[C(i)]!STAY,job[i],begun[i],lost[i] + HOLDS * holds[i] }
@@ -148,7 +139,6 @@ end:	do
 }
 
 /* ---- the decider ---- */
-
 #define REFUSE(c) dn[c]!REFUSED,0; is[c] = NOBODY; wronged[c / 2] = holds[c / 2] && !ANY(HOLDER)
 #define TELL_START(c) if :: ao[c] && is[c] == MEMBER -> dn[c]!START,cur :: else fi;
 #define TELL_FAILED(c) if :: ao[c] && is[c] == MEMBER -> dn[c]!FAILED,cur :: else fi;
@@ -157,8 +147,7 @@ end:	do
 	:: ao[c] && is[c] == MEMBER -> stand = stand | BIT(c / 2) \
 	:: ao[c] && is[c] == STAYED && (in[c] == most || phase == IDLE && (said[c] == most || in[c] > most)) -> \
 		stay = stay | BIT(c / 2); less = less || (says[c] & ALONE); hold = hold || (says[c] & HOLDS) \
-	:: else \
-	fi;
+	:: else fi;
 inline count() {
 	d_step { stand = 0; stay = 0; most = cur; less = false; hold = HOLE == 4;
 	EACH(MOST) EACH(COUNT)
@@ -173,19 +162,14 @@ inline gone(c) { /* a connection ends; if a member's, its membership does */
 }
 
 /* Time-outs are longer than anything that is still under way: none of those who are missing is to come. */
-#ifdef HASTY
-#define COMES(i) false
-#else
-#define COMES(i) (ph[i] != DEAD && ph[i] != NEW && (phase == IDLE && !(ph[i] == STAYING && is[C(i)] == STAYED) || \
+#define COMES(i) (CALM && ph[i] != DEAD && ph[i] != NEW && (phase == IDLE && !(ph[i] == STAYING && is[C(i)] == STAYED) || \
 	phase != IDLE && !HAS(stay, i) && HAS(mem[cur], i) && (job[i] == cur || from[i] == job[i] && job[i] != 0)))
-#endif
 #define TELL_NEXT(c) if \
 	:: ao[c] && is[c] == STAYED && HAS(stay, c / 2) -> dn[c]!NEXT,named; is[c] = MEMBER; in[c] = named \
 	:: ao[c] && is[c] == STAYED && !HAS(stay, c / 2) -> REFUSE(c) \
 	:: ao[c] && is[c] == NEWCOMER && bound[most] && stay == mem[most] -> \
 		mem[named] = mem[named] | BIT(c / 2); dn[c]!NEXT,named; is[c] = MEMBER; in[c] = named \
-	:: else \
-	fi;
+	:: else fi;
 inline name() { /* those who stay, and at a boundary the newcomers */
 	named++; mem[named] = stay; before[named] = most; pair[named] = !less;
 	EACH(TELL_NEXT)
@@ -194,13 +178,11 @@ inline name() { /* those who stay, and at a boundary the newcomers */
 #define MAY_STAY(i) (phase == IDLE || x == cur || HOLE != 3 && x == from[i] && HAS(mem[cur], i) && !HAS(joined, i))
 
 proctype connection(byte k) {
-	byte x, y, z;
-	mtype kind;
+	byte x, y, z; mtype kind;
 end:	do
 	:: atomic { ao[k] && len(up[k]) > 0 ->
 		up[k]?kind,x,y,z;
-		if
-		:: kind == DOOR -> is[k] = NEWCOMER; from[k / 2] = 0
+		if :: kind == DOOR -> is[k] = NEWCOMER; from[k / 2] = 0
 		:: kind == JOIN && is[k] == MEMBER && x == cur && phase == FORMING ->
 			joined = joined | BIT(k / 2);
 			if :: joined == mem[x] -> phase = RUNNING; EACH(TELL_START) :: else fi
@@ -208,14 +190,11 @@ end:	do
 			from[k / 2] = x; in[k] = (phase == IDLE -> x : cur); said[k] = y; says[k] = z; is[k] = STAYED;
 			if :: ao[k ^ 1] -> gone(k ^ 1) :: else fi; /* its connection of before */
 			count();
-			if
-			:: phase == RUNNING && bound[cur] && stay == mem[cur] -> phase = ENDED
+			if :: phase == RUNNING && bound[cur] && stay == mem[cur] -> phase = ENDED
 			:: phase == FORMING || phase == RUNNING && !bound[cur] -> finish()
-			:: else
-			fi
+			:: else fi
 		:: kind == STAY && !MAY_STAY(k / 2) -> REFUSE(k)
-		:: else
-		fi; count(); x = 0; y = 0; z = 0; kind = 0 }
+		:: else fi; count(); x = 0; y = 0; z = 0; kind = 0 }
 	:: atomic { ao[k] && !wo[k] && (len(up[k]) == 0 || is[k] == STAYED || is[k] == NEWCOMER) -> gone(k); count() }
 	:: atomic { ao[k] && FAULT; gone(k); count() } /* the decider gives it up */
 	od
@@ -231,32 +210,21 @@ end:	do
 	:: atomic { (phase == ENDED && stand == 0 || phase == IDLE) && stay != 0 && !hold && !ANY(COMES) ->
 		EACH(TELL_REFUSED) phase = IDLE; cur = 0; count() }
 #ifndef V2
-	:: atomic { FAULT; phase = IDLE; cur = 0; /* it restarts */
-		EACH(GONE)
-		joined = 0; count() }
+	:: atomic { FAULT; phase = IDLE; cur = 0; EACH(GONE) joined = 0; count() } /* it restarts */
 #endif
 	od
 }
 
 /* ---- operations, and the other aggregator ---- */
-
-#ifdef V2
-#define HERE(id) (alone[id] || phase == RUNNING && cur == id)
-#define FORGET follows[1] = false; follows[2] = false; follows[3] = false;
-#else
-#define FORGET
-#define HERE(id) (phase == RUNNING && cur == id || HOLE == 1 && pair[id])
-#endif
 #define LIVES(i) (HAS(mem[last], i) && ph[i] != DEAD && ph[i] != NEW)
 #define WAITS(i) (ph[i] == NEW)
+#define RUNS(i) (ph[i] == RUN)
 
 proctype operations(byte id) {
 end:	do
 	:: atomic { id <= named && last != id && HERE(id) && sent[id] == mem[id] && (!pair[id] || runs[id]) ->
 		assert(!did[id]);
-#if !defined(HASTY) && !defined(V2)
-		assert(last == 0 || (mem[id] & mem[last]) != 0 || !ANY(LIVES));
-#endif
+		assert(!CALM || last == 0 || (mem[id] & mem[last]) != 0 || !ANY(LIVES));
 		did[id] = true; last = id }
 	:: atomic { cur == id && phase == RUNNING && last == id && !bound[id] && ANY(WAITS) -> bound[id] = true }
 	od
@@ -273,12 +241,10 @@ end:	do
 init {
 	byte i;
 	atomic {
-		mem[1] = ALL; here[1] = ALL; pair[1] = true; runs[1] = true; sent[1] = ALL; stand = ALL; most = 1;
+		mem[1] = BIT(N) - 1; here[1] = mem[1]; pair[1] = true; runs[1] = true; sent[1] = mem[1]; stand = mem[1]; most = 1;
 		for (i : 0 .. N - 1) { job[i] = 1; begun[i] = 1; holds[i] = true; wo[2 * i] = true; ao[2 * i] = true; is[2 * i] = MEMBER; in[2 * i] = 1;
 			run worker(i); run connection(2 * i); run connection(2 * i + 1) }
 		for (i : 1 .. M - 1) { run operations(i) }
 		run decider(); run other(); i = 0 }
-#if !defined(HASTY) && !defined(V2)
-	timeout -> assert(named == M - 1 || !ANY(STUCK))
-#endif
+	timeout -> assert(!CALM || named == M - 1 || !ANY(STUCK))
 }

@@ -155,7 +155,8 @@ static void end_stuck(struct sim_member *m, const char *why)
 	snprintf(m->why, sizeof(m->why), "%s", why);
 	if (session_state(m->session) == SESSION_FAILED &&
 	    session_result(m->session) == WINNOW_ERR_REFUSED &&
-	    strstr(why, " is taken by ") == NULL) /* by its own connection, half open */
+	    strstr(why, " is taken by ") == NULL && /* by its own connection, half open */
+	    (m->holds || strstr(why, "has the state") == NULL))
 		world_fail(m->world, "worker %u in '%s' may not come back: %s", m->number, m->job,
 		           why);
 	if (session_state(m->session) == SESSION_JOINING)
