@@ -92,12 +92,12 @@ def outcomes(count, function):
 class Aggregator:
     """A winnowd of one test's own, for tests that end it."""
 
-    def __init__(self, metrics="no"):
-        self.metrics = metrics
+    def __init__(self, *options, metrics="no"):
+        self.metrics, self.options = metrics, options
 
     def __enter__(self):
         self.address = f"127.0.0.1:{free_port()}"
-        options = ["--listen", self.address, "--metrics", self.metrics, "--insecure-no-key", "--log", "error"]
+        options = ["--listen", self.address, "--metrics", self.metrics, "--insecure-no-key", "--log", "error", *self.options]
         self.process = subprocess.Popen([str(BUILD / "winnowd"), *options])
         return self
 

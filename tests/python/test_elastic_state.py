@@ -399,7 +399,7 @@ class State(unittest.TestCase):
         for newcomers in (1, 2):
             with self.subTest(newcomers=newcomers):
                 self.setUp()
-                with harness.Aggregator(metrics=f"127.0.0.1:{free_port()}") as aggregator:
+                with harness.Aggregator("--join-timeout", "5s", metrics=f"127.0.0.1:{free_port()}") as aggregator:
                     kept = os.environ["WINNOW_AGGREGATORS"]
                     os.environ["WINNOW_AGGREGATORS"] = aggregator.address
                     try:

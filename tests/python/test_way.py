@@ -267,7 +267,7 @@ def tells(rank, world, job, address, metrics):
 
 class Hook(harness.TeamCase):
     def test_status(self):
-        with harness.Aggregator(f"127.0.0.1:{harness.free_port()}") as winnowd:
+        with harness.Aggregator(metrics=f"127.0.0.1:{harness.free_port()}") as winnowd:
             for want, texts in self.team.run(tells, harness.fresh_job(), winnowd.address, winnowd.metrics):
                 self.assertRegex(want, r"^[1-9]?[0-9]% of bytes: 1 columns, [1-9] blocks$")
                 self.assertEqual([text.count(want) for text in texts], [2, 2], texts)
