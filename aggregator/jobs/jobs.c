@@ -241,12 +241,11 @@ static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 	return true;
 }
 
-static void member_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+static void member_says(struct jobs *jobs, struct jobs_peer *peer,
                         const struct control_message *message)
 {
 	switch (message->kind) {
 	case CONTROL_JOIN:
-		transcript_add(&peer->transcript, line);
 		join_take(jobs, peer, message, jobs->now_us);
 		break;
 	case CONTROL_READY:
@@ -321,12 +320,13 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return true;
 	}
-	if (peer->door || peer->job == NULL) {
+	if (peer->job != NULL && message.kind == CONTROL_JOIN) /* also of a membership that has ended */
+		transcript_add(&peer->transcript, said);
+	if (peer->door || peer->job == NULL)
 		done = stranger_says(jobs, peer, line, &message);
-	} else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
-	           message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT) {
-		member_says(jobs, peer, said, &message); /* else it was on its way when the job ended */
-	}
+	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
+	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
+		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
 	members_settle(jobs);
 	return done;
 }

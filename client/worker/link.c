@@ -20,6 +20,7 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
+	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
 	bool closed; /* the connection has ended */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
@@ -50,6 +51,31 @@ struct link {
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 };
 
+__attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, const char *code,
+                                                            const char *format, ...)
+{
+	va_list args;
+
+	if (link->view.state == LINK_FAILED)
+		return; /* the first reason is the true one */
+	va_start(args, format);
+	vsnprintf(link->view.error, sizeof(link->view.error), format, args);
+	va_end(args);
+	snprintf(link->view.error_code, sizeof(link->view.error_code), "%s", code);
+	link->view.state = LINK_FAILED;
+}
+
+/* The aggregator has ended the job, or refused this worker. */
+static void link_over(struct link *link, const struct control_message *failed)
+{
+	link->failed = *failed;
+	link->send_join = false;
+	if (failed->text[0] != '\0')
+		link_fail(link, failed->code, "%s", failed->text);
+	else
+		link_fail(link, failed->code, "it ended the job, and said only '%s'", failed->code);
+}
+
 /* The connection stands, and JOIN goes out as it would after HELLO. */
 static void link_carry(struct link *link, const struct link *from)
 {
@@ -59,9 +85,12 @@ static void link_carry(struct link *link, const struct link *from)
 	link->lines_in = from->lines_in;
 	link->heard_us = from->heard_us;
 	link->ticked_us = from->ticked_us;
+	link->ping_due_us = from->ping_due_us;
 	link->view.drains = from->view.drains;
 	link->carried = link->send_join = true;
 	link->view.config.from = NULL;
+	if (from->next_failed.kind == CONTROL_FAILED)
+		link_over(link, &from->next_failed);
 }
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
@@ -94,20 +123,6 @@ void link_close(struct link *link)
 	if (link != NULL)
 		explicit_bzero(link, sizeof(*link)); /* keys */
 	free(link);
-}
-
-__attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, const char *code,
-                                                            const char *format, ...)
-{
-	va_list args;
-
-	if (link->view.state == LINK_FAILED)
-		return; /* the first reason is the true one */
-	va_start(args, format);
-	vsnprintf(link->view.error, sizeof(link->view.error), format, args);
-	va_end(args);
-	snprintf(link->view.error_code, sizeof(link->view.error_code), "%s", code);
-	link->view.state = LINK_FAILED;
 }
 
 /* ---- what is known ---- */
@@ -325,12 +340,7 @@ static void failed_take(struct link *link, const struct control_message *message
 {
 	enum link_state was = link->view.state;
 
-	link->failed = *message;
-	if (message->text[0] != '\0')
-		link_fail(link, message->code, "%s", message->text);
-	else
-		link_fail(link, message->code, "it ended the job, and said only '%s'",
-		          message->code);
+	link_over(link, message);
 	if (was == LINK_JOINING && passes(link, message->code))
 		link->view.state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
@@ -394,6 +404,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	if (message.kind == CONTROL_NEXT &&
 	    (link->stay.kind != 0 || link->view.config.world == 0))
 		link->next = message;
+	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
+		link->next_failed = message;
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)

@@ -50,6 +50,7 @@ while not over:
         who, over = step(comm)
         if who != seen:
             seen = who
+            comm.hold()
             say("members", comm.world, comm.rank, *who)
         if not over:
             comm.admit()

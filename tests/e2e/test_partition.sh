@@ -21,6 +21,7 @@ is_so() { # what it is about, seconds, worker, "world rank members": its last wo
 	done
 	fail "$1: worker $3 does not say 'members $4': $(tail -n 5 "$tmp/w$3.out") $(cat "$tmp/w$3.err")"
 }
+more_members() { [ "$(grep -c " members " "$tmp/w1.out")" -gt "$before" ]; }
 cut_off() { for host; do ip -n "$net-sw" link set "$net-$host" down; done; }
 back() { for host; do ip -n "$net-sw" link set "$net-$host" up; done; }
 
@@ -34,11 +35,21 @@ back w3 w4
 for i in $all; do is_so "the two are back" 20 "$i" "5 $i $all"; done
 seen ' expelled ' "$tmp/w3.out" || fail "worker 3 has not found out"
 
-# The aggregator that names memberships, and a worker with it: the majority continues with the other one. Rank 0 is a member's by then.
-cut_off a0 w0
+# The second aggregator, and a worker with it: the others continue without both.
+cut_off a1 w0
 for i in 1 2 3 4; do is_so "an aggregator and a worker are cut off" 15 "$i" "4 $((i - 1)) 1 2 3 4"; done
-back a0 w0
+back a1 w0
 for i in $all; do is_so "they are back" 30 "$i" "5 [0-4] $all"; done
+
+# The first one, which decides: nobody continues without it, and all do with it.
+before=$(grep -c ' members ' "$tmp/w1.out")
+cut_off a0
+await ' ended .*10.77.0.101:5555 is lost' "$tmp/w1.out"
+[ "$(grep -c ' members ' "$tmp/w1.out")" = "$before" ] || fail "worker 1 has a result without the first aggregator"
+back a0
+for i in $all; do is_so "the first aggregator is back" 30 "$i" "5 [0-4] $all"; done
+for _ in $(seq 200); do more_members && break; sleep 0.05; done
+more_members || fail "worker 1 has no result since the first aggregator is back"
 
 # One that stands still for longer than the silence time.
 kill -STOP "$(pid_of w2)"
@@ -48,4 +59,4 @@ for i in $all; do is_so "it goes on" 20 "$i" "5 [0-4] $all"; done
 
 touch "$STOP"
 for i in $all; do expect "w$i" 10 0; done
-echo "three partitions: all continued, all came back, and no result had members of two"
+echo "four partitions: all continued, all came back, and no result had members of two"

@@ -16,7 +16,11 @@ look() { # WANT OPTION..: "errors: 0", or how many are expected to be found
 	spin "$@" -a "$here/members.pml" >spin.out || { cat spin.out; exit 1; }
 	gcc -O2 -w -DNOREDUCE -DCOLLAPSE -DSAFETY -DMEMLIM=8000 -o pan pan.c
 	./pan -m400000 >out 2>&1
-	grep -q "errors: $want" out && ! grep -q 'max search depth too small\|out of memory' out || { tail -n 30 out; echo "failed: $*"; exit 1; }
+	if ! grep -q "errors: $want" out || grep -q 'max search depth too small\|out of memory' out; then
+		tail -n 30 out
+		echo "failed: $*"
+		exit 1
+	fi
 	echo "$*: errors: $want,$(grep 'states, stored' out | head -n 1)"
 }
 for hole in 2 3 4; do look 1 -DN=2 -DFAULTS=2 -DHOLE=$hole; done

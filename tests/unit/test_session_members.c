@@ -188,6 +188,35 @@ static void test_carried(void **state)
 	session_close(after);
 }
 
+/* The next membership ends before its session is there: what was heard of that by the one before is heard. */
+static void test_carried_failed(void **state)
+{
+	const struct control_message failed = ended("lost");
+	struct session *session = running(), *after;
+	struct link_config links[1] = {basic()};
+	struct session_config config = {.links = links,
+	                                .names = (const char *[]){"one:1"},
+	                                .link_count = 1,
+	                                .pool = pool,
+	                                .bitmap = bitmap_best()};
+
+	(void)state;
+	assert_int_equal(stays(session, 0), SESSION_WAIT);
+	told(session, 0, CONTROL_STAY);
+	tell(session, 0, &next);
+	tell(session, 0, &failed);
+	assert_int_equal(stays(session, 0), SESSION_NEXT);
+	links[0].job = "job/next.1";
+	links[0].from = session_link(session, 0);
+	assert_int_equal(session_open(&config, now_us, &after), 0);
+	session_close(session);
+	session_tick(after, now_us);
+	assert_int_equal(session_result(after), WINNOW_ERR_MEMBERS);
+	assert_int_equal(stays(after, 0), SESSION_WAIT);
+	assert_string_equal(told(after, 0, CONTROL_STAY).job, "job/next.1");
+	session_close(after);
+}
+
 /* One that has ended the job for good is obeyed, and so are workers that do not all know how to continue. */
 static void test_over(void **state)
 {
@@ -284,7 +313,7 @@ int main(void)
 		cmocka_unit_test(test_newcomer),  cmocka_unit_test(test_carried),
 		cmocka_unit_test(test_over),      cmocka_unit_test(test_no_knocks),
 		cmocka_unit_test(test_absent),    cmocka_unit_test(test_quiet),
-		cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_drains),    cmocka_unit_test(test_carried_failed),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
