@@ -320,7 +320,8 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return true;
 	}
-	if (peer->job != NULL && message.kind == CONTROL_JOIN) /* also of a membership that has ended */
+	if (peer->job != NULL &&
+	    message.kind == CONTROL_JOIN) /* also of a membership that has ended */
 		transcript_add(&peer->transcript, said);
 	if (peer->door || peer->job == NULL)
 		done = stranger_says(jobs, peer, line, &message);
@@ -382,8 +383,9 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	missing_text(job, missing, sizeof(missing));
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL)
-			job->members[rank]->gone = job->state == JOB_PROBING ? !job->members[rank]->ready
-			                                                     : !job->members[rank]->joined;
+			job->members[rank]->gone = job->state == JOB_PROBING
+			                                   ? !job->members[rank]->ready
+			                                   : !job->members[rank]->joined;
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "

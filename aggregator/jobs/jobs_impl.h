@@ -31,13 +31,14 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
 /* What a worker has said in its last STAY. */
 struct jobs_stay {
-	char job[CONTROL_JOB_BYTES];   /* It has last joined this membership. */
-	uint32_t rank;                 /* It had this rank there. */
-	char begun[CONTROL_JOB_BYTES]; /* The START of this membership came to it last; "": none has. */
-	uint32_t of;                   /* `begun` had so many workers. */
-	uint32_t admit;                /* So many newcomers may come. */
-	uint64_t without;              /* It leaves these aggregators out, bits by place. */
-	bool holds;                    /* It has the state of the job. */
+	char job[CONTROL_JOB_BYTES]; /* It has last joined this membership. */
+	uint32_t rank;               /* It had this rank there. */
+	char begun
+		[CONTROL_JOB_BYTES]; /* The START of this membership came to it last; "": none has. */
+	uint32_t of;                 /* `begun` had so many workers. */
+	uint32_t admit;              /* So many newcomers may come. */
+	uint64_t without;            /* It leaves these aggregators out, bits by place. */
+	bool holds;                  /* It has the state of the job. */
 };
 
 /* Where a member of a membership that we have named comes from, until its JOIN has come. */
@@ -152,7 +153,7 @@ struct jobs {
 	bool unsettled;         /* A job that ends may be continued: see members_settle(). */
 	struct jobs_failure failure; /* It is the last one; code "": there was none. */
 	uint64_t failed_us;          /* It was at this time. */
-	struct jobs_totals totals; /* But `jobs` is counted when somebody asks. */
+	struct jobs_totals totals;   /* But `jobs` is counted when somebody asks. */
 };
 
 /* jobs_blame.c */
@@ -189,7 +190,7 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 
 /* jobs_end.c */
 
-bool job_has_next(const struct job *job); /* once it has ended, for those who are left */
+bool job_has_next(const struct job *job);         /* once it has ended, for those who are left */
 void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,

@@ -16,11 +16,11 @@
 /* ---- who continues ---- */
 
 struct roll {
-	uint32_t stay;        /* members that have said STAY, */
-	uint32_t admit;       /* newcomers that all of these admit, */
-	uint64_t without;     /* aggregators that any of them leaves out; */
-	uint64_t number;      /* of the newest membership that they know of */
-	bool holds;           /* one of them has the state of the job */
+	uint32_t stay;          /* members that have said STAY, */
+	uint32_t admit;         /* newcomers that all of these admit, */
+	uint64_t without;       /* aggregators that any of them leaves out; */
+	uint64_t number;        /* of the newest membership that they know of */
+	bool holds;             /* one of them has the state of the job */
 	struct jobs_peer **who; /* [room for all] */
 };
 
@@ -222,7 +222,8 @@ static bool counts(const struct jobs_stay *stay, const char *last)
 
 static int by_rank(const void *a, const void *b)
 {
-	const struct jobs_peer *x = *(struct jobs_peer *const *)a, *y = *(struct jobs_peer *const *)b;
+	const struct jobs_peer *x = *(struct jobs_peer *const *)a,
+			       *y = *(struct jobs_peer *const *)b;
 
 	return x->stay.rank < y->stay.rank ? -1 : x->stay.rank > y->stay.rank;
 }

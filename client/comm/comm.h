@@ -110,7 +110,7 @@ struct winnow_comm {
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	bool at_door; /* its session waits at the decider until it is a member: see session_stay() */
 	bool keeps;   /* the connection to the decider goes on with the next session */
-	struct control_message stay;        /* what STAY says of memberships before, see session_config */
+	struct control_message stay; /* what STAY says of memberships before, see session_config */
 	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received; the thread reads it */

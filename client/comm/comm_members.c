@@ -142,7 +142,8 @@ static int begin(struct winnow_comm *comm, struct session *before, struct why *w
 
 	reset(comm);
 	result = comm_open_session(comm, comm->keeps ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && comm->keeps && comm->peers[0].fd < 0) { /* it has ended meanwhile */
+	if (result == WINNOW_OK && comm->keeps &&
+	    comm->peers[0].fd < 0) { /* it has ended meanwhile */
 		comm->peers[0].gone = true;
 		session_gone(comm->session, 0, "connection closed");
 	}
@@ -245,8 +246,7 @@ static int none_why(const struct winnow_comm *comm, struct why *why)
 
 /* SESSION_WAIT: nobody has said it in time. SESSION_NONE: *result says why. */
 static enum session_next await_turn(struct winnow_comm *comm, const struct winnow_membership *how,
-                                    struct control_message *next, struct why *why,
-                                    int *result)
+                                    struct control_message *next, struct why *why, int *result)
 {
 	enum session_next next_how;
 
@@ -297,8 +297,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (next_how == SESSION_NONE)
 		return result;
 	if (next_how == SESSION_WAIT && comm_given_up(how->give_up))
-		return why_set(why, WINNOW_ERR_ABORTED,
-		               "given up before it was known who is left");
+		return why_set(why, WINNOW_ERR_ABORTED, "given up before it was known who is left");
 	if (next_how == SESSION_WAIT) {
 		result = why_set(why, WINNOW_ERR_TIMEOUT,
 		                 "the first aggregator has not said in time who is left");

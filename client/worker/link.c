@@ -21,7 +21,7 @@ struct link {
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
 	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
-	bool closed; /* the connection has ended */
+	bool closed;                        /* the connection has ended */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -34,7 +34,7 @@ struct link {
 	struct control_message stay, abort; /* if kind is not 0 */
 	struct control_message ping;        /* the next heartbeat */
 	bool retried;
-	bool carried; /* the connection is another link's of before, see link_carry() */
+	bool carried;        /* the connection is another link's of before, see link_carry() */
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
 
@@ -184,7 +184,8 @@ const struct control_message *link_next(const struct link *link)
 
 bool link_early(const struct link *link)
 {
-	return link->view.config.world == 0 && link->view.drains && link->view.state == LINK_JOINING;
+	return link->view.config.world == 0 && link->view.drains &&
+	       link->view.state == LINK_JOINING;
 }
 
 /* ---- lines ---- */
@@ -327,7 +328,8 @@ static void move_take(struct link *link, const struct control_message *message)
 /* Another attempt may succeed. Whoever waits at the decider has time. */
 static bool passes(const struct link *link, const char *code)
 {
-	static const char *const codes[] = {"connections", "draining", "jobs", "shutdown", "timeout"};
+	static const char *const codes[] = {"connections", "draining", "jobs", "shutdown",
+	                                    "timeout"};
 	const size_t count = link->view.config.world == 0 ? sizeof(codes) / sizeof(codes[0]) : 1;
 
 	for (size_t i = 0; i < count; i++)
@@ -401,8 +403,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT &&
-	    (link->stay.kind != 0 || link->view.config.world == 0))
+	if (message.kind == CONTROL_NEXT && (link->stay.kind != 0 || link->view.config.world == 0))
 		link->next = message;
 	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
 		link->next_failed = message;
@@ -749,7 +750,10 @@ const char *link_awaits(const struct link *link)
 		return "it takes connections, and says nothing" MUTE_HINT;
 	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
 	    link->view.config.world == 0)
-		return "nobody has let it in: does a job of this name run, and call admit()?";
+		return link->stay.kind != 0 ? "it waits for the other members, or for one that has "
+		                              "the job's state"
+		                            : "nobody has let it in: does a job of this name run, "
+		                              "and call admit()?";
 	if (link->heard_us == NEVER)
 		return "it has not answered";
 	return *link->view.late != '\0' && link->view.state != LINK_PROBING &&

@@ -82,7 +82,8 @@ bool link_stands(const struct link *link);
 bool link_lost(const struct link *link);
 /* Has the aggregator ended the job for good? */
 bool link_ended(const struct link *link);
-const struct control_message *link_failed(const struct link *link); /* FAILED; NULL: none has come */
+const struct control_message *
+link_failed(const struct link *link); /* FAILED; NULL: none has come */
 
 /*
  * We want to be in the next membership, and say STAY: with world 0 after each JOIN. As the decider then says: NEXT;

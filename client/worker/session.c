@@ -148,8 +148,7 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 /* The others have gone on without it, and it may come back as a newcomer. */
 static bool overtaken(const struct session *s)
 {
-	return s->world == 0 && s->stay.kind != 0 &&
-	       strcmp(look(s, 0)->error_code, "running") == 0;
+	return s->world == 0 && s->stay.kind != 0 && strcmp(look(s, 0)->error_code, "running") == 0;
 }
 
 static void link_check(struct session *s, uint32_t index)

@@ -99,8 +99,9 @@ bool session_busy(const struct session *session);
 struct session_wish {
 	uint64_t without; /* places of the list that are to be left out, as bits */
 	uint32_t admit;
-	bool holds;     /* this worker has the state of the job */
-	uint64_t by_us; /* so long it waits in a session that runs until what is done here is done on all */
+	bool holds; /* this worker has the state of the job */
+	uint64_t
+		by_us; /* so long it waits in a session that runs until what is done here is done on all */
 };
 enum session_next {
 	SESSION_WAIT, /* for what the decider says */

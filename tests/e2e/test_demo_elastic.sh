@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make demo-elastic, small: a worker and the first winnowd are killed, another worker joins; training continues to the same loss.
+# make demo-elastic, small: a worker and the second winnowd are killed, the first one is restarted, another worker joins; training continues to the same loss.
 # no-sanitizers: Debian's python and torch are not built with them
 # long: it trains
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +10,7 @@ command -v bible >/dev/null || {
 	exit 77
 }
 timeout 280 "$python" client/python/demo/elastic.py --build "$BUILD" --out "$tmp" --steps 40 >"$tmp/elastic.out" 2>"$tmp/elastic.err" || fail "status $?"
-for text in 'worker 3 is killed: .* 1 step(s) repeated, 3 workers' 'the first winnowd is killed: .* 3 workers' 'a fifth worker joins: .* 4 workers' '^loss at the end'; do
+for text in 'worker 3 is killed: .* 1 step(s) repeated, 3 workers' 'the second winnowd is killed: .* 3 workers' 'the first winnowd is restarted: .* 3 workers' 'a fifth worker joins: .* 4 workers' '^loss at the end'; do
 	grep -q "$text" "$tmp/elastic.out" || fail "no line '$text': $(cat "$tmp/elastic.out")"
 done
 [ "$(head -c 8 "$tmp/elastic.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "elastic.png is no picture"

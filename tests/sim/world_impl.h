@@ -220,9 +220,9 @@ struct sim_member {
 	bool at_door; /* it waits at the decider until it is a member */
 	bool holds;   /* it has the state of the job: it has done a turn, or is a founder */
 	struct control_message stay; /* what it says of memberships before: see session_config */
-	uint32_t rank, world_size; /* 0: it is no member yet */
-	uint32_t roll;             /* its membership in the book; 0: none yet */
-	uint64_t left_out;         /* by place */
+	uint32_t rank, world_size;   /* 0: it is no member yet */
+	uint32_t roll;               /* its membership in the book; 0: none yet */
+	uint64_t left_out;           /* by place */
 	uint32_t peer_count;
 	struct member_peer peers[WORLD_AGGREGATORS_MAX];
 	struct session *session;
@@ -243,7 +243,7 @@ struct roll {
 	uint64_t number;           /* it is higher the later it was named */
 	uint64_t progress_us;      /* when the first operation was over on a worker; 0: none was */
 	uint64_t called_us[ROLL_TAGS]; /* when the last worker has called an operation, by tag */
-	bool begun;                /* START has come to one of its members */
+	bool begun;                    /* START has come to one of its members */
 };
 
 struct sim_members {

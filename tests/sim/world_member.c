@@ -89,13 +89,13 @@ static void session_begin(struct sim_member *m, const struct link *from)
 
 		if (without >> place & 1)
 			continue;
-		m->peers[m->peer_count] = (struct member_peer){
-			.place = place,
-			.connection = place == 0 ? kept : 0,
-			.due_us = now_us + m->spec->connect_us,
-			.until_us = now_us + (m->at_door ? DOOR_US
-		                              : alive    ? CONNECT_ALIVE_US
-		                                         : CONNECT_US)};
+		m->peers[m->peer_count] =
+			(struct member_peer){.place = place,
+		                             .connection = place == 0 ? kept : 0,
+		                             .due_us = now_us + m->spec->connect_us,
+		                             .until_us = now_us + (m->at_door ? DOOR_US
+		                                                   : alive    ? CONNECT_ALIVE_US
+		                                                              : CONNECT_US)};
 		used[m->peer_count++] = names[place];
 	}
 	links_fill(m, host, job, from, links);

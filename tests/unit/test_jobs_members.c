@@ -221,7 +221,8 @@ static void test_restarted(void **state)
 		char name[CONTROL_JOB_BYTES] = "";
 		struct bench *b = members_open();
 
-		strcpy(later.begun, older.begun); /* it has joined, and begun none since the fourth */
+		strcpy(later.begun,
+		       older.begun); /* it has joined, and begun none since the fourth */
 		later.of = 4;
 		at_door(b, 0, &older);
 		at_door(b, 1, &a);

@@ -27,13 +27,12 @@ static inline struct session *session_of(const char *job)
 {
 	static const char *const names[LINKS] = {"one:1", "two:2"};
 	struct link_config links[LINKS];
-	struct session_config config = {
-		.links = links,
-		.names = names,
-		.link_count = link_count,
-		.pool = pool,
-		.bitmap = bitmap_best(),
-		.stay = {.begun = "job/before", .of = 9}};
+	struct session_config config = {.links = links,
+	                                .names = names,
+	                                .link_count = link_count,
+	                                .pool = pool,
+	                                .bitmap = bitmap_best(),
+	                                .stay = {.begun = "job/before", .of = 9}};
 	struct session *session;
 
 	for (uint32_t i = 0; i < LINKS; i++) {

@@ -19,10 +19,10 @@ static enum session_next stays(struct session *session, uint64_t without)
 {
 	const struct control_message *said;
 
-	return session_stay(session,
-	                    &(struct session_wish){
-				    .without = without, .admit = 3, .holds = without != 0},
-	                    now_us, &said);
+	return session_stay(
+		session,
+		&(struct session_wish){.without = without, .admit = 3, .holds = without != 0},
+		now_us, &said);
 }
 
 /* It says so to the first aggregator, once, and does what that says; the other one's word is nothing. */
@@ -147,8 +147,7 @@ static void test_newcomer(void **state)
 		assert_null(session_take_line(door, 0, now_us));
 		tell(door, 0, let_in ? &next : &failed);
 		assert_int_equal(stays(door, 0), let_in ? SESSION_NEXT : SESSION_NONE);
-		assert_int_equal(session_result(door),
-		                 let_in ? WINNOW_OK : WINNOW_ERR_REFUSED);
+		assert_int_equal(session_result(door), let_in ? WINNOW_OK : WINNOW_ERR_REFUSED);
 		session_close(door);
 	}
 }
@@ -180,7 +179,8 @@ static void test_carried(void **state)
 	session_close(session);
 	join = told(after, 0, CONTROL_JOIN);
 	assert_string_equal(join.job, "job/next.1");
-	assert_false(link_again(session_link(after, 0))); /* the decider takes it by this one alone */
+	assert_false(
+		link_again(session_link(after, 0))); /* the decider takes it by this one alone */
 	session_gone(after, 0, "connection reset");
 	assert_int_equal(stays(after, 0), SESSION_AWAY);
 	assert_string_equal(session_stays(after)->job, "job/next.1");

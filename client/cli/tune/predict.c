@@ -146,7 +146,9 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 	uint32_t blocks = segment.block_count, words = (blocks + 63) / 64;
 	uint32_t world = w->net->world, union_count;
 	uint32_t channel =
-		w->cut.eager ? geometry_eager_channel(w->op->tag, w->net->channels / w->net->aggregators) : shard;
+		w->cut.eager
+			? geometry_eager_channel(w->op->tag, w->net->channels / w->net->aggregators)
+			: shard;
 	struct predict_flow results = {0};
 
 	memset(w->own, 0, (size_t)world * SEGMENT_WORDS * 8);

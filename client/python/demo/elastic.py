@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains a model while its workers and aggregators come and go, and compares with an undisturbed training.
 
-Four workers and two winnowd on this machine. One worker is killed with -9, then the first winnowd; then a fifth
-worker joins. Exit status 0: it trained to the end all the same, to the same loss; 1: not, and one line says why.
+Four workers and two winnowd on this machine. One worker is killed with -9, then the second winnowd; the first one, which
+decides who is a member, is killed and started again; then a fifth worker joins. Exit status 0: it trained to the end all the same, to the same loss; 1: not, and one line says why.
 """
 
 import argparse
@@ -89,7 +89,7 @@ class Run:
     def __init__(self, given, directory, name, data, workers=WORKERS):
         self.directory, self.children = directory / name, processes.Processes(directory)
         self.directory.mkdir()
-        self.given, self.workers, self.daemons = given, [], []
+        self.given, self.name, self.workers, self.daemons = given, name, [], []
         addresses = [f"127.0.0.1:{processes.free_port()}" for _ in range(2)]
         self.settings = {
             "aggregators": ",".join(addresses),
@@ -100,10 +100,19 @@ class Run:
             "gate": str(self.directory / "gate"),  # a newcomer that has started waits for this file
         }
         for number, address in enumerate(addresses):
-            command = [given.build / "winnowd", "--listen", address, "--log", "error", "--metrics", "no"]
-            self.daemons.append(self.children.start(f"{name} winnowd {number}", command))
+            self.daemons.append(self.daemon(number, address))
         for _ in range(workers):
             self.start()
+
+    def daemon(self, number, address):
+        command = [self.given.build / "winnowd", "--listen", address, "--log", "error", "--metrics", "no"]
+        return self.children.start(f"{self.name} winnowd {number}", command)
+
+    def restart(self):
+        """The first winnowd, which has stored nothing."""
+        self.children.kill(self.daemons[0])
+        self.daemons[0].wait()
+        self.daemons[0] = self.daemon(0, self.settings["aggregators"].split(",")[0])
 
     def start(self):
         environment = processes.environment(self.given.build)
@@ -148,8 +157,9 @@ def disturb(run):
         events.append({"what": what, "at": time.monotonic()})
 
     when(0.2, "worker 3 is killed", lambda: run.children.kill(run.workers[3]))
-    when(0.45, "the first winnowd is killed", lambda: run.children.kill(run.daemons[0]))
-    when(0.6, "a fifth worker joins", pathlib.Path(run.settings["gate"]).touch)
+    when(0.4, "the second winnowd is killed", lambda: run.children.kill(run.daemons[1]))
+    when(0.55, "the first winnowd is restarted", run.restart)
+    when(0.7, "a fifth worker joins", pathlib.Path(run.settings["gate"]).touch)
     return events
 
 
@@ -220,8 +230,8 @@ def demo(given, directory):
     path = given.out / "elastic.png"
     picture(expected, losses, events, path)
     print(f"Picture: {path}")
-    if [event["world"] for event in events] != [3, 3, 4]:
-        raise DemoError(f"{[event['world'] for event in events]} workers have continued: want 3, 3 and 4")
+    if [event["world"] for event in events] != [3, 3, 3, 4]:
+        raise DemoError(f"{[event['world'] for event in events]} workers have continued: want 3, 3, 3 and 4")
     if abs(here - there) > LOSS_TOLERANCE * there:
         raise DemoError(f"the losses differ by {abs(here - there):.3f}, more than {LOSS_TOLERANCE} of {there:.3f}")
 
