@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define COUNT 16
 #define LIMIT_MS 20000
