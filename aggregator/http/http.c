@@ -428,8 +428,7 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 		return err;
 	}
 	fd = listener_bind(listen, "cannot serve HTTP on", why);
-	err = fd < 0 ? fd :
-	               listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
+	err = fd < 0 ? fd : listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
 	if (err != 0) {
 		free_all(http);
 		return err;

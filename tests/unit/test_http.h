@@ -19,7 +19,8 @@ static struct channel_waits waits[3][2];
 static struct control_seen seen[2], seen_before[2];
 static uint64_t seen_over_us[2];
 static bool detached[3];
-static _Atomic uint64_t jobs_started; /* in place of what `totals` says, which others read meanwhile */
+static _Atomic uint64_t
+	jobs_started;           /* in place of what `totals` says, which others read meanwhile */
 static _Atomic uint32_t copies; /* that the control loop was asked for, */
 static bool answers;            /* and whether it gives any */
 
