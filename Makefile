@@ -37,7 +37,7 @@ sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
 sources_in = $(foreach folder,$(1),$(call sources_of,$(folder)))
 bpf := $(filter %.bpf,$(call sources_of,ebpf))
 xdp := ebpf/xdp
-core := $(filter-out $(bpf) $(xdp),$(call sources_in,bitmap ebpf aggregator/net aggregator/control))
+core := $(filter-out $(bpf) $(xdp),$(call sources_in,bitmap ebpf bitmap/net bitmap/control))
 daemon := $(filter-out aggregator/winnowd,$(call sources_in,aggregator aggregator/channel aggregator/jobs aggregator/http))
 library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
 cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
@@ -45,8 +45,8 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
-dpdk := $(call sources_of,aggregator/net/dpdk)
-frames := $(addprefix aggregator/net/dpdk/,frame frame_write neighbours)# which need no DPDK
+dpdk := $(call sources_of,aggregator/dpdk)
+frames := $(addprefix aggregator/dpdk/,frame frame_write neighbours)# which need no DPDK
 have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
 dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
 dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
@@ -74,7 +74,7 @@ $(BUILD)/%.o: %.c Makefile
 
 # DPDK's headers are not made for our warnings.
 dpdk_extra = $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
-$(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_extra)
+$(BUILD)/aggregator/dpdk/%.o: private extra := $(dpdk_extra)
 $(call object,$(frames)): private extra := -O3# for checksums
 
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))

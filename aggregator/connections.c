@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "aggregator/budget.h"
-#include "aggregator/control/lines.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/control/lines.h"
+#include "bitmap/net/sockaddr.h"
 
 #define ACCOUNTS_LOG2 11
 #define POOR_MS 5             /* until somebody whose budget is used up may have his turn */

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "aggregator/jobs/jobs.h"
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 struct data;
 

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "aggregator/data_impl.h"
+#include "aggregator/data_state.h"
 #include "ebpf/seal.h"
 
 #define PROBE_US 5000    /* one PROBE of a size in this time is enough for all workers */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "aggregator/data_impl.h"
+#include "aggregator/data_state.h"
 
 static bool box_put(struct stray_box *box, const struct net_in *in)
 {

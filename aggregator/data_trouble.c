@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#include "aggregator/data_impl.h"
+#include "aggregator/data_state.h"
 
 #define TROUBLE_US 700000        /* what lasts this long is no accident */
 #define TROUBLE_PAUSE_US 1500000 /* workers ask again at least as often */

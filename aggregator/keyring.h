@@ -10,7 +10,7 @@
 
 #include <uv.h>
 
-#include "aggregator/control/proof.h"
+#include "bitmap/control/proof.h"
 
 struct keyring_hooks {
 	void *context;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "aggregator/log.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/net/sockaddr.h"
 
 #define BACKLOG 1024
 #define TURN_MAX 16 /* connections accepted before others on the loop have their turn */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 #define LISTENER_NONE ((struct listener){.fd = -1, .reserve = -1})
 

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/log_field.h"
+#include "bitmap/control/log_field.h"
 
 #define LOG_BURST 100
 #define LOG_WINDOW_S 10

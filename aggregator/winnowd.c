@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #include "aggregator/control.h"
-#include "aggregator/control/keyed_hash.h"
-#include "aggregator/control/options.h"
+#include "bitmap/control/keyed_hash.h"
+#include "bitmap/control/options.h"
 #include "aggregator/http/http.h"
 #include "aggregator/limits.h"
 #include "aggregator/listener.h"

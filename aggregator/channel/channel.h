@@ -42,7 +42,7 @@ struct channel_config {
 	bool to_group;           /* One packet to the group reaches all workers. */
 	const struct bitmap_engine *engine;
 	/* NULL, or shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX. */
-	struct fast_channel *fast;    /* It is zeroed, but for what channel.c does not know. */
+	struct fast_channel *fast; /* It is zeroed, but for what channel_receive.c does not know. */
 	struct fast_slot *fast_slots; /* [window]; they are zeroed. */
 };
 

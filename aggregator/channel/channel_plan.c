@@ -7,7 +7,7 @@
  * announced it, in whatever order segments become complete. PROTOCOL.md sections 6 and 7.
  */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 #include "bitmap/coded.h"
 
 static struct segment *segment_of(const struct channel *channel, const struct operation *op,

@@ -5,7 +5,7 @@
  * Plans and RESULTs go to everyone, replies to one worker that has asked for something again.
  */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 
 /* ---- what waits ---- */
 

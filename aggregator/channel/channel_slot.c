@@ -7,7 +7,7 @@
  * sender announced. PROTOCOL.md section 8.
  */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 
 /* ---- opening ---- */
 

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 
 struct segment *segment_planned(const struct channel *channel, uint32_t place)
 {

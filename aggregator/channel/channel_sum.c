@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* channel_sum.c - adding blocks up: of a frame, or of an operation that travels in its announcements */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 
 struct sum sum_of(const struct channel *channel, const struct segment *segment, uint32_t unit_bytes,
                   uint32_t block_count, uint8_t *sums)

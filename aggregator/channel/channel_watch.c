@@ -8,7 +8,7 @@
  * file also counts operations that are over.
  */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 
 bool channel_idle(const struct channel *channel)
 {

@@ -14,10 +14,10 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/listener.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/net/sockaddr.h"
 #include "aggregator/privileges.h"
 
 #define IDLE_S 10

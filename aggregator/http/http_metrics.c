@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 
 static void family(FILE *out, const char *name, const char *type, const char *help)
 {

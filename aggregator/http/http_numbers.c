@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 
 #define OF_JOB(field)                                                                              \
 	offsetof(struct job_snapshot, field), sizeof(((struct job_snapshot *)0)->field)

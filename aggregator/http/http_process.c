@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 
 static void family(FILE *out, const char *name, const char *type, const char *help)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 #include "aggregator/log.h"
 
 /* The oldest operation and the longest wait may be on different channels. */

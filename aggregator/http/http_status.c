@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "aggregator/http/http_impl.h"
+#include "aggregator/http/http_state.h"
 #include "bitmap/dtype.h"
 #include "ebpf/packet.h"
 

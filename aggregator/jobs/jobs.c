@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, struct jobs **out)
 {

@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 #include "aggregator/channel/channel.h"
-#include "aggregator/control/log_field.h"
-#include "aggregator/control/message.h"
-#include "aggregator/control/proof.h"
-#include "aggregator/net/net.h"
+#include "bitmap/control/log_field.h"
+#include "bitmap/control/message.h"
+#include "bitmap/control/proof.h"
+#include "bitmap/net/net.h"
 #include "ebpf/seal_words.h"
 
 #define JOBS_MAX 1024

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 /* ---- datagrams that get lost ---- */
 

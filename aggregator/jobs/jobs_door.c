@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 /* Is it a newcomer of this job: of the same name, whatever the membership, and with the same key? */
 static bool peer_fits(const struct job *job, const struct jobs_peer *peer)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 void job_end(struct jobs *jobs, struct job *job)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 #define WINDOW_START 64    /* frames that all send at once, perhaps into a small queue, */
 #define WINDOW_START_MIN 8 /* but each of them so many */

@@ -7,7 +7,7 @@
  * out another key's first ones.
  */
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 static size_t held_by(const struct jobs *jobs, uint64_t owner, enum room room)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text)

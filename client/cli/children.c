@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "aggregator/control/proof.h"
+#include "bitmap/control/proof.h"
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 

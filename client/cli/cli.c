@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "aggregator/net/clock.h"
+#include "bitmap/net/clock.h"
 #include "bitmap/why.h"
 #include "client/winnow.h"
 

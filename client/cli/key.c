@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "aggregator/control/proof.h"
+#include "bitmap/control/proof.h"
 #include "client/cli/cli.h"
 
 int cli_key(int argc, char **argv)

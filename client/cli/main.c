@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 

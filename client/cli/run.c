@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 #include "client/comm/comm_options.h"

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 static void free_all(struct winnow_comm *comm)
 {

@@ -2,7 +2,7 @@
 /* comm_calls.c - the collectives of winnow.h: what each is, as one operation */
 
 #include "bitmap/dtype.h"
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 #include "client/worker/array.h"
 
 #define BROADCAST_HASHED UINT64_C(0x7473616364616f72) /* no other kind of operation hashes it */

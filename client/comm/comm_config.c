@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/control/options.h"
-#include "client/comm/comm.h"
+#include "bitmap/control/options.h"
+#include "client/comm/comm_state.h"
 
 _Static_assert(WINNOW_F32 == (int)DTYPE_F32 && WINNOW_F16 == (int)DTYPE_F16 &&
                        WINNOW_BF16 == (int)DTYPE_BF16 && WINNOW_F64 == (int)DTYPE_F64 &&

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 /* Held while one of these descriptors is opened or closed, and during a fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define CHECK_US 50000 /* between checks of a busy GPU, because its failures wake no thread */
 #define POLL_US_MIN 20 /* between polls of its words and of callers' marks */

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define BLOCK_BYTES_MIN 64 /* smaller rows share a block */
 #define BLOCKS_MAX                                                                                 \

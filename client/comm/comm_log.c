@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/control/options.h"
-#include "client/comm/comm.h"
+#include "bitmap/control/options.h"
+#include "client/comm/comm_state.h"
 
 #define WAIT_FIRST_US 2000000 /* for an aggregator, until that is said, */
 #define WAIT_RANKS_US                                                                              \

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define GROUP_BURSTS_MAX 32 /* read from one group at a time */
 

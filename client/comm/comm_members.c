@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 /* ---- may it be? ---- */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define PAYLOAD_DEFAULT_MAX 8972
 #define BUFFER_BYTES (16u << 20)

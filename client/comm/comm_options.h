@@ -8,7 +8,7 @@
 #ifndef CLIENT_COMM_OPTIONS_H
 #define CLIENT_COMM_OPTIONS_H
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "bitmap/pool.h"
 #include "client/winnow.h"
 #include "ebpf/wire.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "aggregator/net/sockaddr.h"
-#include "client/comm/comm.h"
+#include "bitmap/net/sockaddr.h"
+#include "client/comm/comm_state.h"
 
 #define ETHERNET_BYTES 14
 

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 #include "client/worker/explain.h"
 
 /* ---- creating and releasing ---- */

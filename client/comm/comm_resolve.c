@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 struct comm_question {
 	atomic_uint holders;

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 /* task->count is the whole tensor's. `gathered`, if not NULL, gets a list, the caller's. */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,

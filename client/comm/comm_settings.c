@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 #include "client/comm/comm_options.h"
 
 #define SETTINGS_MAX 32

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 static _Thread_local struct why last_error, error_copy;
 

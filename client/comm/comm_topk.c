@@ -2,7 +2,7 @@
 /* comm_topk.c - winnow_topk(), which needs no communicator */
 
 #include "bitmap/topk.h"
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype dtype,
                 const struct winnow_choice *choice, uint64_t *taken)

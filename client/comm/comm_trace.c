@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 /*
  * A number for this run of the job, the same on all workers: a hash of the aggregators' tokens,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/node/node_impl.h"
+#include "client/node/node_state.h"
 
 /* NCCL's part of the plugin. */
 static int plugin(const struct gpu_calls **gpu, struct why *why)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "client/node/node_impl.h"
+#include "client/node/node_state.h"
 
 #define CHUNK_BYTES (UINT64_C(4) << 20) /* the least of a GPU's share in a chunk */
 #define CHUNKS_MAX 8
@@ -80,7 +80,7 @@ static bool watch(struct winnow_node *node)
 		return true;
 	node->watch_due_us = now_us + WATCH_US;
 	if (now_us > node->stop_by_us)
-		winnow_node_abort(node, "a node was destroyed while it had work");
+		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
 	/* Who leaves has done all its operations: any other is over within the silence time, or never. */
 	if (node->due_us != UINT64_MAX && node->comms[0] != NULL &&
 	    comm_deserted(node->comms[0], &why)) {

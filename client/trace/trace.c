@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/rows.h"

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 #include "bitmap/coded.h"
 #include "bitmap/dtype.h"
 #include "ebpf/packet.h"

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 
 #define BREAKER_INTERVAL_US 1000000
 #define BREAKER_INTERVALS 10

@@ -15,7 +15,7 @@
  * itself.
  */
 
-#include "client/worker/engine_impl.h"
+#include "client/worker/engine_state.h"
 
 #include <assert.h>
 #include <errno.h>

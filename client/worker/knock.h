@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 
 struct knock {
 	uint32_t channel_count;

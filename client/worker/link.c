@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/control/line_proof.h"
+#include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 
 struct link {

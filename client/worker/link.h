@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/message.h"
-#include "aggregator/control/proof.h"
+#include "bitmap/control/message.h"
+#include "bitmap/control/proof.h"
 #include "client/worker/knock.h"
 #include "client/worker/path.h"
 #include "ebpf/packet.h"

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 
 struct path {
 	uint32_t channel_count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* session.c - see session.h */
 
-#include "client/worker/session_impl.h"
+#include "client/worker/session_state.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 
 static bool config_valid(const struct stream_config *c)
 {

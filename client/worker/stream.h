@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 #include "bitmap/bitmap.h"
 #include "client/worker/allreduce.h"
 #include "ebpf/packet.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* stream_frame.c - data out of the tensor and into it: PROTOCOL.md sections 8 to 10 */
 
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 
 /* ---- what a frame holds ---- */
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "bitmap/coded.h"
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 #include "client/winnow.h"
 
 bool stream_slot_free(const struct stream *stream, uint32_t slot)

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 
 /* The segment whose frames hold `frame`, if its plan is known; the common case is the first. */
 struct stream_segment *stream_find(const struct stream *s, uint32_t frame)

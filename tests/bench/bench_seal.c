@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "aggregator/net/clock.h"
+#include "bitmap/net/clock.h"
 #include "ebpf/seal.h"
 
 #define DATA_BYTES (256 << 10)

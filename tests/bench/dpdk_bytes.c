@@ -14,7 +14,7 @@
 #include <rte_cycles.h>
 #include <rte_ip.h>
 
-#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/dpdk/frame.h"
 #include "bitmap/bitmap.h"
 
 #define FRAMES 64

@@ -16,8 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "aggregator/control/lines.h"
-#include "aggregator/net/net.h"
+#include "bitmap/control/lines.h"
+#include "bitmap/net/net.h"
 #include "client/worker/link.h"
 #include "ebpf/geometry.h"
 #include "tests/bench/dpdk_source.h"

@@ -11,7 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
-#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/dpdk/frame.h"
 #include "ebpf/packet.h"
 
 #define SOURCE_BURST 32

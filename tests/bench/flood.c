@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 #define BURST 64
 #define BYTES 1056

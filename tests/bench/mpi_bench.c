@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "bitmap/bitmap.h"
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 
 struct blocks_bench {
 	const struct bitmap_engine *engine;

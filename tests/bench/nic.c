@@ -38,8 +38,8 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "aggregator/control/lines.h"
-#include "aggregator/net/net.h"
+#include "bitmap/control/lines.h"
+#include "bitmap/net/net.h"
 #include "bitmap/dtype.h"
 #include "client/worker/link.h"
 #include "tests/bench/nic.h"

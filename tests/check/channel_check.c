@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 #include "tests/check/check.h"
 
 static void check_members(const struct channel *c)

@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-#include "client/worker/engine_impl.h"
-#include "client/worker/session_impl.h"
+#include "client/worker/engine_state.h"
+#include "client/worker/session_state.h"
 #include "tests/check/check.h"
 
 /* Streams that have something of an operation in this slot. */

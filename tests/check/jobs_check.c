@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "aggregator/jobs/jobs_impl.h"
+#include "aggregator/jobs/jobs_state.h"
 #include "tests/check/check.h"
 
 static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)

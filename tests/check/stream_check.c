@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 #include "tests/check/check.h"
 
 /* Frames that we have pushed wait for their RESULT, or have it and wait for one before them. */

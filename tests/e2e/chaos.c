@@ -28,7 +28,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 #define CLIENTS_MAX 64
 #define HELD_MAX 256

@@ -7,7 +7,7 @@
  * keep the channel's memory bounded are checked.
  */
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 #include "tests/check/check.h"
 #include "tests/flatten.h"
 #include "tests/fuzz/fuzz.h"

@@ -8,7 +8,7 @@
 
 #include <arpa/inet.h>
 
-#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/dpdk/frame.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FLAG_MEND 4

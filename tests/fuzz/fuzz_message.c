@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "aggregator/control/lines.h"
-#include "aggregator/control/message.h"
-#include "aggregator/control/proof.h"
+#include "bitmap/control/lines.h"
+#include "bitmap/control/message.h"
+#include "bitmap/control/proof.h"
 #include "ebpf/wire.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "tests/fuzz/fuzz.h"
 
 #define ARGS_MAX 24

@@ -3,9 +3,9 @@
 
 #include <jansson.h>
 
-#include "aggregator/control/lines.h"
-#include "aggregator/control/message.h"
-#include "aggregator/net/dpdk/frame.h"
+#include "bitmap/control/lines.h"
+#include "bitmap/control/message.h"
+#include "aggregator/dpdk/frame.h"
 #include "bitmap/dtype.h"
 #include "client/trace/trace_format.h"
 #include "ebpf/packet.h"

@@ -16,7 +16,7 @@
 #include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
-/* As in comm.h, but ten times shorter, as are the silence times of these worlds. */
+/* As in comm_state.h, but ten times shorter, as are the silence times of these worlds. */
 #define JOIN_US 4000000
 #define DOOR_US 12000000
 #define CONNECT_US (JOIN_US / 4 * 3)

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "aggregator/channel/channel_impl.h"
+#include "aggregator/channel/channel_state.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_channel_slot.h"
 

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define COUNT 16
 #define LIMIT_MS 20000
@@ -262,7 +262,8 @@ static void test_lost_for_ever(void **state)
 	uint64_t ms;
 
 	(void)state;
-	ms = fails(&loses, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: ");
+	/* "no other membership has begun in time", or on a busy machine "nobody has said in time who is left". */
+	ms = fails(&loses, WINNOW_ERR_TIMEOUT, " in time");
 	assert_true(ms >= 1000 && ms < LIMIT_MS);
 }
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 static const char *const variables[] = {
 	"RANK",           "WORLD_SIZE",        "WINNOW_AGGREGATORS",     "WINNOW_JOB",

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define HERE 0x7f000001
 #define UNTIL_US 10000000

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm/comm.h"
+#include "client/comm/comm_state.h"
 
 #define COUNT 16
 

@@ -5,7 +5,7 @@
  * waits: for looks at paths, a second apart
  */
 
-#include "aggregator/data_impl.h"
+#include "aggregator/data_state.h"
 #include "tests/unit/test_data.h"
 
 /* ---- workers that are not reached ---- */

@@ -22,8 +22,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/dpdk/frame.h"
-#include "aggregator/net/net.h"
+#include "aggregator/dpdk/frame.h"
+#include "bitmap/net/net.h"
 
 /* Numbers for address(): */
 #define OUR_IP 0x0a090001u  /* 10.9.0.1/24 */

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "aggregator/net/clock.h"
+#include "bitmap/net/clock.h"
 #include "tests/unit/test_dpdk.h"
 #include "tests/unit/test_frame.h"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/dpdk/frame.h"
 
 #define HERE 0x0a4d0001u
 #define THERE 0x0a4d0065u

@@ -3,7 +3,7 @@
 
 #include "tests/unit/test_jobs.h"
 
-#include "aggregator/control/line_proof.h"
+#include "bitmap/control/line_proof.h"
 
 /* ---- the way to START ---- */
 

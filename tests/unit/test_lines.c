@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/lines.h"
+#include "bitmap/control/lines.h"
 
 struct collected {
 	uint32_t count;

@@ -272,13 +272,38 @@ static void test_again(void **state)
 	link_close(link);
 }
 
+static void test_abort(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message;
+
+	(void)state;
+	link_gone(link, "lost");
+	link_abort(link, "stalled", "rank 3 is late");
+	message = heard(link, CONTROL_ABORT);
+	assert_string_equal(message.code, "stalled");
+	assert_string_equal(message.text, "rank 3 is late");
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_int_equal(link_look(link)->config.world, 4);
+	link_close(link);
+	/* One that is there is told at once, though nothing comes from it. */
+	link = opened(&config);
+	assert_true(link_deadline(link) > now_us);
+	link_abort(link, "stalled", "rank 3 is late");
+	assert_true(link_deadline_lines(link) == 0);
+	heard(link, CONTROL_ABORT);
+	assert_true(link_deadline_lines(link) > now_us);
+	link_close(link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_move),         cmocka_unit_test(test_again),
-		cmocka_unit_test(test_heartbeat),    cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_failed_stays),
+		cmocka_unit_test(test_abort),     cmocka_unit_test(test_move),
+		cmocka_unit_test(test_again),     cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_path_dead), cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_no_room),   cmocka_unit_test(test_failed_stays),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 #define LIMIT_MS 20000
 

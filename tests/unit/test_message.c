@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/message.h"
+#include "bitmap/control/message.h"
 #include "ebpf/wire.h"
 
 /* As they are on the wire, spelled out: every field of every message, at an edge of its range. */

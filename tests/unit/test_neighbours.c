@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/dpdk/neighbours.h"
+#include "aggregator/dpdk/neighbours.h"
 #include "tests/unit/test_random.h"
 
 #define ADDRESSES 3000

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/net.h"
+#include "bitmap/net/net.h"
 
 #define LOOPBACK 0x7f000001u
 

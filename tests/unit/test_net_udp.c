@@ -5,8 +5,8 @@
 
 #include <netinet/in.h>
 
-#include "aggregator/net/clock.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/net/clock.h"
+#include "bitmap/net/sockaddr.h"
 
 /* ---- tests ---- */
 

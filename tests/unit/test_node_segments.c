@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "client/node/node_impl.h"
+#include "client/node/node_state.h"
 #include "tests/unit/test_random.h"
 
 #define SEGMENTS 6

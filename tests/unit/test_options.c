@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 
 static struct {
 	const char *config, *text, *secret, *key, *key_file;

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/message.h"
-#include "aggregator/control/proof.h"
+#include "bitmap/control/message.h"
+#include "bitmap/control/proof.h"
 
 static char folder[64];
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <sodium.h>
 
-#include "aggregator/control/line_proof.h"
+#include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"

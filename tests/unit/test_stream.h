@@ -260,6 +260,20 @@ static inline void expect_status(struct bench *b, bool asks)
 	assert_int_equal(status.asks, asks);
 }
 
+/* It lists these frames, and asks. */
+static inline void expect_lacks(struct bench *b, uint32_t first, uint64_t word, uint16_t sequence)
+{
+	struct status status;
+
+	assert_true(bench_pull(b));
+	status = got_status(b);
+	assert_true(status.asks);
+	assert_int_equal(status.word_count, 1);
+	assert_int_equal(status.first, first);
+	assert_true(status.words[0] == word);
+	assert_int_equal(b->got.sequence, sequence);
+}
+
 static inline void expect_nothing(struct bench *b)
 {
 	assert_false(bench_pull(b));

@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_TEST_STREAM_FRAME_H
 #define TESTS_UNIT_TEST_STREAM_FRAME_H
 
-#include "client/worker/stream_impl.h"
+#include "client/worker/stream_state.h"
 #include "tests/unit/test_stream.h"
 
 /* Frame numbers wrap in every test, or become negative to those who compare them. */

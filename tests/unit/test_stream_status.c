@@ -3,6 +3,56 @@
 
 #include "tests/unit/test_stream_frame.h"
 
+/* A RESULT shows by its sequence that others were sent before it: they are asked for when they are late. */
+static void lacks_at(uint64_t clock_us)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	uint32_t stamp;
+
+	b->now_us = clock_us;
+	task = task_planned(b, all_bits);
+	assert_int_equal(pushes(b, FIRST), 16);
+	b->sequence = 3;
+	assert_null(result_of(b, FIRST + 5, 1));
+	b->now_us += 100;
+	b->sequence = 1; /* a late packet: one more is missing */
+	assert_null(result_of(b, FIRST + 3, 1));
+	b->sequence = 4; /* sent after the wait began */
+	send_status(b, RANK, 0, 0, 0);
+	b->now_us += 199;
+	expect_nothing(b);
+	b->now_us++;
+	expect_lacks(b, FIRST, 0x17,
+	             3); /* 0, 1, 2, 4: nothing before the last that came is wanting */
+	assert_int_equal(b->got.pushed, FIRST + 16);
+	assert_int_equal(stream_stats(b->stream)->lost, 4);
+	stamp = (uint32_t)b->now_us | 1;
+	/* Nothing is listed twice, until an answer shows that what was listed has not been sent. */
+	b->now_us += 5000;
+	pull_all(b);
+	assert_int_equal(stream_stats(b->stream)->nacks, 1);
+	send_status(b, RANK, stamp, 0, 0);
+	b->now_us += 700;
+	pull_all(b); /* that was before the answer */
+	assert_int_equal(stream_stats(b->stream)->nacks, 1);
+	b->now_us += 700;
+	pull_all(b);
+	assert_int_equal(stream_stats(b->stream)->nacks, 2);
+	task_close(task);
+	bench_close(b);
+}
+
+/* Whatever the clock: stamps have 32 bits of it. */
+static void test_lacks(void **state)
+{
+	(void)state;
+	lacks_at(5000000);
+	lacks_at((UINT64_C(1) << 31) + 12346);
+	lacks_at((UINT64_C(1) << 32) - 350); /* the second half of the test is beyond */
+	lacks_at((UINT64_C(5) << 32) - 3000000);
+}
+
 static struct control_seen seen(const struct bench *b)
 {
 	struct control_seen out = {0};
@@ -82,6 +132,7 @@ static void test_unanswered(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lacks),
 		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_unanswered),
 	};

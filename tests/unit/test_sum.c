@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/dpdk/frame.h"
 
 #define BYTES 70000
 

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "aggregator/channel/channel.h"
-#include "aggregator/control/proof.h"
+#include "bitmap/control/proof.h"
 #include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/engine.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* bench.c - winnow bench: options and the measured loop */
 
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 
 #include <assert.h>
 #include <math.h>

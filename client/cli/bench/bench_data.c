@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "bitmap/bitmap.h"
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 #include "client/cli/cli.h"
 
 #define VALUE_MAX 8

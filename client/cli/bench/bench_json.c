@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "bitmap/dtype.h"
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 #include "client/cli/cli_json.h"
 #include "ebpf/geometry.h"
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 

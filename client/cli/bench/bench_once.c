@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* bench_once.c - one operation, timed and counted */
 
-#include "aggregator/net/clock.h"
-#include "client/cli/bench/bench.h"
+#include "bitmap/net/clock.h"
+#include "client/cli/bench/bench_state.h"
 #include "client/cli/cli.h"
 
 static int failed(const struct winnow_comm *comm, const char *what)

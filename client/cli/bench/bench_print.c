@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "bitmap/dtype.h"
-#include "client/cli/bench/bench.h"
+#include "client/cli/bench/bench_state.h"
 
 double bench_algbw(const struct bench_row *row, const struct bench_times *times)
 {

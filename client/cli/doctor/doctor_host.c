@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "bitmap/bitmap.h"
-#include "client/cli/doctor/doctor.h"
+#include "client/cli/doctor/doctor_state.h"
 #include "ebpf/xdp.h"
 
 #define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */

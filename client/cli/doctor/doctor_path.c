@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "aggregator/control/message.h"
-#include "aggregator/control/options.h"
-#include "aggregator/net/net.h"
-#include "client/cli/doctor/doctor.h"
+#include "bitmap/control/message.h"
+#include "bitmap/control/options.h"
+#include "bitmap/net/net.h"
+#include "client/cli/doctor/doctor_state.h"
 #include "client/winnow.h"
 
 #define JOIN_MS 5000

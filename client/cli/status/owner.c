@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/net/sockaddr.h"
 
 #define STATE_LISTEN 0x0a
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "client/cli/cli.h"
 
 static struct {

@@ -14,10 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "aggregator/control/options.h"
-#include "aggregator/net/clock.h"
-#include "aggregator/net/net.h"
-#include "aggregator/net/sockaddr.h"
+#include "bitmap/control/options.h"
+#include "bitmap/net/clock.h"
+#include "bitmap/net/net.h"
+#include "bitmap/net/sockaddr.h"
 #include "client/cli/cli.h"
 #include "client/cli/status/status.h"
 

@@ -171,12 +171,11 @@ static void job_row(struct table *table, const struct status_target *target, con
 	path_text(job, rtt, held);
 	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
-	          report_whole(job, "members"), report_whole(job, "world"),
-	          traffic_text(job, CELL), waits_text(json_object_get(job, "waiting"), CELL),
-	          report_whole(slots, "used"), report_whole(slots, "total"),
-	          share_text(job, "density", CELL), share_text(job, "union", CELL),
-	          loss_text(job, CELL), rtt, held, path, flag(job, "multicast") ? "+mcast" : "",
-	          operation_text(job, CELL));
+	          report_whole(job, "members"), report_whole(job, "world"), traffic_text(job, CELL),
+	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
+	          report_whole(slots, "total"), share_text(job, "density", CELL),
+	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
+	          flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
 }
 
 static void show_jobs(const struct status_targets *targets, FILE *out)

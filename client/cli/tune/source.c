@@ -4,11 +4,8 @@
 #include "client/cli/tune/source.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bitmap/bitmap.h"
@@ -34,32 +31,7 @@ void source_thin(struct source *s, uint32_t most)
 
 /* ---- files ---- */
 
-int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
-	struct stat status = {0};
-	void *memory = NULL;
-
-	if (fd < 0 || fstat(fd, &status) != 0)
-		err = -errno;
-	if (err == 0 && status.st_size > 0)
-		memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (memory == MAP_FAILED)
-		err = -errno;
-	if (fd >= 0)
-		close(fd);
-	*data = memory;
-	*bytes = (size_t)status.st_size;
-	return err == 0 ? 0 : why_set(why, err, "%s", strerror(-err));
-}
-
-void file_unmap(const void *data, size_t bytes)
-{
-	if (bytes > 0)
-		munmap((void *)(uintptr_t)data, bytes);
-}
-
-/* The same, of elements. */
+/* file_map(), of elements. */
 static int elements_map(const char *path, enum dtype dtype, const void **data, size_t *bytes,
                         struct why *why)
 {

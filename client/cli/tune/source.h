@@ -14,35 +14,9 @@
 #include "bitmap/dtype.h"
 #include "bitmap/why.h"
 #include "client/cli/pattern.h"
-#include "client/trace/trace_format.h"
+#include "client/cli/tune/trace_read.h"
 
 #define SOURCE_FILES_MAX 4096
-
-/* Of trace_read.c: one worker's trace, and an index of it. */
-struct trace_entry {
-	struct trace_record record;
-	const uint8_t *body; /* in the file's memory */
-};
-
-struct trace_file {
-	char path[4200];
-	const void *memory; /* [bytes] mapped */
-	size_t bytes;
-	struct trace_head head;
-	struct trace_entry *entries; /* [count], operations only */
-	uint32_t count;
-	bool ended; /* with an end record: `end` */
-	bool cut;   /* in the middle of a record, which is left out */
-	struct trace_record end;
-};
-
-/* 0, or -errno and one line in `why`, without the path. */
-int trace_file_open(const char *path, struct trace_file **out, struct why *why);
-void trace_file_close(struct trace_file *file); /* NULL is fine */
-
-/* file_map - a whole file for reading; file_unmap() ends that. 0, or -errno and one line in `why`, without the path. */
-int file_map(const char *path, const void **data, size_t *bytes, struct why *why);
-void file_unmap(const void *data, size_t bytes);
 
 struct source_op {
 	uint64_t count, tag;

@@ -1,16 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* trace_read.c - the file that WINNOW_TRACE names, mapped; see source.h */
+/* trace_read.c - the file that WINNOW_TRACE names, mapped; see trace_read.h */
 
-#include "client/cli/tune/source.h"
+#include "client/cli/tune/trace_read.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/cli/cli.h"
 
 #define ENTRIES_MAX (1u << 22)
+
+int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+	struct stat status = {0};
+	void *memory = NULL;
+
+	if (fd < 0 || fstat(fd, &status) != 0)
+		err = -errno;
+	if (err == 0 && status.st_size > 0)
+		memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (memory == MAP_FAILED)
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	*data = memory;
+	*bytes = (size_t)status.st_size;
+	return err == 0 ? 0 : why_set(why, err, "%s", strerror(-err));
+}
+
+void file_unmap(const void *data, size_t bytes)
+{
+	if (bytes > 0)
+		munmap((void *)(uintptr_t)data, bytes);
+}
 
 static void entry_add(struct trace_file *file, const struct trace_record *record,
                       const uint8_t *body)

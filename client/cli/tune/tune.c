@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "aggregator/control/options.h"
+#include "bitmap/control/options.h"
 #include "client/winnow.h"
 #include "ebpf/wire.h"
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out), data_strays.c
+ * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
+ * them
+ */
+#ifndef AGGREGATOR_DATA_IMPL_H
+#define AGGREGATOR_DATA_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "aggregator/data.h"
+#include "aggregator/jobs/knocks.h"
+#include "bitmap/net/clock.h"
+
+#define DATA_PROBE_SIZES 8
+#define STRAYS_BYTES (256u * 1024)
+
+/* Trouble with a worker, for as long as it lasts. */
+struct outlet_trouble {
+	uint64_t since_us, last_us, told_us;
+	uint64_t received;        /* by the channel: when it began */
+	struct jobs_trouble what; /* count 0: none */
+};
+
+/* A channel and where its workers are. */
+struct outlet {
+	struct jobs_channel info;
+	struct channel *channel; /* NULL before the start */
+	bool dirty;              /* may have something to send */
+	bool some_multicast, all_multicast;
+	struct {
+		uint32_t bytes;
+		uint64_t sent_us;
+	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
+	struct outlet_trouble trouble;
+	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
+	struct outlet_worker {
+		struct net_path path; /* port 0: none is noted */
+		bool multicast;
+		struct knocker knocker;
+		_Atomic uint64_t
+			number; /* control: wo, thread: takes it for knocker.number; 0: none */
+	} workers[];            /* [worker_count] */
+};
+
+/*
+ * Of the path to a worker of a channel, or WIRE_EVERYONE: what does not get out has it, since an address alone
+ * does not tell whose it is. Not 0.
+ */
+#define MARK_RANK_BITS 13
+
+static inline uint32_t mark_of(uint16_t id, uint16_t rank)
+{
+	return (id + 1u) << MARK_RANK_BITS | (rank & ((1u << MARK_RANK_BITS) - 1));
+}
+
+/* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
+struct data_strays {
+	pthread_mutex_t lock;
+	atomic_bool waiting; /* the box that is being filled has some */
+	uint32_t filling;    /* owner: rw under the lock, others: ro under it */
+	struct stray_box {
+		uint32_t count, bytes;
+		struct net_in in[NET_BURST_MAX];
+		uint8_t memory[STRAYS_BYTES];
+	} boxes[2];
+};
+
+struct order;
+
+/* What another thread has asked data_look(). */
+struct looks {
+	struct data_look *list;
+	uint32_t count, next;
+	struct data_stats stats;
+};
+
+struct data_thread {
+	struct data *data;
+	pthread_t thread;
+	struct net *net;
+	int wake_fd;
+
+	pthread_mutex_t lock; /* of `order` and `looks` */
+	pthread_cond_t carried_out, looked;
+	struct order *order; /* control: wo, thread: ro, then NULL again */
+	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
+	struct looks *looks; /* who looks: wo, thread: rw, then NULL again */
+	atomic_bool asked;   /* who looks: wo, thread: ro: look at `looks` */
+	struct data_strays strays;
+
+	/* The thread's own. */
+	struct outlet *outlets[JOBS_MAX];
+	uint32_t outlet_count;
+	struct outlet *last; /* of the packet before: packets come in runs */
+	struct outlet *dirty[JOBS_MAX];
+	uint32_t dirty_count;
+	struct data_stats stats;
+	bool stopped;
+	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
+	struct net_in in[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	struct net_path to[WIRE_WORKERS_MAX + 1];
+	struct net_trouble troubles[NET_TROUBLES_MAX];
+	uint8_t knock[WIRE_PAYLOAD_MAX];
+};
+
+struct data {
+	struct data_config config;
+	struct outlet *attached[1 << 16]; /* control: by number */
+	uint32_t thread_count;
+	struct data_thread *threads[JOBS_THREADS_MAX];
+};
+
+/* A moment, for when the system says that there is something to do and there is nothing. */
+static inline void data_nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* Look at orders and strays. */
+static inline void data_wake(const struct data_thread *t)
+{
+	if (eventfd_write(t->wake_fd, 1) != 0)
+		abort(); /* an eventfd takes 2^64 - 1 of them */
+}
+
+/* The thread that has channel `id`, if anybody has. */
+static inline struct data_thread *data_owner(const struct data *data, uint16_t id)
+{
+	return data->threads[(id & 0xff) % data->thread_count];
+}
+
+/* data_strays.c */
+bool strays_put(struct data_thread *owner,
+                const struct net_in *in); /* any thread; false: is full */
+/* What has come since the last call, lent until the next one; returns how many. */
+uint32_t strays_take(struct data_strays *strays, const struct net_in **in);
+
+/* data_trouble.c */
+void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
+
+/* data_packets.c */
+struct outlet **outlet_place(struct data_thread *t, uint16_t id); /* NULL: not here */
+void outlet_address_tell(struct outlet *outlet, uint32_t rank);
+struct outlet *outlet_named(struct data_thread *t, uint16_t id);
+uint32_t data_turn(struct data_thread *t);
+
+#endif /* AGGREGATOR_DATA_IMPL_H */

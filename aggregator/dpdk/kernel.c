@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* kernel.c - see kernel.h; kernel_routes.c has the rest of it */
+
+#include "aggregator/dpdk/kernel.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/bpf.h>
+#include <linux/ethtool.h>
+#include <linux/filter.h>
+#include <linux/if_link.h>
+#include <linux/if_packet.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bitmap/net/sockaddr.h"
+
+#define PORT_DISCARD 9
+
+static uint32_t bits_of(const struct sockaddr *mask)
+{
+	const struct net_ip ip = net_of_sockaddr(mask).ip;
+	uint32_t bits = 0;
+
+	for (size_t i = 0; i < sizeof(ip.bytes); i++)
+		bits += (uint32_t)__builtin_popcount(ip.bytes[i]);
+	return mask->sa_family == AF_INET ? bits - 16 : bits; /* less those that map it */
+}
+
+/* `six`: of which family, where any address will do. */
+static bool address_find(const struct ifaddrs *list, uint32_t if_index, bool six, struct net_ip *ip,
+                         uint32_t *prefix_bits)
+{
+	for (const struct ifaddrs *a = list; a != NULL; a = a->ifa_next) {
+		struct net_ip one;
+
+		if (a->ifa_addr == NULL || a->ifa_netmask == NULL ||
+		    a->ifa_addr->sa_family != (six ? AF_INET6 : AF_INET) ||
+		    if_nametoindex(a->ifa_name) != if_index)
+			continue;
+		one = net_of_sockaddr((const void *)a->ifa_addr).ip;
+		if (net_ip_none(ip) ? net_ip_link_local(&one)
+		                    : memcmp(one.bytes, ip->bytes, sizeof(one.bytes)) != 0)
+			continue;
+		*ip = one;
+		*prefix_bits = bits_of(a->ifa_netmask);
+		return true;
+	}
+	return false;
+}
+
+bool kernel_address(uint32_t if_index, struct net_ip *ip, uint32_t *prefix_bits)
+{
+	bool six = !net_ip_is_v4(ip), found;
+	struct ifaddrs *list;
+
+	if (if_index == 0 || getifaddrs(&list) != 0)
+		return false;
+	found = address_find(list, if_index, six, ip, prefix_bits) ||
+	        (net_ip_none(ip) && address_find(list, if_index, !six, ip, prefix_bits));
+	freeifaddrs(list);
+	return found;
+}
+
+/* One ioctl about an interface; false when there is none. */
+static bool interface_ask(uint32_t if_index, unsigned long what, struct ifreq *request)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool done = fd >= 0 && if_indextoname(if_index, request->ifr_name) != NULL &&
+	            ioctl(fd, what, request) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+uint32_t kernel_mtu(uint32_t if_index)
+{
+	struct ifreq request = {0};
+
+	return interface_ask(if_index, SIOCGIFMTU, &request) ? (uint32_t)request.ifr_mtu : 0;
+}
+
+bool kernel_carrier(uint32_t if_index)
+{
+	struct ifreq request = {0};
+
+	return interface_ask(if_index, SIOCGIFFLAGS, &request) &&
+	       (request.ifr_flags & IFF_RUNNING) != 0;
+}
+
+/* `what` is one of the structs of <linux/ethtool.h>, its cmd filled in. */
+static bool ethtool_ask(uint32_t if_index, void *what)
+{
+	struct ifreq request = {.ifr_data = what};
+
+	return interface_ask(if_index, SIOCETHTOOL, &request);
+}
+
+uint32_t kernel_rx_queues(uint32_t if_index)
+{
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+
+	return ethtool_ask(if_index, &channels) ? channels.combined_count + channels.rx_count : 0;
+}
+
+static int socket_on(uint32_t if_index, int family)
+{
+	int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	char device[IF_NAMESIZE];
+
+	/* Without the right to bind to it, the routing table finds the same one. */
+	if (fd >= 0 && if_index != 0 && if_indextoname(if_index, device) != NULL)
+		setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
+	return fd;
+}
+
+void kernel_ask(uint32_t if_index, const struct net_ip *ip)
+{
+	struct net_addr to = {.ip = *ip, .port = PORT_DISCARD};
+	union net_sockaddr address;
+	socklen_t size;
+	int fd;
+
+	if (net_ip_link_local(ip))
+		to.ip.scope = if_index;
+	size = net_sockaddr(&to, &address);
+	fd = socket_on(if_index, address.any.sa_family);
+	if (fd < 0)
+		return;
+	(void)!sendto(fd, "", 0, MSG_DONTWAIT, &address.any, size);
+	close(fd);
+}
+
+/* `fd`, or -errno, and it is closed. */
+static int fd_unless(bool failed, int fd)
+{
+	int err = -errno;
+
+	if (failed && fd >= 0)
+		close(fd);
+	return failed ? err : fd;
+}
+
+/* A filter that lets nothing in. */
+static int refuse_all(int fd)
+{
+	struct sock_filter code[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+	struct sock_fprog program = {.len = 1, .filter = code};
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+int kernel_reserve(const struct net_ip *ip, uint16_t *port)
+{
+	struct net_addr local = {.ip = *ip, .port = *port};
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(&local, &address);
+	int fd = socket_on(0, address.any.sa_family);
+	bool failed = fd < 0 || refuse_all(fd) != 0 || bind(fd, &address.any, size) != 0 ||
+	              net_end(getsockname, fd, &local) != 0;
+
+	fd = fd_unless(failed, fd);
+	*port = local.port;
+	return fd;
+}
+
+static int pass_program(void)
+{
+	const struct bpf_insn code[] = {
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = XDP_PASS},
+		{.code = BPF_JMP | BPF_EXIT},
+	};
+	union bpf_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.prog_type = BPF_PROG_TYPE_XDP;
+	attr.expected_attach_type = BPF_XDP;
+	attr.insns = (uint64_t)(uintptr_t)code;
+	attr.insn_cnt = sizeof(code) / sizeof(code[0]);
+	attr.license = (uint64_t)(uintptr_t) "BSD";
+	attr.prog_flags = BPF_F_XDP_HAS_FRAGS; /* whatever the MTU */
+	memcpy(attr.prog_name, "winnow_pass", sizeof("winnow_pass"));
+	return (int)syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
+}
+
+int kernel_single_frames(uint32_t if_index)
+{
+	struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+	union bpf_attr attr;
+	int program, link;
+
+	if (!ethtool_ask(if_index, &info) || strcmp(info.driver, "veth") != 0)
+		return -ENOTSUP;
+	program = pass_program();
+	if (program < 0)
+		return -errno;
+	memset(&attr, 0, sizeof(attr));
+	attr.link_create.prog_fd = (uint32_t)program;
+	attr.link_create.target_ifindex = if_index;
+	attr.link_create.attach_type = BPF_XDP;
+	attr.link_create.flags = XDP_FLAGS_DRV_MODE;
+	link = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+	if (link < 0)
+		link = errno == EEXIST ? -EBUSY : -errno;
+	close(program);
+	return link;
+}
+
+int kernel_join(uint32_t if_index, const struct net_ip *group)
+{
+	struct ip_mreqn four = {.imr_ifindex = (int)if_index};
+	struct ipv6_mreq six = {.ipv6mr_interface = if_index};
+	bool v4 = net_ip_is_v4(group);
+	int fd = socket_on(if_index, v4 ? AF_INET : AF_INET6), err;
+
+	memcpy(&four.imr_multiaddr, group->bytes + 12, sizeof(four.imr_multiaddr));
+	memcpy(&six.ipv6mr_multiaddr, group->bytes, sizeof(six.ipv6mr_multiaddr));
+	if (fd < 0)
+		return -errno;
+	err = v4 ? setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four))
+	         : setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
+	return fd_unless(err != 0, fd);
+}
+
+int kernel_hear_groups(uint32_t if_index)
+{
+	struct packet_mreq request = {.mr_ifindex = (int)if_index, .mr_type = PACKET_MR_ALLMULTI};
+	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return fd_unless(fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request,
+	                                      sizeof(request)) != 0,
+	                 fd);
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* links.c - ports while they run: links that come and go, an MTU that shrinks, a port that is gone */
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "aggregator/dpdk/device.h"
+#include "aggregator/dpdk/kernel.h"
+
+#define LOOK_US 250000
+
+static bool link_up(const struct device_port *port)
+{
+	struct rte_eth_link link;
+
+	if (port->if_index != 0)
+		return kernel_carrier(port->if_index);
+	return rte_eth_link_get_nowait(port->id, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
+}
+
+/* The largest datagram that the kernel's MTU has room for now. */
+static void look_at_mtu(struct device *d)
+{
+	uint32_t least = d->payload_max, before = d->payload_now, headers = net_headers(&d->ip);
+
+	for (uint32_t i = 0; i < d->port_count; i++) {
+		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
+
+		if (mtu > headers && mtu - headers < least)
+			least = mtu - headers;
+	}
+	d->payload_now = least;
+	if (least < before)
+		device_log(d, "warn",
+		           "the MTU is smaller now: datagrams of more than %u bytes cannot be sent",
+		           least);
+}
+
+int device_look(struct device *d, uint64_t now_us, struct why *why)
+{
+	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
+		return 0;
+	d->looked_us = now_us;
+	look_at_mtu(d);
+	for (uint32_t i = 0; i < d->port_count && d->gone[0] == '\0'; i++) {
+		struct device_port *port = &d->ports[i];
+		bool up = link_up(port);
+
+		if (atomic_load(&port->removed) ||
+		    (port->if_index != 0 && kernel_mtu(port->if_index) == 0)) {
+			snprintf(d->gone, sizeof(d->gone), "port %s has been removed", port->name);
+			break;
+		}
+		if (up != port->up)
+			device_log(d, up ? "info" : "warn", "port %s: the link is %s", port->name,
+			           up ? "up" : "down");
+		port->up = up;
+	}
+	return why_set(why, d->gone[0] != '\0' ? -ENODEV : 0, "%s", d->gone);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * queue.h - what a thread has of the device: a queue of each port, and the nets that it serves
+ *
+ * The aggregator has one net a queue. A worker has one queue for all its nets (its own address,
+ * and multicast groups): frames are handed out in the order of their arrival, whichever net
+ * they are for.
+ */
+#ifndef AGGREGATOR_DPDK_QUEUE_H
+#define AGGREGATOR_DPDK_QUEUE_H
+
+#include "bitmap/net/clock.h"
+#include "aggregator/dpdk/device.h"
+#include "bitmap/net/trouble.h"
+
+#define QUEUE_ASKED_MAX 16
+
+struct net {
+	struct queue *queue;
+	struct net_facts facts;
+	struct net_ip group; /* none: our own address */
+	uint16_t port;       /* that its datagrams are sent to */
+	uint32_t dscp;       /* the class of those that it sends */
+	int group_fd;     /* the kernel's membership, where the address is the kernel's; else -1 */
+	struct net *next; /* of the queue's */
+	struct net_stats stats;
+	struct net_troubles troubles;
+};
+
+struct queue_item {
+	struct net *owner;
+	struct net_in in;
+};
+
+struct queue_asked {
+	struct net_ip ip;
+	uint64_t since_us, when_us; /* first and last */
+};
+
+struct queue {
+	struct device *device;
+	uint32_t index;
+	struct net *nets;
+	bool entered; /* its thread is known to DPDK */
+
+	/* Receiving: the last burst, handed out up to `at`. */
+	uint32_t mbuf_count, count, at;
+	struct rte_mbuf *mbufs[NET_BURST_MAX];
+	struct queue_item items[NET_BURST_MAX];
+	uint64_t idle_since_us; /* 0: not idle */
+
+	/* Sending. */
+	struct rte_mempool *headers;
+	struct rte_mbuf *payloads[NET_BURST_MAX];
+	uint64_t sums[NET_BURST_MAX];
+	struct rte_mbuf *frames[NET_BURST_MAX];
+	uint32_t kept_count[DEVICE_PORTS_MAX]; /* what a port had no room for */
+	struct rte_mbuf *kept[DEVICE_PORTS_MAX][NET_BURST_MAX];
+	struct queue_asked asked[QUEUE_ASKED_MAX];
+	uint64_t tx_errors; /* frames that found no room */
+	uint64_t rx_errors, rx_others;
+};
+
+/* The group that switches must know us to be in: its own, or that of those who ask who we are. */
+static inline struct net_ip net_listens(const struct net *net)
+{
+	return net_ip_none(&net->group) ? frame_asked_group(&net->queue->device->ip) : net->group;
+}
+
+/* receive.c */
+uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
+
+/* queue_forget - what has come for this net and was not handed out: others wait behind it. */
+void queue_forget(const struct net *net);
+
+/* transmit.c; a port has one address, from which everything goes. */
+uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_count,
+                    const struct net_out out[], uint32_t count);
+bool queue_ready(struct net *net); /* sends what a port had no room for; false: some is left */
+
+/* queue_small - a frame of at most FRAME_SMALL_BYTES_MAX by one port; lost if there is no room. */
+void queue_small(struct queue *queue, uint32_t port, const uint8_t *frame, uint32_t bytes);
+
+#endif /* AGGREGATOR_DPDK_QUEUE_H */

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and options_print.c (help, dump) share; private to them */
+#ifndef BITMAP_CONTROL_OPTIONS_IMPL_H
+#define BITMAP_CONTROL_OPTIONS_IMPL_H
+
+#include "bitmap/control/options.h"
+
+#define OPTION_NAME_BYTES 64
+#define OPTION_BLANKS " \t\r\n\v\f"
+#define OPTIONS_MAX 64
+#define ORIGIN_BYTES 96
+
+/* The weakest first. */
+enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
+
+/* Where an option's value comes from; `text` as the user wrote it, NULL: it has none. */
+struct origin {
+	enum source source;
+	const char *text;
+	char *copy; /* memory of `text`, or NULL; it ends with the reading, */
+	bool stays; /* unless it is the option's value */
+	char where[ORIGIN_BYTES];
+};
+
+/* option_value.c */
+bool option_is_text(const struct option *option);
+bool option_is_flag(const struct option *option);
+bool option_is_argument(const struct option *option); /* the command line alone says it */
+
+/*
+ * option_set - 0; or -EINVAL, -ERANGE and `why`. `where`: what the user called the option, for the
+ * error text; `plain_ms`: "NAME-ms", a plain number. A wrong value sets all bits of *out, which is no
+ * value of its kind.
+ */
+int option_set(const struct option *option, bool plain_ms, const char *where, const char *text,
+               struct why *why);
+
+/* What *out holds, of a kind of 32 bits or a text: has option_set() left it wrong? Is it in range? */
+bool option_is_wrong(const struct option *option);
+int option_range(const struct option *option, struct why *why);
+
+/*
+ * option_names.c: what the option of this old name is called now; what that of this name was called, if no other option
+ * has that variable. NULL: nothing else.
+ */
+const char *option_renamed(const char *old);
+const char *option_old_variable(const char *now);
+
+/* options_print.c */
+void options_dump(const struct options *options, const struct origin origins[]);
+
+#endif /* BITMAP_CONTROL_OPTIONS_IMPL_H */

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* options_print.c - --help and --dump-config, from the same table */
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bitmap/control/options_impl.h"
+
+/* A time that is written as a plain number is of seconds. */
+static const char *unit_of(const struct option *option)
+{
+	bool time = option->kind == OPTION_TIME || option->kind == OPTION_MS;
+
+	return time && isdigit((unsigned char)option->preset[strlen(option->preset) - 1]) ? "s"
+	                                                                                  : "";
+}
+
+static void print_aliases(const struct options *options, const struct option *option)
+{
+	const char *before = "; also ";
+
+	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
+		if (strcmp(a->name, option->name) != 0)
+			continue;
+		printf("%s%s", before, a->said);
+		before = ", ";
+	}
+}
+
+void options_help(const struct options *options)
+{
+	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
+	       options->program, options->usage, options->about,
+	       options->file_option != NULL ? ", or name = value in the file" : "");
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		char left[OPTION_NAME_BYTES * 4], value[OPTION_NAME_BYTES * 2] = "";
+
+		if (o->kind == OPTION_CHOICE)
+			option_choices(o->value, "|", "|", value, sizeof(value));
+		else if (o->value != NULL)
+			snprintf(value, sizeof(value), "%s", o->value);
+		snprintf(left, sizeof(left), "--%s%s%s", o->name,
+		         value[0] == '\0'    ? ""
+		         : option_is_flag(o) ? "="
+		                             : " ",
+		         value);
+		printf("  %-32s %s", left, o->help);
+		print_aliases(options, o);
+		if (o->preset != NULL)
+			printf(" [%s%s]", o->preset, unit_of(o));
+		if (option_is_argument(o))
+			printf("; on the command line alone");
+		else if (o->env_alias != NULL && o->env_alias[0] == '=')
+			printf("; in the environment %s", o->env_alias + 1);
+		printf("\n");
+	}
+	printf("  %-32s %s\n", "--dump-config",
+	       "print all options, their values and where they are from");
+	if (options->examples != NULL)
+		printf("\nexamples:\n%s", options->examples);
+}
+
+/*
+ * A line that must not be read back is a comment: an option that is not set, is secret, is for the
+ * command line alone, or names the file itself.
+ */
+void options_dump(const struct options *options, const struct origin origins[])
+{
+	printf("[%s]\n", options->section);
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		const struct origin *origin = &origins[o - options->list];
+		bool secret = o->kind == OPTION_SECRET && origin->text != NULL;
+		bool comment = origin->text == NULL || secret || option_is_argument(o) ||
+		               (options->file_option != NULL &&
+		                strcmp(o->name, options->file_option) == 0);
+		char left[OPTION_NAME_BYTES * 2];
+
+		snprintf(left, sizeof(left), "%s%s = %s", comment ? "; " : "", o->name,
+		         secret                 ? "(hidden)"
+		         : origin->text != NULL ? origin->text
+		                                : "");
+		printf("%-40s ; %s\n", left, origin->where);
+	}
+}

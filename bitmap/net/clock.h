@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* clock.h - what time it is, by CLOCK_MONOTONIC, for all that is not pure. Any thread. */
+#ifndef BITMAP_NET_CLOCK_H
+#define BITMAP_NET_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t clock_us(void)
+{
+	return clock_ns() / 1000;
+}
+
+/* From clock_us() to the time since 1970, as this host has it. */
+static inline uint64_t clock_epoch_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000 - clock_us();
+}
+
+/* What the system's calls take. */
+static inline struct timespec clock_timespec(uint64_t us)
+{
+	return (struct timespec){.tv_sec = (time_t)(us / 1000000),
+	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+}
+
+#endif /* BITMAP_NET_CLOCK_H */

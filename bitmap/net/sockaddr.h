@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sockaddr.h - struct net_addr as the system has it, and back */
+#ifndef BITMAP_NET_SOCKADDR_H
+#define BITMAP_NET_SOCKADDR_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "bitmap/net/net.h"
+
+union net_sockaddr {
+	struct sockaddr any;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+/* For a socket of AF_INET6: IPv4 addresses stay mapped. Returns the size, as does the next. */
+static inline socklen_t net_sockaddr6(const struct net_addr *address, union net_sockaddr *out)
+{
+	out->in6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
+	                                 .sin6_scope_id = address->ip.scope,
+	                                 .sin6_port = htons(address->port)};
+	memcpy(&out->in6.sin6_addr, address->ip.bytes, sizeof(address->ip.bytes));
+	return sizeof(out->in6);
+}
+
+/* For a socket of the address's own family, out->any.sa_family. */
+static inline socklen_t net_sockaddr(const struct net_addr *address, union net_sockaddr *out)
+{
+	if (!net_ip_is_v4(&address->ip))
+		return net_sockaddr6(address, out);
+	out->in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(address->port)};
+	memcpy(&out->in.sin_addr, address->ip.bytes + 12, 4);
+	return sizeof(out->in);
+}
+
+/* Reads no more of it than its family has. */
+static inline struct net_addr net_of_sockaddr(const struct sockaddr *address)
+{
+	const struct sockaddr_in *in = (const void *)address;
+	const struct sockaddr_in6 *in6 = (const void *)address;
+	struct net_addr out;
+
+	if (address->sa_family != AF_INET6)
+		return (struct net_addr){.ip = net_ipv4(ntohl(in->sin_addr.s_addr)),
+		                         .port = ntohs(in->sin_port)};
+	out = (struct net_addr){.ip.scope = in6->sin6_scope_id, .port = ntohs(in6->sin6_port)};
+	memcpy(out.ip.bytes, &in6->sin6_addr, sizeof(out.ip.bytes));
+	return out;
+}
+
+/* One end of a connected or bound socket: getsockname() or getpeername(). -errno. */
+static inline int net_end(int get(int, struct sockaddr *, socklen_t *), int fd,
+                          struct net_addr *out)
+{
+	union net_sockaddr address = {.any.sa_family = AF_INET};
+	socklen_t size = sizeof(address);
+	int err = get(fd, &address.any, &size);
+
+	*out = net_of_sockaddr(&address.any);
+	return err;
+}
+
+#endif /* BITMAP_NET_SOCKADDR_H */

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bench_state.h - what the files of winnow bench share
+ *
+ * bench.c        options, the measured loop
+ * bench_once.c   one measured operation
+ * bench_data.c   tensors with the wanted non-zero blocks, and whether results are right
+ * bench_local.c  --local: an aggregator and the other workers as child processes
+ * bench_print.c  tables;  bench_json.c  the same for programs
+ */
+#ifndef CLIENT_CLI_BENCH_H
+#define CLIENT_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/cli/pattern.h"
+#include "client/winnow.h"
+
+#define BENCH_LIST_MAX 64  /* sizes, and densities */
+#define BENCH_ROWS_MAX 256 /* each with each */
+#define BENCH_NAME_MAX                                                                             \
+	4000 /* characters of a bitmap's name, a rank in place of its "%r" not counted */
+
+struct bench_settings {
+	struct winnow_config comm;
+	const char *config; /* a file of options */
+	const char *size_text, *density_text, *overlap_text;
+	bool check, json, in_place;
+	uint64_t minbytes, maxbytes, stepfactor; /* a sweep, if minbytes is not 0 */
+	uint32_t local;
+	uint64_t iters, warmup, seed, rate, aggregator_rate;
+	enum winnow_dtype dtype;
+	enum winnow_op op;
+
+	/* Worked out of the texts. */
+	bool auto_fixed32; /* what AUTO stands for */
+	enum pattern_overlap overlap;
+	uint32_t aggregators;
+	uint32_t size_count, density_count;
+	uint64_t sizes[BENCH_LIST_MAX]; /* bytes */
+	double densities[BENCH_LIST_MAX];
+};
+
+/* One allreduce to be measured. */
+struct bench_op {
+	const void *send;
+	void *recv;
+	uint64_t count;
+	enum winnow_dtype dtype;
+	enum winnow_op op;
+	struct winnow_options options;
+};
+
+/* Sums over measured operations, of this worker. */
+struct bench_sums {
+	double time_us, sent_bytes, received_bytes;
+	uint64_t retransmits, nacks;
+	uint64_t sent_packets, received_packets;
+	uint64_t sent_marked, received_marked, received_lost;
+	uint64_t held_window_us, held_credit_us;
+};
+
+/* What has been measured of a row in one place. */
+struct bench_times {
+	double time_us_min, time_us_median, time_us_p99, time_us_max;
+	struct bench_sums sums;
+	uint64_t wrong; /* elements */
+};
+
+/* A sweep measures out of place and then in place; otherwise there is one, and --in-place says which. */
+#define BENCH_PLACES 2
+
+/* One row of the table. */
+struct bench_row {
+	uint64_t bytes, count;
+	double density;       /* of this worker's blocks, as it turned out */
+	double union_density; /* of blocks that any worker has */
+	struct bench_times times[BENCH_PLACES];
+	double bound_us;           /* 0: no rate given */
+	struct winnow_stats stats; /* the communicator's, after it */
+};
+
+static inline bool bench_sweeps(const struct bench_settings *settings)
+{
+	return settings->minbytes != 0;
+}
+
+/* Wrong elements in all places. */
+static inline uint64_t bench_wrong(const struct bench_row *row)
+{
+	return row->times[0].wrong + row->times[1].wrong;
+}
+
+/*
+ * bench_once - one operation: adds what it took to *sums. 0, or 1 and a line on stderr.
+ */
+int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench_sums *sums,
+               struct winnow_op_stats *stats);
+
+/* nccl-tests' algbw in bytes/s, and its busbw: what each link of a ring would carry. */
+double bench_algbw(const struct bench_row *row, const struct bench_times *times);
+double bench_busbw(const struct bench_settings *settings, const struct bench_row *row,
+                   const struct bench_times *times);
+
+/* ---- bench_data.c ---- */
+
+struct bench_data;
+
+/* This worker's tensor with `density` of its blocks non-zero; NULL: an error that has been printed. */
+struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
+                                   double density);
+void bench_data_free(struct bench_data *data);
+const void *bench_data_tensor(const struct bench_data *data);
+
+/* How many elements of `result` are wrong; computes all workers' tensors here. */
+uint64_t bench_data_check(const struct bench_data *data, const void *result);
+
+/* ---- bench_local.c ---- */
+
+/*
+ * Start winnowd and workers 1 .. world - 1 as children that run this command, argv[0], with its
+ * options; says so in `comm`. 0, or an exit status, said on stderr.
+ */
+int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv);
+
+/* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
+int bench_local_stop(int status);
+
+/* Has a child of bench_local_start() ended, so that not all can join? Then it says which and ends the workers. */
+bool bench_local_lost(void);
+
+/* ---- bench_print.c ---- */
+
+extern const char *const bench_wires[]; /* names of enum winnow_wire */
+void bench_print_head(const struct bench_settings *settings);
+void bench_print_row(const struct bench_settings *settings, const struct bench_row *row);
+void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],
+                      uint32_t count);
+
+/* ---- bench_json.c ---- */
+
+void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
+                uint32_t count);
+
+#endif /* CLIENT_CLI_BENCH_H */

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm_state.h - a communicator: a session, its sockets, its thread; private to comm*.c
+ *
+ * comm.c         the public calls that begin and end communicators
+ * comm_calls.c   the collectives
+ * comm_members.c another membership for a communicator
+ * comm_rows.c    operations on lists of blocks
+ * comm_layout.c  an operation becomes a request: segments with their own blocks
+ * comm_config.c  key, addresses, session
+ * comm_net.c     which road datagrams take, and how large they may be
+ * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_peers.c   its control connections
+ * comm_resolve.c the addresses of their names, asked for again
+ * comm_log.c     what a caller that joins is told
+ * comm_gpu.c     operations on the memory of GPUs
+ * comm_trace.c   WINNOW_TRACE
+ * comm_settings.c defaults, WINNOW_CONFIG, environment
+ * comm_request.c a request: queued, done, waited for, given back
+ * comm_fork.c    a fork's child keeps none of our connections
+ * comm_state.c   errors, waking, what callers see of the session; the public calls that only look
+ *
+ * Each calls only what stands below it.
+ *
+ * The thread owns the session and the sockets. Callers and thread share only the fields below the
+ * lock.
+ */
+#ifndef CLIENT_COMM_H
+#define CLIENT_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "bitmap/control/lines.h"
+#include "bitmap/net/clock.h"
+#include "bitmap/net/net.h"
+#include "client/worker/array.h"
+#include "client/worker/rows.h"
+#include "client/worker/session.h"
+#include "client/gpu/staging.h"
+#include "client/trace/trace.h"
+
+#define COMM_CONNECT_US 30000000        /* how long to knock where nobody is, or nobody is known */
+#define COMM_CONNECT_BEFORE_US 10000000 /* at one that was there some time ago */
+#define COMM_CONNECT_ALIVE_US 500000    /* at one that was alive just before */
+#define COMM_CONNECT_TRY_US 10000000    /* how long to try all of a name's addresses once */
+#define COMM_CONNECT_AGAIN_US 200000
+#define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
+#define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
+#define COMM_LOOK_US                                                                               \
+	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
+#define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
+#define COMM_LOOK_ANSWER_US 300000 /* when it must have said hello */
+#define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
+#define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
+#define COMM_DEVICES_MAX 64
+
+/* An aggregator as seen from here. */
+struct comm_peer {
+	char name[256];                                    /* as the user wrote it */
+	struct net_addr addresses[NET_NAME_ADDRESSES_MAX]; /* that the name resolves to, for TCP */
+	uint32_t address_count, address_at; /* at: the one in use, being tried, or next */
+	struct comm_question *question;     /* what they are now; NULL: nobody asks */
+	struct net_addr data; /* where datagrams go, usually the same; valid when connected */
+	struct net_ip local;  /* our address towards it; valid when connected */
+	int fd;               /* TCP; -1: not connected */
+	bool connected;
+	bool gone;
+	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
+	uint32_t place;    /* in the list, from 0 */
+	uint64_t look_us;  /* how often to look whether it is back */
+	uint64_t connect_due_us, connect_until_us;
+	uint64_t patience_us;          /* from the first try to connect_until_us */
+	int refused;                   /* errno of the last try; 0: none has failed yet */
+	uint64_t connected_us;         /* valid when connected */
+	uint64_t attempt_until_us;     /* when to try the next address */
+	struct net *group;             /* its results' multicast group; NULL: none */
+	bool group_tried, group_ready; /* ready: it may have something to read, */
+	bool fd_ready;                 /* and so may the connection */
+	struct lines lines;
+	char *pending; /* a line that the socket has not taken completely, from pending_at on */
+	size_t pending_at;
+};
+
+struct winnow_request {
+	struct winnow_comm *comm;
+	struct allreduce task;
+	uint64_t submitted_us, done_us;
+	struct geometry_part *parts; /* comm_layout.c: of its tensor, or NULL */
+	struct winnow_rows *rows;    /* comm_rows.c: the list that is its tensor, or NULL */
+	struct staged staged;        /* comm_gpu.c: what it has on a GPU */
+	struct why why;              /* when it has failed */
+	/* Under the lock. */
+	bool done;
+	uint32_t holders; /* references: the caller's, and the library's until done */
+	pthread_cond_t changed;
+	STAILQ_ENTRY(winnow_request) next; /* in `submitted`, or in `unused` */
+	struct winnow_request *made_before;
+};
+
+STAILQ_HEAD(request_list, winnow_request);
+
+struct winnow_comm {
+	struct winnow_config config;
+	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
+	uint32_t rank, world;
+	struct proof_key key;
+	bool has_key;
+	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
+	bool at_door; /* its session waits at the decider until it is a member: see session_stay() */
+	bool keeps;   /* the connection to the decider goes on with the next session */
+	struct control_message stay; /* what STAY says of memberships before, see session_config */
+	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
+	uint32_t member_count;
+	struct winnow_stats before; /* what they have sent and received; the thread reads it */
+
+	/* Used by the thread only. */
+	struct session *session;
+	struct bitmap_pool *pool;
+	uint32_t peer_count; /* in the membership; after them come those that are left out */
+	uint32_t peers_known;
+	struct comm_peer peers[SESSION_LINKS_MAX];
+	const struct net_backend *backend;
+	struct net_port port;
+	struct net_source
+		source; /* by which interface, or from which address, aggregators are reached */
+	struct net *net;
+	uint64_t limit_due_us; /* when to look at */
+	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
+	bool leaving, left;
+	bool moves; /* to another membership: written while there is no thread, or before `stop` */
+	bool net_ready; /* the net may have something to read */
+	bool full;      /* the net had no room when it was last asked to send */
+	uint64_t leave_until_us;
+	struct net_in in[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
+	struct trace *trace;              /* NULL: none */
+	bool trace_tried;                 /* to make the one of the environment */
+	struct trace_config trace_config; /* of the environment; folder NULL: none is wanted */
+	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
+	uint64_t gpu_moved_us;            /* when a GPU last finished something */
+
+	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
+
+	pthread_t thread;
+	bool thread_started;
+	int wake_fd;
+
+	atomic_bool woken; /* set under the lock: the thread must read the fields below it */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;   /* state, stats, abort_wanted */
+	enum session_state state; /* thread: wo */
+	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
+	struct session_shape shape;
+	char awaits[CONTROL_TEXT_BYTES +
+	            256]; /* thread: wo; what joining waits for; "": nothing, */
+	uint64_t
+		awaits_ranks_us; /* since when that have been other workers; 0: it is an aggregator */
+	enum winnow_result result; /* thread: wo; when failed */
+	struct why error;
+	struct request_list submitted, unused;
+	struct winnow_request *requests; /* all that exist */
+	bool stop;
+	bool abort_wanted;
+	enum winnow_result abort_result;
+	char abort_text[CONTROL_TEXT_BYTES];
+	bool stats_wanted;
+	struct winnow_stats stats;
+	char late[CONTROL_TEXT_BYTES]; /* with them */
+	char says[CONTROL_NAME_BYTES]; /* for people who look at status; */
+	_Atomic bool says_new;         /* the session does not know it yet */
+	uint32_t came;         /* newcomers, with this worker's last step into another membership */
+	_Atomic bool stays;    /* it wants to continue, and waits for how: */
+	uint32_t admit;        /* newcomers that it admits then, */
+	uint64_t without;      /* and the aggregators to be left out */
+	_Atomic bool holds;    /* this worker has the state of the job */
+	uint64_t stays_by_us;  /* when it says so although some have not acknowledged all */
+	uint64_t begins_by_us; /* caller only; the next membership has begun by then; 0: any time */
+	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
+	_Atomic bool goes_on;     /* likewise; its membership has ended, and others may have it */
+	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
+	_Atomic bool deserted;    /* likewise; a worker has left: */
+	char deserter[CONTROL_TEXT_BYTES];
+	_Atomic uint64_t back;      /* and of those that are left out, and are there again */
+	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
+	struct control_message
+		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
+	uint64_t next_tag; /* for operations that are matched by order */
+
+	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
+
+	pthread_mutex_t gpu_lock;                         /* for adding to: */
+	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
+};
+
+/* comm_log.c. Tell: lines for the caller, who must not be in any other call of ours. */
+struct comm_wait {
+	uint64_t began_us, due_us;
+	char told[CONTROL_TEXT_BYTES + 256];
+};
+void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void comm_tell_strangers(const struct winnow_config *config); /* see option_stranger() */
+void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, const char *text,
+                    uint64_t ranks_since_us); /* 0: it is no rank that is waited for */
+void comm_tell_joined(struct winnow_comm *comm);
+/* Under the lock, which it gives up meanwhile: waits a moment for a change, and tells the caller what is waited for. */
+void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait);
+void comm_awaits(
+	struct winnow_comm *comm); /* for the thread: what the job waits for, for others to read */
+
+/* comm_request.c: a request without an operation; NULL: out of memory. */
+struct winnow_request *comm_request_new(struct winnow_comm *comm);
+
+void comm_request_queue(struct winnow_request *request);
+void comm_request_drop(struct winnow_request *request); /* release one of its two references */
+
+/* Called by the thread when the request's operation is over. */
+void comm_complete(struct winnow_request *request);
+
+/* One that was never queued is done; the result and why are its owner's. */
+void comm_request_end(struct winnow_request *request, int result, const char *why);
+
+void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
+
+/* comm_layout.c */
+
+/*
+ * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
+ * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
+ */
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out);
+
+/* What is wrong with a tensor's segments, or NULL. */
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count, bool on_gpu);
+
+/*
+ * Start an operation as in winnow.h, if nothing is `wrong` with the arguments; `what` is as in
+ * comm_request_make().
+ */
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what, const char *wrong,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out);
+
+/*
+ * comm_gpu.c. comm_gpu_post() takes a request that is not queued yet; it returns an enum winnow_result
+ * and explains it.
+ */
+bool comm_gpu_wanted(const struct winnow_options *options);
+
+/*
+ * The table of winnow-cuda.so, which is opened at the first call; WINNOW_CUDA_PLUGIN=PATH names another,
+ * for tests. Errors as of net_plugin_open(). Any thread.
+ */
+int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
+
+/*
+ * An error of that table as an enum winnow_result, explained to the caller. A GPU that fails in a
+ * caller's thread ends the job of `comm`, if that is not NULL; the caller's mistakes do no harm.
+ */
+int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why);
+
+/* Which GPU are the buffers on? As locate() of that table; -EINVAL: on two. */
+int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
+                  struct why *why);
+
+int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
+int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
+uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
+
+/* For the thread. The state is that of all its GPUs: while it has STAGING_FULL, receive nothing. */
+bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
+uint64_t comm_gpu_due_us(struct winnow_comm *comm);
+unsigned comm_gpu_state(const struct winnow_comm *comm);
+void comm_gpu_close(struct winnow_comm *comm);
+
+/* comm_members.c. In: the communicator waits at the decider's door. */
+int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
+
+/* Does the caller, through what he has passed, want to wait no longer? */
+static inline bool comm_given_up(const volatile int *give_up)
+{
+	return give_up != NULL && __atomic_load_n(give_up, __ATOMIC_RELAXED) != 0;
+}
+
+/* comm_calls.c: what a call has begun, if its `result` is WINNOW_OK, to the end; its request is freed. */
+int comm_finish(int result, struct winnow_request *request);
+
+/* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
+int comm_check_config(const struct winnow_config *config, struct why *why);
+
+/* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
+int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
+/* `from`: the link to the decider, whose connection goes on; or NULL. */
+int comm_open_session(struct winnow_comm *comm, const struct link *from, struct why *why);
+
+void comm_net_turn(struct winnow_comm *comm, uint64_t now_us); /* in each turn of the thread */
+
+/* Only with the aggregators at those places of the list that are not in `without`, bits, and with the first. */
+void comm_leave_out(struct winnow_comm *comm, uint64_t without);
+
+/*
+ * comm_fork.c: between add and remove, a fork's child closes the control connections.
+ * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
+ * close-on-exec and non-blocking.
+ */
+void comm_fork_add(struct winnow_comm *comm);
+void comm_fork_remove(struct winnow_comm *comm);
+int comm_fork_socket(int *fd, int domain, int type);
+void comm_fork_close(int *fd);
+
+/* comm_peers.c */
+bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us); /* has anything been read? */
+/* There is no thread, and another membership begins; so many were left out before, as bits. */
+void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
+/* Datagrams of this aggregator go there. */
+void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
+void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
+
+/*
+ * comm_resolve.c. For the thread: the peer's addresses are what its name was found to have since the last call, if
+ * anything; asks for them again. drop: it is not asked any more.
+ */
+void comm_resolve_again(struct comm_peer *peer);
+/*
+ * Likewise for the caller, who has no thread yet, and is told why it waits: what net_resolve_all() says, or -ETIME when
+ * time is up or *config->give_up set. `why` holds the reason of the call before, or "": with -ETIME it still holds.
+ */
+int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
+                      struct comm_wait *wait, struct why *why);
+void comm_resolve_drop(struct comm_peer *peer);
+
+/*
+ * comm_trace.c. Call open to read the environment; comm_trace for each operation submitted; viewed
+ * when the bitmap of a part of one on a GPU has arrived; end before the session is closed.
+ */
+void comm_trace_open(struct winnow_comm *comm);
+void comm_trace_viewed(void *request, const struct geometry_part *part, const uint64_t *bits);
+void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
+void comm_trace_end(struct winnow_comm *comm);
+
+/* comm_loop.c */
+int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
+void comm_stop_thread(struct winnow_comm *comm);
+
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
+
+/* comm_state.c */
+void comm_wake(struct winnow_comm *comm);
+
+/* Has another worker left, in good order? The line for an operation that needs it. Any thread. */
+bool comm_deserted(struct winnow_comm *comm, struct why *who);
+
+/* The thread ends the job for all with this result and line. The first call counts. */
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
+
+#define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+#define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
+
+int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
+
+extern const char comm_after_fork[]; /* why: it is inherited */
+
+/* An enum's value as a task holds it; 0, which none has, for what does not fit. */
+#define COMM_ENUM(value) (uint8_t)((unsigned int)(value) <= UINT8_MAX ? (value) : 0)
+
+/* Why an operation with these arguments is impossible, or only on a GPU; NULL: it is not. */
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
+const char *comm_wrong_on_gpu(const struct winnow_comm *comm, const struct allreduce *task,
+                              const struct winnow_options *options);
+
+/* Waits in this library end at times of the monotonic clock. */
+void comm_cond_init(pthread_cond_t *cond);
+int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                   uint64_t until_us); /* UINT64_MAX: no end */
+
+/* Signals are the program's business: the thread takes none. 0, or an errno. */
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* Add the counters of `more`. */
+void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
+
+uint64_t comm_left_out(const struct winnow_comm *comm); /* places of the list, as bits */
+
+/* Under the lock: what callers see of the session is what it is now. */
+void comm_publish(struct winnow_comm *comm);
+
+#endif /* CLIENT_COMM_H */
