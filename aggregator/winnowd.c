@@ -23,11 +23,11 @@
 #include "aggregator/control.h"
 #include "bitmap/control/keyed_hash.h"
 #include "bitmap/control/options.h"
+#include "bitmap/net/clock.h"
 #include "aggregator/http/http.h"
 #include "aggregator/limits.h"
 #include "aggregator/listener.h"
 #include "aggregator/log.h"
-#include "aggregator/net/clock.h"
 #include "aggregator/privileges.h"
 #include "aggregator/service.h"
 
