@@ -323,10 +323,22 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	jobs->unsettled = true;
 }
 
+/* The same worker's connection, which it has given up. */
+static struct jobs_peer *door_twin(const struct jobs *jobs, const struct jobs_peer *peer)
+{
+	struct jobs_peer *other;
+
+	TAILQ_FOREACH(other, &jobs->doorsteps, doorstep)
+	if (other != peer && waits_like(other, peer) && other->stay.rank == peer->stay.rank &&
+	    strcmp(other->stay.job, peer->stay.job) == 0)
+		return other;
+	return NULL;
+}
+
 static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct jobs_peer *other;
-	uint32_t rank;
+	uint32_t rank = NOWHERE;
 	struct job *job = seat_find(jobs, peer, &rank);
 
 	if (job != NULL && job_has_next(job)) {
@@ -337,11 +349,8 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 		peer_refuse(jobs, peer, "running", gone_on);
 		return;
 	}
-	TAILQ_FOREACH(other, &jobs->doorsteps, doorstep)
-	if (other != peer && waits_like(other, peer) && other->stay.rank == peer->stay.rank &&
-	    strcmp(other->stay.job, peer->stay.job) == 0)
-		break;
-	if (other != NULL) /* the same worker's, which it has given up */
+	other = door_twin(jobs, peer);
+	if (other != NULL)
 		peer_end(jobs, other);
 	door_settle(jobs, peer);
 }
@@ -408,17 +417,24 @@ void members_settle(struct jobs *jobs)
 			job_settle(jobs, &jobs->jobs[i]);
 }
 
+/* One that has waited at a door for as long as it waits for the others. */
+static struct jobs_peer *door_late(const struct jobs *jobs)
+{
+	struct jobs_peer *peer;
+
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (peer->stays && jobs->now_us - peer->since_us >= jobs->config.join_us)
+		return peer;
+	return NULL;
+}
+
 void members_tick(struct jobs *jobs)
 {
 	struct jobs_peer *peer;
 
 	jobs->unsettled = true;
 	members_settle(jobs);
-	do { /* what is settled is at no door any more */
-		TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
-		if (peer->stays && jobs->now_us - peer->since_us >= jobs->config.join_us)
-			break;
-		if (peer != NULL)
-			door_settle(jobs, peer);
-	} while (peer != NULL);
+	while ((peer = door_late(jobs)) !=
+	       NULL) /* those that are settled are at no door any more */
+		door_settle(jobs, peer);
 }

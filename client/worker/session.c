@@ -639,7 +639,7 @@ enum session_next session_stay(struct session *session, const struct session_wis
 	if (others_end(session) || link_ended(decider))
 		return SESSION_NONE;
 	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
-		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
+		return SESSION_WAIT; /* what is done here must be done on all: MEMBERS.md 2 */
 	for (uint32_t i = 1; i < session->link_count; i++)
 		if (link_lost(session->links[i]))
 			without |= place_bit(session->links[i]);

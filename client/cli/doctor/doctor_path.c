@@ -125,7 +125,7 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 
 	winnow_config_init(&config);
 	/*
-	 * Memberships of a job have its key, and those whom nobody has named no other bond (PROTOCOL.md 5.7):
+	 * Memberships of a job have its key, and those whom nobody has named no other bond (MEMBERS.md):
 	 * a job of that name goes on, and those that begin do not find its place taken.
 	 */
 	snprintf(job, sizeof(job), "%s%sdoctor-%ld", of, *of != '\0' ? "/" : "", (long)getpid());
