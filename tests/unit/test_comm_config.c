@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_comm_config.c - what the environment, WINNOW_CONFIG's file and callers say, and what is wrong with it */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/comm/comm_state.h"
+#include "tests/unit/unit.h"
 
 static const char *const variables[] = {
 	"RANK",           "WORLD_SIZE",        "WINNOW_AGGREGATORS",     "WINNOW_JOB",
@@ -73,12 +69,11 @@ static void refused_with(const char *name, const char *value, const char *text)
 	clean(NULL);
 }
 
-static void test_flags(void **state)
+TEST_BETWEEN(flags, clean, NULL)
 {
 	static const char *const yes[] = {"1", "yes", "true", "on"};
 	static const char *const no[] = {"0", "no", "false", "off", ""};
 
-	(void)state;
 	assert_int_equal(with("WINNOW_JOB", "j").insecure_no_key, 0);
 	assert_int_equal(with("WINNOW_JOB", "j").multicast, 1);
 	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
@@ -96,7 +91,7 @@ static void test_flags(void **state)
 	refused_with("WINNOW_MULTICAST", "2", "WINNOW_MULTICAST is '2': want yes or no");
 }
 
-static void test_numbers(void **state)
+TEST_BETWEEN(numbers, clean, NULL)
 {
 	static const struct {
 		const char *name, *value, *text;
@@ -122,7 +117,6 @@ static void test_numbers(void **state)
 	         "WINNOW_WIRE is 'f16': want auto, f32, fixed32, fixed16, fixed8 or bf16"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		refused_with(wrong[i].name, wrong[i].value, wrong[i].text);
 	assert_int_equal(with("RANK", "3").rank, 3);
@@ -144,11 +138,10 @@ static void test_numbers(void **state)
 }
 
 /* What the caller says counts for more than a variable that is wrong. */
-static void test_callers_word(void **state)
+TEST_BETWEEN(callers_word, clean, NULL)
 {
 	struct winnow_config config;
 
-	(void)state;
 	setenv("WINNOW_BLOCK", "many", 1);
 	setenv("WINNOW_MULTICAST", "?", 1);
 	config = good();
@@ -160,11 +153,10 @@ static void test_callers_word(void **state)
 }
 
 /* Which of the two counts nobody would know. */
-static void test_two_keys(void **state)
+TEST_BETWEEN(two_keys, clean, NULL)
 {
 	struct winnow_config config;
 
-	(void)state;
 	setenv("WINNOW_KEY_FILE", "/nowhere", 1);
 	config = good();
 	config.insecure_no_key = 0;
@@ -175,7 +167,7 @@ static void test_two_keys(void **state)
 	clean(NULL);
 }
 
-static void test_file(void **state)
+TEST_BETWEEN(file, clean, clean)
 {
 	static const struct {
 		const char *line, *text;
@@ -191,7 +183,6 @@ static void test_file(void **state)
 	char path[] = "/tmp/winnow-test-XXXXXX";
 	int fd = mkstemp(path);
 
-	(void)state;
 	assert_true(fd >= 0);
 	setenv("WINNOW_CONFIG", path, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -216,17 +207,4 @@ static void test_file(void **state)
 	assert_int_equal(with("WINNOW_MULTICAST", "on").multicast, 1);
 	close(fd);
 	unlink(path);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_flags, clean),
-		cmocka_unit_test_setup(test_numbers, clean),
-		cmocka_unit_test_setup(test_callers_word, clean),
-		cmocka_unit_test_setup(test_two_keys, clean),
-		cmocka_unit_test_setup_teardown(test_file, clean, clean),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,13 @@
 
 #include "tests/unit/test_comm_request.h"
 
-static void test_told_again_and_again(void **state)
+TEST(told_again_and_again)
 {
 	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	struct winnow_op_stats stats, again;
 	int done = 1;
 
-	(void)state;
 	assert_int_equal(winnow_test(request, &done, &stats), WINNOW_OK);
 	assert_int_equal(done, 0);
 	assert_int_equal(winnow_wait(request, 0, &stats), WINNOW_ERR_TIMEOUT);
@@ -35,13 +34,12 @@ static void test_told_again_and_again(void **state)
 }
 
 /* The same error for ever, whatever happens to the communicator meanwhile. */
-static void test_failures_are_told_again(void **state)
+TEST(failures_are_told_again)
 {
 	struct winnow_comm *comm = opened();
 	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
 	char text[WHY_BYTES];
 
-	(void)state;
 	taken(comm)->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_COUNT};
 	end(mismatch, WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
@@ -65,14 +63,13 @@ static void test_failures_are_told_again(void **state)
 }
 
 /* What is left of requests goes with the communicator: the sanitizers would see a leak. */
-static void test_never_freed(void **state)
+TEST(never_freed)
 {
 	struct winnow_comm *comm = opened();
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
 
-	(void)state;
 	begin(comm);
 	end(taken(comm), WINNOW_OK);
 	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
@@ -84,14 +81,13 @@ static void test_never_freed(void **state)
 }
 
 /* A call that is told nowhere to put what it makes is refused. */
-static void test_nowhere(void **state)
+TEST(nowhere)
 {
 	struct winnow_comm *comm = opened();
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
 
-	(void)state;
 	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
 	                                        NULL, comm, NULL),
 	                 WINNOW_ERR_INVALID);
@@ -116,14 +112,13 @@ static void *wait_long(void *request)
 }
 
 /* Of milliseconds more than a clock has. */
-static void test_waits_for_ever(void **state)
+TEST(waits_for_ever)
 {
 	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	pthread_t thread;
 	void *result;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, wait_long, request), 0);
 	usleep(50000);
 	end(taken(comm), WINNOW_OK);
@@ -161,14 +156,13 @@ static bool refused_in_child(struct winnow_comm *comm, struct winnow_request *re
 	       strstr(winnow_last_error(), "make one after the fork") != NULL;
 }
 
-static void test_forked(void **state)
+TEST(forked)
 {
 	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	int status;
 	pid_t child;
 
-	(void)state;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;
 	comm_fork_add(comm);
@@ -183,18 +177,4 @@ static void test_forked(void **state)
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
 	closed(comm);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_told_again_and_again),
-		cmocka_unit_test(test_failures_are_told_again),
-		cmocka_unit_test(test_never_freed),
-		cmocka_unit_test(test_nowhere),
-		cmocka_unit_test(test_waits_for_ever),
-		cmocka_unit_test(test_forked),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,20 +3,16 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/connections.h"
 #include "aggregator/control.h"
 #include "aggregator/http/http.h"
+#include "tests/unit/unit.h"
 
 #define TICKS_MAX 400 /* 20 s */
 
@@ -346,9 +342,8 @@ static void terminate(void)
 		raise(SIGTERM);
 }
 
-static void test_drain(void **state)
+TEST_BETWEEN(drain, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.on_tick = terminate;
 	assert_int_equal(control_run(control), 0);
@@ -371,9 +366,8 @@ static void jobs_end_by_themselves(void)
 	assert_true(notes.ticks >= 8 || notes.ends == 0);
 }
 
-static void test_drain_waits(void **state)
+TEST_BETWEEN(drain_waits, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.jobs = 1;
 	notes.connected = true;
@@ -384,11 +378,10 @@ static void test_drain_waits(void **state)
 	close_control();
 }
 
-static void test_drain_limit(void **state)
+TEST_BETWEEN(drain_limit, begin, end)
 {
 	uint64_t before_us;
 
-	(void)state;
 	config.drain_us = 300000;
 	open_control();
 	notes.jobs = 1;
@@ -408,9 +401,8 @@ static void terminate_twice(void)
 		raise(SIGINT);
 }
 
-static void test_second_signal(void **state)
+TEST_BETWEEN(second_signal, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.jobs = 1;
 	notes.on_tick = terminate_twice;
@@ -461,9 +453,8 @@ static void hang_up(void)
 		raise(SIGTERM);
 }
 
-static void test_reload(void **state)
+TEST_BETWEEN(reload, begin, end)
 {
-	(void)state;
 	open_with_keys("a key-of-tenant-a\n");
 	keys_write("b key-of-tenant-b\nc key-of-tenant-c\n");
 	notes.on_tick = hang_up;
@@ -475,9 +466,8 @@ static void test_reload(void **state)
 }
 
 /* One that cannot be read leaves the keys as they are; without one there is nothing to read. */
-static void test_reload_fails(void **state)
+TEST_BETWEEN(reload_fails, begin, end)
 {
-	(void)state;
 	open_with_keys("a key-of-tenant-a\nb key-of-tenant-b\nc key-of-tenant-c\n");
 	keys_write("short\n");
 	notes.on_tick = hang_up;
@@ -513,14 +503,13 @@ static void watch_keys(void)
 }
 
 /* Texts take their time, but not the loop's; those that somebody waits for come first. */
-static void test_keys_aside(void **state)
+TEST_BETWEEN(keys_aside, begin, end)
 {
 	char text[2048] =
 		"quick 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
 	size_t used = strlen(text);
 	struct proof_key want, *got;
 
-	(void)state;
 	last_us = longest_us = asked_us = ready_us = 0;
 	for (uint32_t i = 0; i < 20; i++)
 		used += (size_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
@@ -558,12 +547,11 @@ static void terminate_soon(void)
 }
 
 /* winnowd ends while most keys are not made. */
-static void test_keys_end(void **state)
+TEST_BETWEEN(keys_end, begin, end)
 {
 	char text[8192] = "";
 	uint64_t before_us = uv_hrtime() / 1000;
 
-	(void)state;
 	for (uint32_t i = 0, used = 0; i < 200; i++)
 		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
 	assert_int_equal(proof_init(), 0);
@@ -596,9 +584,8 @@ static void stall_and_end(void)
 	}
 }
 
-static void test_stalls(void **state)
+TEST_BETWEEN(stalls, begin, end)
 {
-	(void)state;
 	report_stall(6); /* before anybody listens */
 	open_control();
 	notes.on_tick = stall_and_end;
@@ -618,9 +605,8 @@ static void lose_port(void)
 		reports_put(&reports, &report);
 }
 
-static void test_port_lost(void **state)
+TEST_BETWEEN(port_lost, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.jobs = 1;
 	notes.on_tick = lose_port;
@@ -630,14 +616,13 @@ static void test_port_lost(void **state)
 }
 
 /* What jobs.c asks of the data plane. */
-static void test_ports(void **state)
+TEST_BETWEEN(ports, begin, end)
 {
 	const struct jobs_channel channel = {.id = 3};
 	const bool multicast[] = {true};
 	struct channel_config wanted = {0};
 	struct jobs_heard heard;
 
-	(void)state;
 	open_control();
 	assert_string_equal(notes.ports.share(notes.ports.kernel, &channel, &wanted), "no");
 	assert_int_equal(notes.ports.attach(notes.ports.context, &channel), 0);
@@ -677,12 +662,11 @@ static void *copy_three(void *unused)
 }
 
 /* The loop makes copies between its turns; its pulse goes on. */
-static void test_copies(void **state)
+TEST_BETWEEN(copies, begin, end)
 {
 	uint64_t before_us = uv_hrtime() / 1000;
 	pthread_t thread;
 
-	(void)state;
 	copied = 0;
 	open_control();
 	assert_true(atomic_load(&sources.pulse->turned_us) >= before_us);
@@ -707,12 +691,11 @@ static void *copy_in_vain(void *unused)
 }
 
 /* The loop does not turn: HTTP waits, but not for ever, and not at all once winnowd ends. */
-static void test_copies_in_vain(void **state)
+TEST_BETWEEN(copies_in_vain, begin, end)
 {
 	pthread_t thread;
 	uint64_t before_us = uv_hrtime() / 1000;
 
-	(void)state;
 	refused = 0;
 	open_control();
 	copy_in_vain(NULL);
@@ -727,11 +710,10 @@ static void test_copies_in_vain(void **state)
 
 /* ---- opening ---- */
 
-static void test_failures(void **state)
+TEST_BETWEEN(failures, begin, end)
 {
 	struct why why;
 
-	(void)state;
 	notes.jobs_err = -ENOMEM;
 	assert_int_equal(control_open(&config, &control, &why), -ENOMEM);
 	assert_string_equal(why.text, "cannot set up jobs: Cannot allocate memory");
@@ -755,26 +737,4 @@ static void test_failures(void **state)
 	open_control();
 	control_close(control);
 	assert_int_equal(notes.http_closes, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_drain, begin, end),
-		cmocka_unit_test_setup_teardown(test_drain_waits, begin, end),
-		cmocka_unit_test_setup_teardown(test_drain_limit, begin, end),
-		cmocka_unit_test_setup_teardown(test_second_signal, begin, end),
-		cmocka_unit_test_setup_teardown(test_reload, begin, end),
-		cmocka_unit_test_setup_teardown(test_reload_fails, begin, end),
-		cmocka_unit_test_setup_teardown(test_keys_aside, begin, end),
-		cmocka_unit_test_setup_teardown(test_keys_end, begin, end),
-		cmocka_unit_test_setup_teardown(test_stalls, begin, end),
-		cmocka_unit_test_setup_teardown(test_port_lost, begin, end),
-		cmocka_unit_test_setup_teardown(test_ports, begin, end),
-		cmocka_unit_test_setup_teardown(test_copies, begin, end),
-		cmocka_unit_test_setup_teardown(test_copies_in_vain, begin, end),
-		cmocka_unit_test_setup_teardown(test_failures, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "ebpf/seal.h"
 #include "tests/unit/test_data.h"
+#include "tests/unit/unit.h"
 
 /* ---- allocations of data threads ---- */
 
@@ -66,7 +67,7 @@ static unsigned long allocations;
  * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
  * batch, takes its orders, and sends again when there is room.
  */
-static void test_stuck(void **state)
+TEST(stuck)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w = started(&config, some);
@@ -74,7 +75,6 @@ static void test_stuck(void **state)
 	uint64_t from_ms = clock_ms(), took_ms;
 	struct data_stats stats = {0};
 
-	(void)state;
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = UINT32_MAX;
 	pthread_mutex_unlock(&net->lock);
@@ -111,14 +111,13 @@ static void test_stuck(void **state)
 }
 
 /* A system that calls a socket writable and takes nothing (ENOBUFS) does not make the thread spin. */
-static void test_writable_but_full(void **state)
+TEST(writable_but_full)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w = started(&config, all);
 	struct net *net = nets[0];
 	uint32_t before, after;
 
-	(void)state;
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = UINT32_MAX;
 	before = net->ready_calls;
@@ -135,13 +134,12 @@ static void test_writable_but_full(void **state)
 }
 
 /* A thread with nothing under way sleeps until something comes. */
-static void test_idle(void **state)
+TEST(idle)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w = started(&config, all);
 	uint32_t before, after;
 
-	(void)state;
 	usleep(600000); /* until the last look for stalls is over */
 	pthread_mutex_lock(&nets[0]->lock);
 	before = nets[0]->recv_calls;
@@ -156,13 +154,12 @@ static void test_idle(void **state)
 }
 
 /* Data threads allocate nothing. */
-static void test_no_allocation(void **state)
+TEST(no_allocation)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w;
 	unsigned long before;
 
-	(void)state;
 	if (!COUNTS_ALLOCATIONS)
 		skip();
 	w = started(&config, some);
@@ -200,7 +197,7 @@ static void seal_all(struct datagram *d, const struct seals *seals, const struct
 }
 
 /* Seals of a job's own workers are taken, others are not; of a worker number beyond the last nothing is looked up. */
-static void test_sealed(void **state)
+TEST(sealed)
 {
 	const struct channel_config usual = channel_usual(ID);
 	struct seals *seals = guarded(seals_bytes(WORKERS));
@@ -219,7 +216,6 @@ static void test_sealed(void **state)
 	struct channel_view view;
 	struct channel_waits waits[WORKERS] = {0};
 
-	(void)state;
 	memcpy(tokens, usual.tokens, WORKERS * sizeof(*tokens));
 	for (size_t i = 0; i < sizeof(seals->stretch) / sizeof(uint64_t); i++)
 		((uint64_t *)(void *)&seals->stretch)[i] = i * UINT64_C(0x9e3779b97f4a7c15);
@@ -248,17 +244,4 @@ static void test_sealed(void **state)
 	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);
 	data_detach(w->data, ID);
 	world_close(w);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_idle),          cmocka_unit_test(test_sealed),
-
-		cmocka_unit_test(test_no_allocation),
-
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -9,19 +9,14 @@
 #define TESTS_UNIT_TEST_JOBS_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "aggregator/jobs/jobs.h"
 #include "tests/check/check.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define WORKERS 8
 #define INBOX_MAX 16

@@ -2,6 +2,7 @@
 /* test_jobs_members.c - who continues when members or aggregators are lost, and that a membership has one successor */
 
 #include "tests/unit/test_jobs_members.h"
+#include "tests/unit/unit.h"
 
 static void expect_none(struct bench *b, uint32_t i, const char *why)
 {
@@ -13,12 +14,11 @@ static void expect_none(struct bench *b, uint32_t i, const char *why)
 }
 
 /* Not after every end, and only where all workers know of it. */
-static void test_no_successor(void **state)
+TEST(no_successor)
 {
 	static const char *const codes[] = {"aborted", "stalled", "moved"};
 	struct bench *b = members_open();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		struct control_message abort = {.kind = CONTROL_ABORT, .text = "that is it, now"};
 
@@ -46,7 +46,7 @@ static int count_of(uint32_t i, uint32_t bits)
  * Without an aggregator only a majority continues, or half of them with the first. It is one of the last membership
  * that has formed: a part of it that was named by one aggregator alone is not a whole.
  */
-static void test_majority(void **state)
+TEST(majority)
 {
 	static const struct {
 		uint32_t of, world, left; /* left: as bits */
@@ -58,7 +58,6 @@ static void test_majority(void **state)
 		{6, 3, 0x6, false}, {4, 3, 0x7, true}, {7, 3, 0x7, false}, {0, 1, 0x1, false},
 	};
 
-	(void)state;
 	by_majority = true;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		char name[CONTROL_JOB_BYTES] = "";
@@ -99,7 +98,7 @@ static void test_majority(void **state)
 }
 
 /* Of two names for those who follow a membership an aggregator takes the first, its own included. */
-static void test_one_successor(void **state)
+TEST(one_successor)
 {
 	static const char other[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
@@ -107,7 +106,6 @@ static void test_one_successor(void **state)
 	struct bench *b = members_open();
 	uint64_t token;
 
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++)
 		join(b, i, "job", i, 3);
 	for (uint32_t i = 0; i < 3; i++)
@@ -160,12 +158,11 @@ static void expect_continues(struct bench *b, const char *job, char name[CONTROL
 }
 
 /* The longest name leaves room for the names that follow it. */
-static void test_long_names(void **state)
+TEST(long_names)
 {
 	char first[CONTROL_NAME_BYTES + 4] = "", name[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
-	(void)state;
 	memset(first, 'n', CONTROL_NAME_BYTES - 1);
 	strcat(first, "/one");
 	job_running(b, 0, first, 2);
@@ -177,13 +174,12 @@ static void test_long_names(void **state)
 }
 
 /* What follows a membership is said by workers of its own job alone, and only by those that are admitted. */
-static void test_other_names(void **state)
+TEST(other_names)
 {
 	static const char one[] = "job/next.1", two[] = "job/next.2";
 	char name[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
-	(void)state;
 	job_running(b, 0, one, 2);
 	come(b, 2, "evil/next.9", 0, 2, message_name_hash(one));
 	come(b, 3, "jo/next.9", 0, 2, message_name_hash(one));
@@ -213,13 +209,12 @@ static void test_other_names(void **state)
 }
 
 /* However many memberships somebody else has, the successors of this job's are remembered. */
-static void test_many_successions(void **state)
+TEST(many_successions)
 {
 	static const char one[] = "job/next.1";
 	char name[CONTROL_JOB_BYTES], evil[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
-	(void)state;
 	job_running(b, 0, one, 2);
 	expect_continues(b, one, name);
 	for (uint32_t i = 0; i < 3000; i++) {
@@ -236,13 +231,12 @@ static void test_many_successions(void **state)
 }
 
 /* A restarted aggregator knows nothing of memberships: all members have to come back. */
-static void test_restarted(void **state)
+TEST(restarted)
 {
 	static const char next[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
 	struct bench *b = members_open();
 
-	(void)state;
 	job_running(b, 0, again, 2);
 	jobs_gone(b->jobs, b->workers[0].peer, "reset");
 	expect_told(b, 1, "lost"); /* all have come: from now on it is like any other */
@@ -259,15 +253,3 @@ static void test_restarted(void **state)
 }
 
 /* ---- aggregators that end and return ---- */
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
-		cmocka_unit_test(test_one_successor),    cmocka_unit_test(test_restarted),
-		cmocka_unit_test(test_other_names),      cmocka_unit_test(test_long_names),
-		cmocka_unit_test(test_many_successions),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -8,10 +8,7 @@
 #include <limits.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/net/net.h"
+#include "tests/unit/unit.h"
 
 #define LOOPBACK 0x7f000001u
 #define PIECES 3

@@ -2,18 +2,14 @@
 /* test_options.c - values of every kind, absurd ones, and which source wins */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/control/options.h"
+#include "tests/unit/unit.h"
 
 static struct {
 	const char *config, *text, *secret, *key, *key_file;
@@ -130,7 +126,7 @@ static void assert_wrong(int status, const char *reason)
 
 /* ---- values ---- */
 
-static void test_sizes(void **state)
+TEST(sizes)
 {
 	static const struct {
 		const char *text;
@@ -169,7 +165,6 @@ static void test_sizes(void **state)
 	};
 	char argument[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t got = 99;
 		int want = cases[i].size < 0 ? -EINVAL : 0;
@@ -184,7 +179,7 @@ static void test_sizes(void **state)
 	}
 }
 
-static void test_kinds(void **state)
+TEST(kinds)
 {
 	static const struct {
 		const char *text;
@@ -194,7 +189,6 @@ static void test_kinds(void **state)
 	const char *const flags[] = {"1", "yes", "true", "on", "0", "no", "false", "off", ""};
 	char argument[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
 		snprintf(argument, sizeof(argument), "--time=%s", times[i].text);
 		assert_int_equal(READ(argument), 0);
@@ -222,7 +216,7 @@ static void test_kinds(void **state)
 
 /* Letters stand for names. */
 /* A class by the names that RFCs give it, or by number. */
-static void test_classes(void **state)
+TEST(classes)
 {
 	static const struct {
 		const char *text;
@@ -233,7 +227,6 @@ static void test_classes(void **state)
 	                                    "af01", "af14", "af50", "af111", "e",    "efx",
 	                                    "0x10", "1.5",  "cs-1", "af 1",  "cs1 ", "af1 1"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
 		assert_int_equal(READ("--dscp", right[i].text), 0);
 		assert_int_equal(out.dscp, right[i].value);
@@ -243,9 +236,8 @@ static void test_classes(void **state)
 	assert_wrong(READ("--dscp", "64"), "dscp is 64: want 0 to 63");
 }
 
-static void test_aliases(void **state)
+TEST(aliases)
 {
-	(void)state;
 	assert_int_equal(READ("-c", "7", "-t--x", "--flag"), 0);
 	assert_true(out.count == 7 && out.flag);
 	assert_string_equal(out.text, "--x");
@@ -270,9 +262,8 @@ static void test_aliases(void **state)
 	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]\n"));
 }
 
-static void test_32_bits(void **state)
+TEST(32_bits)
 {
-	(void)state;
 	assert_int_equal(READ("--flag"), 0);
 	assert_true(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 &&
 	            out.ms == 10000);
@@ -303,13 +294,12 @@ static void test_32_bits(void **state)
 	assert_non_null(strstr(said, "  --choice first|second|third "));
 }
 
-static void test_limits(void **state)
+TEST(limits)
 {
 	static const char *const right[] = {"--op-count=1", "--op-count=1000", "--size=16",
 	                                    "--size=1G",    "--time=1ms",      "--time=1m",
 	                                    "--real=0",     "--real=1"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
 		assert_int_equal(READ(right[i]), 0);
 	assert_wrong(READ("--op-count=0"), "--op-count is 0: want 1 to 1000");
@@ -323,7 +313,7 @@ static void test_limits(void **state)
 
 /* ---- wrong usage ---- */
 
-static void test_absurd(void **state)
+TEST(absurd)
 {
 	static const char *const counts[] = {
 		"", "1.0", "1e2", "0x10", "1K", "-1", "4294967296000000000000", "one"};
@@ -331,7 +321,6 @@ static void test_absurd(void **state)
 	                              "--flag=2",  "--time=",   "--real=nan"};
 	char long_name[300] = "--", argument[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		snprintf(argument, sizeof(argument), "--op-count=%s", counts[i]);
 		assert_wrong(READ(argument), "want a whole number");
@@ -351,9 +340,8 @@ static void test_absurd(void **state)
 	assert_wrong(READ(long_name), "no option --xxx");
 }
 
-static void test_help(void **state)
+TEST(help)
 {
-	(void)state;
 	assert_int_equal(READ("--help"), 1);
 	assert_non_null(strstr(said, "usage: prog [...]\n\nAbout it."));
 	assert_non_null(strstr(said, "--op-count N"));
@@ -368,9 +356,8 @@ static void test_help(void **state)
 /* ---- sources ---- */
 
 /* File, environment, arguments: each wins over those before it. */
-static void test_precedence(void **state)
+TEST(precedence)
 {
-	(void)state;
 	write_file("; comment\nop-count = 10\n[prog]\nsize = 1M\ntime = 20s\ntext = a b ; c\n"
 	           "[bench]\nop-count = absurd\nunknown = 1\n");
 	assert_int_equal(READ("--flag"), 0);
@@ -395,9 +382,8 @@ static void test_precedence(void **state)
 	unsetenv("WINNOW_CONFIG");
 }
 
-static void test_sources_wrong(void **state)
+TEST(sources_wrong)
 {
-	(void)state;
 	setenv("OTHER_COUNT", "x", 1);
 	assert_wrong(READ("--flag"), "OTHER_COUNT is 'x'");
 	setenv("WINNOW_OP_COUNT", "0", 1);
@@ -418,9 +404,8 @@ static void test_sources_wrong(void **state)
 }
 
 /* One that has no variable of its own name. */
-static void test_other_variable(void **state)
+TEST(other_variable)
 {
-	(void)state;
 	setenv("WINNOW_ELSE", "absurd", 1);
 	setenv("WINNOW_OTHER", "7", 1);
 	assert_int_equal(READ("--flag"), 0);
@@ -434,9 +419,8 @@ static void test_other_variable(void **state)
 }
 
 /* What no variable and no file may say. */
-static void test_argument_alone(void **state)
+TEST(argument_alone)
 {
-	(void)state;
 	setenv("WINNOW_ONCE", "1", 1);
 	assert_int_equal(READ("--flag"), 0);
 	assert_false(out.once);
@@ -453,11 +437,10 @@ static void test_argument_alone(void **state)
 }
 
 /* What would go unheard, or never end. */
-static void test_files_wrong(void **state)
+TEST(files_wrong)
 {
 	char folder[] = "/tmp/winnow-test-XXXXXX", pipe[sizeof(folder) + 2];
 
-	(void)state;
 	write_file("[porg]\nop-count = 7\n");
 	assert_wrong(READ("--config", file_path),
 	             ", line 1: no section [porg]; did you mean [prog]?");
@@ -478,11 +461,10 @@ static void test_files_wrong(void **state)
 }
 
 /* The parser would cut them, and take the rest for an option. */
-static void test_long_lines(void **state)
+TEST(long_lines)
 {
 	char line[1000], text[1100];
 
-	(void)state;
 	memset(line, 'a', sizeof(line));
 	line[382] = '\0';
 	snprintf(text, sizeof(text), "; a comment\n[prog]\ntext = %s\nop-count = 7\n", line);
@@ -504,9 +486,8 @@ static void test_long_lines(void **state)
 }
 
 /* A name that comes twice: one of the two would not hold, and nobody would see which. */
-static void test_twice(void **state)
+TEST(twice)
 {
-	(void)state;
 	write_file("[prog]\nop-count = 7\nsize = 1M\nop-count = 8\n");
 	assert_wrong(READ("--config", file_path), ", line 4: an earlier line says op-count");
 	write_file("[prog]\nms = 2\n[bench]\nms = 3\n[prog]\nms-ms = 300\n");
@@ -522,12 +503,11 @@ static void test_twice(void **state)
 	assert_int_equal(out.count, 7);
 }
 
-static void test_encodings(void **state)
+TEST(encodings)
 {
 	static const char sixteen[] = "[\0p\0]\0\n";
 	FILE *file;
 
-	(void)state;
 	write_file("\xef\xbb\xbf[prog]\r\nop-count = 7\r\n");
 	assert_int_equal(READ("--config", file_path), 0);
 	assert_int_equal(out.count, 7);
@@ -544,12 +524,11 @@ static void test_encodings(void **state)
 
 /* ---- blanks and line ends ---- */
 
-static void test_surroundings(void **state)
+TEST(surroundings)
 {
 	char first[80];
 	struct why why;
 
-	(void)state;
 	write_file("");
 	setenv("WINNOW_OP_COUNT", "20\n", 1);
 	setenv("WINNOW_TEXT", " a\tb \r\n", 1);
@@ -590,12 +569,11 @@ static void test_surroundings(void **state)
 	unsetenv("WINNOW_SECRET");
 }
 
-static void test_items(void **state)
+TEST(items)
 {
 	char item[8];
 	const char *at = " a:1,\tb:2 ,,c c\n,12345678";
 
-	(void)state;
 	at = option_item(at, item, sizeof(item));
 	assert_string_equal(item, "a:1");
 	at = option_item(at, item, sizeof(item));
@@ -625,11 +603,10 @@ static void assert_dumped(const char *name, const char *value, const char *origi
 		fail_msg("want '%s' in %s", want, said);
 }
 
-static void test_dump(void **state)
+TEST(dump)
 {
 	char dumped[sizeof(said)];
 
-	(void)state;
 	write_file("[prog]\nsize = 1M\ntext = a b\nop-count = 9\n");
 	setenv("WINNOW_OP_COUNT", "20", 1);
 	setenv("WINNOW_SECRET", "pass=word", 1);
@@ -659,9 +636,8 @@ static void test_dump(void **state)
 }
 
 /* Two ways to say one thing: the command line's, then the environment's, then the file's. */
-static void test_keys(void **state)
+TEST(keys)
 {
-	(void)state;
 	assert_int_equal(READ("--key", "k"), 0);
 	assert_true(out.key != NULL && out.key_file == NULL);
 	setenv("WINNOW_KEY_FILE", "f", 1);
@@ -692,9 +668,8 @@ static void test_keys(void **state)
 	assert_wrong(READ("--key=k", "--key-file=f"), "key-file (command line) contradicts key");
 }
 
-static void test_operands(void **state)
+TEST(operands)
 {
-	(void)state;
 	assert_wrong(READ("a:1"), "'a:1' is not an option");
 	options.operands = operands;
 	options.operand_count = &operand_count;
@@ -714,9 +689,8 @@ static void test_operands(void **state)
 }
 
 /* A word that could not be the value of an option that needs none is no value of it. */
-static void test_value_left_out(void **state)
+TEST(value_left_out)
 {
-	(void)state;
 	assert_int_equal(READ("--again"), 0);
 	assert_int_equal(out.again, 1000000);
 	assert_int_equal(READ("--again", "5"), 0);
@@ -738,11 +712,10 @@ static void test_value_left_out(void **state)
 	assert_wrong(READ("--again="), "--again is ''");
 }
 
-static void test_command(void **state)
+TEST(command)
 {
 	int at;
 
-	(void)state;
 	options.command_at = &at;
 	assert_int_equal(READ("-c", "7", "python3", "--help", "-c", "8"), 0);
 	assert_int_equal(at, 3);
@@ -779,20 +752,5 @@ static int file_remove(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_classes),        cmocka_unit_test(test_aliases),
-		cmocka_unit_test(test_32_bits),        cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),         cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence),     cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),           cmocka_unit_test(test_operands),
-		cmocka_unit_test(test_value_left_out), cmocka_unit_test(test_command),
-		cmocka_unit_test(test_other_variable), cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_argument_alone), cmocka_unit_test(test_files_wrong),
-		cmocka_unit_test(test_long_lines),     cmocka_unit_test(test_twice),
-		cmocka_unit_test(test_encodings),      cmocka_unit_test(test_surroundings),
-		cmocka_unit_test(test_items),
-	};
-
-	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
+	return unit_run(file_make, file_remove);
 }

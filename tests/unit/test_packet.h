@@ -3,17 +3,12 @@
 #ifndef TESTS_UNIT_TEST_PACKET_H
 #define TESTS_UNIT_TEST_PACKET_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebpf/packet.h"
+#include "tests/unit/unit.h"
 
 #define VECTORS "docs/vectors/packets.txt"
 #define VECTORS_MAX 64

@@ -2,19 +2,15 @@
 /* test_proof.c - files of keys, and proofs */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/control/message.h"
 #include "bitmap/control/proof.h"
+#include "tests/unit/unit.h"
 
 static char folder[64];
 
@@ -47,14 +43,13 @@ static void assert_key(struct proof_keys *keys, const char *job, const char *tex
 	assert_memory_equal(found->bytes, want.bytes, PROOF_BYTES);
 }
 
-static void test_key_file(void **state)
+TEST(key_file)
 {
 	struct proof_keys *keys = keys_of("# comment\n\n \t\r\njob-a\tkey-of-a-\r\n"
 	                                  "  job-b   key-of-b-  # b\n* key-of-others",
 	                                  0, NULL);
 	char many[8192] = "", line[64];
 
-	(void)state;
 	assert_key(keys, "job-a", "key-of-a-");
 	assert_key(keys, "job-b", "key-of-b-");
 	assert_key(keys, "job-a/7", "key-of-a-"); /* of all its memberships */
@@ -85,7 +80,7 @@ static void test_key_file(void **state)
 }
 
 /* What people and their programs write around a key, in a file and alone: the same rule for both. */
-static void test_key_surroundings(void **state)
+TEST(key_surroundings)
 {
 	static const struct {
 		const char *written, *key; /* NULL: refused, because: */
@@ -112,7 +107,6 @@ static void test_key_surroundings(void **state)
 		{"Sunshine\x1b[2J", NULL, "or another control character"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct proof_keys *keys = NULL;
 		struct why why = {""};
@@ -134,7 +128,7 @@ static void test_key_surroundings(void **state)
 }
 
 /* Keys that another thread stretches: in the file's order, but first those that somebody waits for. */
-static void test_keys_aside(void **state)
+TEST(keys_aside)
 {
 	struct proof_keys *keys =
 		keys_of("a key-of-a-\nb key-of-b-\n"
@@ -150,7 +144,6 @@ static void test_keys_aside(void **state)
 	struct proof_key key;
 	uint32_t index;
 
-	(void)state;
 	assert_true(proof_keys_ready(keys, "a")); /* as long as nobody else makes it */
 	assert_true(proof_keys_ready(NULL, "a"));
 	keys->aside = true;
@@ -170,7 +163,7 @@ static void test_keys_aside(void **state)
 }
 
 /* Who may read a key file may join. */
-static void test_key_file_exposed(void **state)
+TEST(key_file_exposed)
 {
 	static const struct {
 		mode_t mode;
@@ -181,7 +174,6 @@ static void test_key_file_exposed(void **state)
 	struct why why;
 	FILE *file;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/keys", folder);
 	file = fopen(path, "we");
 	assert_non_null(file);
@@ -199,13 +191,12 @@ static void test_key_file_exposed(void **state)
 	proof_keys_free(keys);
 }
 
-static void test_key_file_refused(void **state)
+TEST(key_file_refused)
 {
 	struct proof_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
 
-	(void)state;
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
 	keys_of("a key-of-a-\njob key-of-job third\n", -E2BIG, "line 2: there is a third word");
 	keys_of("* key-of-all third fourth\n", -E2BIG, "line 1: there is a third word");
@@ -248,7 +239,7 @@ static void test_key_file_refused(void **state)
 }
 
 /* The proof of PROTOCOL.md 5.2, worked out by other software (Python's hashlib). */
-static void test_proof_known(void **state)
+TEST(proof_known)
 {
 	static const uint8_t want[2][PROOF_BYTES] = {
 		{0x12, 0xb1, 0xe2, 0xbc, 0x15, 0x9e, 0x6a, 0x4e, 0xbf, 0x68, 0xe5,
@@ -262,7 +253,6 @@ static void test_proof_known(void **state)
 	struct proof_statement statement = {server, client, "job-1", 0x01020304, 0x0a0b0c0d};
 	struct proof_key key;
 
-	(void)state;
 	for (int i = 0; i < PROOF_BYTES; i++) {
 		server[i] = (uint8_t)i;
 		client[i] = (uint8_t)(100 + i);
@@ -275,7 +265,7 @@ static void test_proof_known(void **state)
 }
 
 /* A proof is good for one statement by one who knows the key: replayed for another it is not. */
-static void test_proof_replay(void **state)
+TEST(proof_replay)
 {
 	uint8_t server[PROOF_BYTES] = {1}, client[PROOF_BYTES] = {2}, other[PROOF_BYTES] = {3};
 	const struct proof_statement said = {server, client, "job", 1, 4};
@@ -286,7 +276,6 @@ static void test_proof_replay(void **state)
 	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
 	struct proof_key key, wrong;
 
-	(void)state;
 	assert_int_equal(proof_key_from_text("12345678", &key), 0);
 	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
 	proof_make(&key, PROOF_JOIN, &said, proof);
@@ -320,12 +309,5 @@ static int folder_remove(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_keys_aside),       cmocka_unit_test(test_key_file),
-		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
-		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
-		cmocka_unit_test(test_key_surroundings),
-	};
-
-	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;
+	return unit_run(folder_make, folder_remove);
 }

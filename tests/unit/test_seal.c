@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_seal.c - seals and their keys: docs/vectors/seal.txt, and every way to be wrong */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sodium.h>
 
 #include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define LINE_BYTES 1024
 
@@ -177,14 +173,13 @@ static void check(const struct said *said)
 		check_seal(said);
 }
 
-static void test_vectors(void **state)
+TEST(vectors)
 {
 	FILE *file = fopen("docs/vectors/seal.txt", "r");
 	static struct said said;
 	char line[LINE_BYTES];
 	uint32_t checked = 0;
 
-	(void)state;
 	assert_non_null(file);
 	for (bool more = true; more;) {
 		char *space;
@@ -248,12 +243,11 @@ static void packet_free(struct packet_out *out)
 		free(out->pieces[i].iov_base);
 }
 
-static void test_pieces(void **state)
+TEST(pieces)
 {
 	static uint8_t data[65535 - WIRE_HEADER_BYTES], flat[65535]; /* as long as UDP has them */
 	uint64_t edge = UINT64_C(0x300000000) + 60;
 
-	(void)state;
 	for (uint32_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)random_below(256);
 	for (uint32_t round = 0; round < 2000; round++) {
@@ -271,13 +265,12 @@ static void test_pieces(void **state)
 }
 
 /* Each single bit, each length, the other key, another turn of the numbers, another stretch. */
-static void test_wrong(void **state)
+TEST(wrong)
 {
 	static const uint32_t sizes[] = {0, 1, 7, 8, 64, 1440, 4095, 4096, 4097};
 	static uint8_t data[4097], flat[4200];
 	const uint64_t edge = UINT64_C(0x2fffffff0);
 
-	(void)state;
 	for (uint32_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct seal_stretch other = stretch;
 		struct packet_out out;
@@ -314,13 +307,12 @@ static void assert_taken(struct line_proof way, const char *line, bool taken)
 	assert_true((line_proven(&way, line) != NULL) == taken);
 }
 
-static void test_lines(void **state)
+TEST(lines)
 {
 	struct line_proof out = {.on = true, .key = {1}}, other = {.on = true, .key = {2}},
 			  in = out;
 	char *first = line_prove(&out, strdup("{\"type\":\"ping\"}")), *second, *theirs;
 
-	(void)state;
 	second = line_prove(&out, strdup("{\"type\":\"ping\"}"));
 	theirs = line_prove(&other, strdup("{\"type\":\"ping\"}"));
 	assert_string_not_equal(first, second);
@@ -353,7 +345,7 @@ static void test_lines(void **state)
 }
 
 /* Whoever changes a line of the join, or the job's name, has other keys. */
-static void test_keys_cover(void **state)
+TEST(keys_cover)
 {
 	static const char hello[] = "{\"type\":\"hello\"}", join[] = "{\"type\":\"join\"}";
 	struct proof_key key = {{1}};
@@ -362,7 +354,6 @@ static void test_keys_cover(void **state)
 	struct seal_key first, second;
 	uint8_t salt[32] = {2};
 
-	(void)state;
 	job_secret_make(&key, salt, 0, "job", 4, &one);
 	job_secret_make(&key, salt, 0, "job", 5, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
@@ -389,14 +380,7 @@ static void test_keys_cover(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_vectors),    cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_wrong),      cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_keys_cover),
-	};
-
-	random_seed();
 	if (proof_init() != 0)
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return unit_run(NULL, NULL);
 }

@@ -7,15 +7,9 @@
  */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "aggregator/channel/channel.h"
 #include "bitmap/control/proof.h"
@@ -24,6 +18,7 @@
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 #include "tests/flatten.h"
+#include "tests/unit/unit.h"
 
 #define FOLDER "docs/vectors/"
 #define LINES_MAX 160
@@ -132,14 +127,13 @@ static void check_set(const struct paragraph *p, const uint8_t *bytes, uint32_t 
 	assert_memory_equal(made, bytes, count);
 }
 
-static void test_sets(void **state)
+TEST(sets)
 {
 	FILE *file = fopen(FOLDER "sets.txt", "r");
 	static struct paragraph p;
 	uint8_t bytes[VALUE_BYTES / 2];
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++) {
 		check_set(&p, bytes, hex_read(text_of(&p, "hex"), bytes));
 	}
@@ -273,13 +267,12 @@ static void check_cut(struct paragraph *p)
 	}
 }
 
-static void test_cuts(void **state)
+TEST(cuts)
 {
 	static struct paragraph p;
 	FILE *file = fopen(FOLDER "cut.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++)
 		check_cut(&p);
 	fclose(file);
@@ -310,13 +303,12 @@ static void check_proof(const struct paragraph *p)
 	assert_memory_equal(made, want, PROOF_BYTES);
 }
 
-static void test_proofs(void **state)
+TEST(proofs)
 {
 	static struct paragraph p;
 	FILE *file = fopen(FOLDER "proof.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	assert_int_equal(proof_init(), 0);
 	for (; paragraph_read(file, &p); count++)
 		check_proof(&p);
@@ -380,13 +372,12 @@ static void check_fixed(const struct bitmap_engine *engine, const struct paragra
 	assert_memory_equal(&decoded, &value, sizeof(value));
 }
 
-static void test_fixed(void **state)
+TEST(fixed)
 {
 	static struct paragraph p;
 	FILE *file = fopen(FOLDER "fixed.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++)
 		for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
 			if (!bitmap_engines[i]->usable())
@@ -605,14 +596,13 @@ static void replay_run(struct replay *r)
 	}
 }
 
-static void test_operations(void **state)
+TEST(operations)
 {
 	static struct paragraph p;
 	static struct replay replay;
 	FILE *file = fopen(FOLDER "operation.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++) {
 		replay_open(&replay, &p);
 		replay_run(&replay);
@@ -620,15 +610,4 @@ static void test_operations(void **state)
 	}
 	fclose(file);
 	assert_true(count >= 2);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sets),       cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_proofs),     cmocka_unit_test(test_fixed),
-		cmocka_unit_test(test_operations),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

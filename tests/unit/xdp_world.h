@@ -14,21 +14,17 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "ebpf/packet.h"
 #include "ebpf/xdp.h"
 #include "ebpf/seal.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
 #define RUN_BYTES_MAX 3520   /* what a test run takes, in one page */
