@@ -2,7 +2,6 @@
 /* test_jobs_members.c - who continues when members or aggregators are lost, and that a membership has one successor */
 
 #include "tests/unit/test_jobs_members.h"
-#include "tests/unit/unit.h"
 
 static void expect_none(struct bench *b, uint32_t i, const char *why)
 {
@@ -14,11 +13,12 @@ static void expect_none(struct bench *b, uint32_t i, const char *why)
 }
 
 /* Not after every end, and only where all workers know of it. */
-TEST(no_successor)
+static void test_no_successor(void **state)
 {
 	static const char *const codes[] = {"aborted", "stalled", "moved"};
 	struct bench *b = members_open();
 
+	(void)state;
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		struct control_message abort = {.kind = CONTROL_ABORT, .text = "that is it, now"};
 
@@ -46,7 +46,7 @@ static int count_of(uint32_t i, uint32_t bits)
  * Without an aggregator only a majority continues, or half of them with the first. It is one of the last membership
  * that has formed: a part of it that was named by one aggregator alone is not a whole.
  */
-TEST(majority)
+static void test_majority(void **state)
 {
 	static const struct {
 		uint32_t of, world, left; /* left: as bits */
@@ -58,6 +58,7 @@ TEST(majority)
 		{6, 3, 0x6, false}, {4, 3, 0x7, true}, {7, 3, 0x7, false}, {0, 1, 0x1, false},
 	};
 
+	(void)state;
 	by_majority = true;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		char name[CONTROL_JOB_BYTES] = "";
@@ -98,7 +99,7 @@ TEST(majority)
 }
 
 /* Of two names for those who follow a membership an aggregator takes the first, its own included. */
-TEST(one_successor)
+static void test_one_successor(void **state)
 {
 	static const char other[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
@@ -106,6 +107,7 @@ TEST(one_successor)
 	struct bench *b = members_open();
 	uint64_t token;
 
+	(void)state;
 	for (uint32_t i = 0; i < 3; i++)
 		join(b, i, "job", i, 3);
 	for (uint32_t i = 0; i < 3; i++)
@@ -158,11 +160,12 @@ static void expect_continues(struct bench *b, const char *job, char name[CONTROL
 }
 
 /* The longest name leaves room for the names that follow it. */
-TEST(long_names)
+static void test_long_names(void **state)
 {
 	char first[CONTROL_NAME_BYTES + 4] = "", name[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
+	(void)state;
 	memset(first, 'n', CONTROL_NAME_BYTES - 1);
 	strcat(first, "/one");
 	job_running(b, 0, first, 2);
@@ -174,12 +177,13 @@ TEST(long_names)
 }
 
 /* What follows a membership is said by workers of its own job alone, and only by those that are admitted. */
-TEST(other_names)
+static void test_other_names(void **state)
 {
 	static const char one[] = "job/next.1", two[] = "job/next.2";
 	char name[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
+	(void)state;
 	job_running(b, 0, one, 2);
 	come(b, 2, "evil/next.9", 0, 2, message_name_hash(one));
 	come(b, 3, "jo/next.9", 0, 2, message_name_hash(one));
@@ -209,12 +213,13 @@ TEST(other_names)
 }
 
 /* However many memberships somebody else has, the successors of this job's are remembered. */
-TEST(many_successions)
+static void test_many_successions(void **state)
 {
 	static const char one[] = "job/next.1";
 	char name[CONTROL_JOB_BYTES], evil[CONTROL_JOB_BYTES];
 	struct bench *b = members_open();
 
+	(void)state;
 	job_running(b, 0, one, 2);
 	expect_continues(b, one, name);
 	for (uint32_t i = 0; i < 3000; i++) {
@@ -231,12 +236,13 @@ TEST(many_successions)
 }
 
 /* A restarted aggregator knows nothing of memberships: all members have to come back. */
-TEST(restarted)
+static void test_restarted(void **state)
 {
 	static const char next[] = "job/next.0000000000000007",
 			  again[] = "job/again.0000000000000007";
 	struct bench *b = members_open();
 
+	(void)state;
 	job_running(b, 0, again, 2);
 	jobs_gone(b->jobs, b->workers[0].peer, "reset");
 	expect_told(b, 1, "lost"); /* all have come: from now on it is like any other */
@@ -253,3 +259,15 @@ TEST(restarted)
 }
 
 /* ---- aggregators that end and return ---- */
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_successor),     cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_one_successor),    cmocka_unit_test(test_restarted),
+		cmocka_unit_test(test_other_names),      cmocka_unit_test(test_long_names),
+		cmocka_unit_test(test_many_successions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
