@@ -83,6 +83,8 @@ static void closed(struct winnow_comm *comm)
 	free(comm);
 }
 
+#define COMM_TEST(name, opened) TEST_ON(name, struct winnow_comm *, comm, opened, closed(comm))
+
 static void failed_as(const struct winnow_comm *comm, const char *text)
 {
 	assert_int_equal(session_state(comm->session), SESSION_FAILED);
@@ -162,9 +164,8 @@ static struct winnow_comm *connected_again(int *fd)
 /* ---- connecting ---- */
 
 /* One that does not answer has its share of the time, then it is the next one's turn. */
-TEST(silent_address)
+COMM_TEST(silent_address, opened(1))
 {
-	struct winnow_comm *comm = opened(1);
 	struct comm_peer *peer = &comm->peers[0];
 	int full = listening(&peer->addresses[0], 0), other = listening(&peer->addresses[1], 8);
 	struct sockaddr_in to = {.sin_family = AF_INET,
@@ -187,7 +188,6 @@ TEST(silent_address)
 	close(filler);
 	close(full);
 	close(other);
-	closed(comm);
 }
 
 TEST(refused)

@@ -3,9 +3,8 @@
 
 #include "tests/unit/test_comm_request.h"
 
-TEST(told_again_and_again)
+COMM_TEST(told_again_and_again)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	struct winnow_op_stats stats, again;
 	int done = 1;
@@ -30,13 +29,11 @@ TEST(told_again_and_again)
 	assert_int_equal(unused(comm), 1);
 	assert_int_equal(winnow_wait(request, -1, NULL), WINNOW_ERR_INVALID);
 	assert_int_equal(winnow_test(request, &done, NULL), WINNOW_ERR_INVALID);
-	closed(comm);
 }
 
 /* The same error for ever, whatever happens to the communicator meanwhile. */
-TEST(failures_are_told_again)
+COMM_TEST(failures_are_told_again)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
 	char text[WHY_BYTES];
 
@@ -59,13 +56,11 @@ TEST(failures_are_told_again)
 	assert_string_equal(winnow_comm_error(comm), "rank 1 is lost");
 	winnow_request_free(&mismatch);
 	winnow_request_free(&lost);
-	closed(comm);
 }
 
 /* What is left of requests goes with the communicator: the sanitizers would see a leak. */
-TEST(never_freed)
+COMM_TEST(never_freed)
 {
-	struct winnow_comm *comm = opened();
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
@@ -77,13 +72,11 @@ TEST(never_freed)
 	                 WINNOW_OK);
 	end(taken(comm), WINNOW_OK);
 	winnow_rows_free(&rows);
-	closed(comm);
 }
 
 /* A call that is told nowhere to put what it makes is refused. */
-TEST(nowhere)
+COMM_TEST(nowhere)
 {
-	struct winnow_comm *comm = opened();
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
@@ -103,7 +96,6 @@ TEST(nowhere)
 	                                             WINNOW_SUM, NULL, comm, NULL, &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "rows is NULL"));
-	closed(comm);
 }
 
 static void *wait_long(void *request)
@@ -112,9 +104,8 @@ static void *wait_long(void *request)
 }
 
 /* Of milliseconds more than a clock has. */
-TEST(waits_for_ever)
+COMM_TEST(waits_for_ever)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	pthread_t thread;
 	void *result;
@@ -125,7 +116,6 @@ TEST(waits_for_ever)
 	assert_int_equal(pthread_join(thread, &result), 0);
 	assert_int_equal((intptr_t)result, WINNOW_OK);
 	winnow_request_free(&request);
-	closed(comm);
 }
 
 /* In a fork's child, while the parent's thread holds the lock. True: each says so, and none waits. */
@@ -156,9 +146,8 @@ static bool refused_in_child(struct winnow_comm *comm, struct winnow_request *re
 	       strstr(winnow_last_error(), "make one after the fork") != NULL;
 }
 
-TEST(forked)
+COMM_TEST(forked)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	int status;
 	pid_t child;
@@ -176,5 +165,4 @@ TEST(forked)
 	comm_fork_remove(comm);
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
-	closed(comm);
 }

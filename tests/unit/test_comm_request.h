@@ -46,6 +46,8 @@ static inline void closed(struct winnow_comm *comm)
 	free(comm);
 }
 
+#define COMM_TEST(name) TEST_ON(name, struct winnow_comm *, comm, opened(), closed(comm))
+
 static inline struct winnow_request *begin(struct winnow_comm *comm)
 {
 	struct winnow_request *request;

@@ -43,10 +43,9 @@ TEST(rows)
 }
 
 /* Lists that cannot be: nothing is queued. */
-TEST(lists_refused)
+COMM_TEST(lists_refused)
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request;
 	const int64_t index[] = {4, 0};
 	struct winnow_rows *rows;
@@ -77,7 +76,6 @@ TEST(lists_refused)
 		                       missing == 2 ? "rows is NULL" : "request is NULL"));
 	}
 	assert_true(STAILQ_EMPTY(&comm->submitted));
-	closed(comm);
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -172,7 +170,7 @@ TEST(parts_of_segments)
 }
 
 /* Tiles that cannot be: nothing is queued. */
-TEST(tiles_refused)
+COMM_TEST(tiles_refused)
 {
 	static const struct {
 		struct winnow_segment segment;
@@ -184,7 +182,6 @@ TEST(tiles_refused)
 		{{0, 63, 8, 2, 2}, "no matrix"},
 		{{8, 64, 8, 2, 2}, "outside of the tensor"},
 	};
-	struct winnow_comm *comm = opened();
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
 	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
 	struct winnow_request *request;
@@ -204,13 +201,11 @@ TEST(tiles_refused)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
 	assert_true(STAILQ_EMPTY(&comm->submitted));
-	closed(comm);
 }
 
 /* Workers that do not agree on the segments: the operation fails, and the job goes on. */
-TEST(parts_differ)
+COMM_TEST(parts_differ)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin_parts(comm, two, 2);
 
 	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
@@ -219,14 +214,12 @@ TEST(parts_differ)
 	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
 	assert_int_equal(comm->abort_result, WINNOW_OK);
 	winnow_request_free(&request);
-	closed(comm);
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
-TEST(impossible)
+COMM_TEST(impossible)
 {
 	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request;
 	static float one[4];
 
@@ -260,5 +253,4 @@ TEST(impossible)
 	winnow_request_free(&request);
 	winnow_comm_abort(comm, "one\nand \x1btwo");
 	assert_string_equal(comm->abort_text, "one and  two");
-	closed(comm);
 }

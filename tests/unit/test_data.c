@@ -67,10 +67,8 @@ static unsigned long allocations;
  * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
  * batch, takes its orders, and sends again when there is room.
  */
-TEST(stuck)
+STARTED_TEST(stuck, some)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, some);
 	struct net *net = nets[0];
 	uint64_t from_ms = clock_ms(), took_ms;
 	struct data_stats stats = {0};
@@ -106,15 +104,11 @@ TEST(stuck)
 	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(3)) == 1);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A system that calls a socket writable and takes nothing (ENOBUFS) does not make the thread spin. */
-TEST(writable_but_full)
+STARTED_TEST(writable_but_full, all)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, all);
 	struct net *net = nets[0];
 	uint32_t before, after;
 
@@ -129,15 +123,11 @@ TEST(writable_but_full)
 	net->full_calls = 0;
 	pthread_mutex_unlock(&net->lock);
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A thread with nothing under way sleeps until something comes. */
-TEST(idle)
+STARTED_TEST(idle, all)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, all);
 	uint32_t before, after;
 
 	usleep(600000); /* until the last look for stalls is over */
@@ -149,8 +139,6 @@ TEST(idle)
 	after = nets[0]->recv_calls;
 	pthread_mutex_unlock(&nets[0]->lock);
 	assert_in_range(after - before, 0, 1);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Data threads allocate nothing. */
@@ -197,7 +185,7 @@ static void seal_all(struct datagram *d, const struct seals *seals, const struct
 }
 
 /* Seals of a job's own workers are taken, others are not; of a worker number beyond the last nothing is looked up. */
-TEST(sealed)
+WORLD_TEST(sealed)
 {
 	const struct channel_config usual = channel_usual(ID);
 	struct seals *seals = guarded(seals_bytes(WORKERS));
@@ -210,7 +198,6 @@ TEST(sealed)
 	                            .tokens = tokens,
 	                            .seals = seals};
 	const struct seal_key strange = {{1, 2}};
-	struct world *w = world_open(1);
 	struct datagram *list[3];
 	struct channel_stats stats;
 	struct channel_view view;
@@ -242,6 +229,4 @@ TEST(sealed)
 	assert_int_equal(stats.drops[WIRE_DROP_WORKER], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);
-	data_detach(w->data, ID);
-	world_close(w);
 }

@@ -5,10 +5,9 @@
 #include "tests/unit/unit.h"
 
 /* To whom a KNOCK is answered, from where, and what else hears of it. */
-TEST(knocks)
+WORLD_TEST(knocks)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct datagram *list[5];
 	struct data_stats stats;
 	struct channel_stats of_channel;
@@ -42,8 +41,6 @@ TEST(knocks)
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_false(channel_looked(w, ID, &of_channel, &view, waits));
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
@@ -56,10 +53,9 @@ static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
 }
 
 /* An address is noted once a KNOCK from it carries what was answered to it; until then it gets 32 bytes, and no PROBE. */
-TEST(knock_proofs)
+WORLD_TEST(knock_proofs)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct net *net = nets[0];
 	struct datagram *from_there;
 	struct data_stats stats;
@@ -98,8 +94,6 @@ TEST(knock_proofs)
 	assert_int_equal(net->sent[0].bytes, 1472);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* For worker 1 at the address of another. */
@@ -114,11 +108,10 @@ static uint64_t proof_at(uint16_t ip_rank)
 }
 
 /* Once the job runs an address changes only with the number that data_move() has given, and once. */
-TEST(moves)
+WORLD_TEST(moves)
 {
 	const struct channel_config config = channel_usual(ID);
 	const uint64_t number = 0x123456789abc, proof_at_2 = proof_at(2);
-	struct world *w = world_open(1);
 	struct net *net = nets[0];
 	struct data_stats stats;
 
@@ -148,15 +141,12 @@ TEST(moves)
 		data_stats(w->data, &stats);
 	while (stats.drops[WIRE_DROP_ADDRESS] < 4);
 	assert_int_equal(net->sent_count, 2);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A KNOCK larger than any datagram of a job has no answer, from whomever it is; the largest has one. */
-TEST(large_knocks)
+WORLD_TEST(large_knocks)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	const uint32_t most = w->config.net.payload_max;
 	struct datagram *list[3];
 	struct data_stats stats;
@@ -171,16 +161,13 @@ TEST(large_knocks)
 	assert_int_equal(nets[0]->sent[0].bytes, most);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_LENGTH], 2);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* However many knock, the group hears one PROBE of a size every 5 ms; each worker has its answers. */
-TEST(probes)
+WORLD_TEST(probes)
 {
 	static const uint32_t sizes[] = {8972, 1472, 1372};
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct datagram *list[240];
 	uint64_t from_ms;
 	uint32_t rounds = 0, probes;
@@ -206,6 +193,4 @@ TEST(probes)
 	await(nets[0], nets[0]->sent_count >= rounds);
 	probes = count_sent(nets[0], WIRE_PROBE, GROUP_IP);
 	assert_in_range(probes, 2, (clock_ms() - from_ms) / 5 + 1);
-	data_detach(w->data, ID);
-	world_close(w);
 }

@@ -157,10 +157,9 @@ static void *look_on(void *context)
 }
 
 /* One looks without end while the control thread begins and ends jobs. */
-TEST(looks_beside_orders)
+WORLD_TEST(looks_beside_orders)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct looker looker = {.w = w};
 	pthread_t thread;
 
@@ -178,8 +177,6 @@ TEST(looks_beside_orders)
 	atomic_store(&looker.stop, true);
 	pthread_join(thread, NULL);
 	assert_true(looker.looked >= looker.found && looker.found > 0);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */

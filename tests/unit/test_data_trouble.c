@@ -38,16 +38,14 @@ static uint32_t reports_after(struct world *w, uint32_t looks)
 }
 
 /* Frames wait for acknowledgements, and sends to two workers are refused: that is said, once a second. */
-TEST(trouble)
+STARTED_TEST(trouble, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {{{NET_IPV4(0x01020304), 5},
 	                                    EIO,
 	                                    1,
 	                                    mark_of(ID + 1, 1)}, /* whose is it? nobody's here */
 	                                   with_worker(1, EMSGSIZE),
 	                                   with_worker(3, EPERM)};
-	struct world *w = started(&config, none);
 	uint32_t first;
 
 	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
@@ -66,16 +64,12 @@ TEST(trouble)
 	trouble_with(nets[0], 0, list);
 	first = reports_after(w, 8); /* what was known may have been told once more */
 	assert_int_equal(reports_after(w, 6), first);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Datagrams that come several in one are told of with what came whole, though the channel gets on. */
-TEST(trouble_merged)
+STARTED_TEST(trouble_merged, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	struct net_trouble list[] = {with_worker(2, NET_MERGED)};
-	struct world *w = started(&config, none);
 	uint64_t of;
 
 	list[0].mark = 0; /* nothing was sent */
@@ -97,8 +91,6 @@ TEST(trouble_merged)
 	await(nets[0], nets[0]->in_count == 0);
 	await(w, w->told.troubles >= 3);
 	assert_int_equal(told_of(w).trouble.of, of + 50);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* ---- frames that the kernel might have added ---- */
@@ -156,11 +148,9 @@ TEST(slow)
 }
 
 /* What is refused now and then, while the channel gets on or has nothing to do, is no trouble. */
-TEST(no_trouble)
+STARTED_TEST(no_trouble, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {with_worker(1, EPERM)};
-	struct world *w = started(&config, none);
 
 	trouble_with(nets[0], 1, list);
 	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
@@ -179,8 +169,6 @@ TEST(no_trouble)
 	}
 	assert_int_equal(told_of(w).troubles, 0);
 	await(w, w->told.troubles == 1); /* and then no more */
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Worker 1 knocks, with the proof or without, and nothing gets out to it: that is told, and whose it is. */
@@ -203,13 +191,12 @@ static void expect_told_while_knocking(struct world *w, bool proven)
 }
 
 /* While workers knock, what is too large is how they learn their size, and a group may not be there. */
-TEST(trouble_before_start)
+WORLD_TEST(trouble_before_start)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble fine[] = {
 		{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7, mark_of(ID, WIRE_EVERYONE)},
 		with_worker(1, EMSGSIZE)};
-	struct world *w = world_open(1);
 
 	attach(w, &config);
 	knock_all(nets[0], ID, 600);
@@ -218,6 +205,4 @@ TEST(trouble_before_start)
 		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
 	assert_int_equal(told_of(w).troubles, 0);
 	expect_told_while_knocking(w, true);
-	data_detach(w->data, ID);
-	world_close(w);
 }

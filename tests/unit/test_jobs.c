@@ -7,9 +7,8 @@
 
 /* ---- the way to START ---- */
 
-TEST(way)
+BENCH_TEST(way)
 {
-	struct bench *b = usual_open();
 	struct control_message m = join_of("way", 1, 2), ready = {.kind = CONTROL_READY};
 	const struct control_message *welcome[2], *start;
 	struct jobs_view view;
@@ -61,7 +60,6 @@ TEST(way)
 	assert_int_equal(view.bytes, totals_of(b).bytes);
 	assert_false(jobs_view(b->jobs, 1, &view));
 	assert_int_equal(totals_of(b).jobs_started, 1);
-	bench_close(b);
 }
 
 /* The least patient worker's times are the job's, whenever it comes. */
@@ -313,10 +311,8 @@ TEST(refused_texts)
 	bench_close(b);
 }
 
-TEST(running)
+BENCH_TEST(running)
 {
-	struct bench *b = usual_open();
-
 	job_running(b, 0, "job", 2);
 	join(b, 2, "job", 0, 2);
 	expect_end(b, 2, "rank", 0);
@@ -325,13 +321,10 @@ TEST(running)
 	expect_end(b, 2, "running", 0);
 	expect_line(b, 1, CONTROL_LEFT);
 	expect_silence(b, 1);
-	bench_close(b);
 }
 
-TEST(limits)
+BENCH_TEST(limits)
 {
-	struct bench *b = usual_open();
-
 	join(b, 0, "a", 0, 4);
 	join(b, 1, "b", 0, 4);
 	join(b, 2, "c", 0, 4);
@@ -347,13 +340,10 @@ TEST(limits)
 	jobs_gone(b->jobs, b->workers[1].peer, "reset"); /* with its only worker job b is gone */
 	join(b, 6, "d", 0, 4);
 	expect_silence(b, 6);
-	bench_close(b);
 }
 
-TEST(drain)
+BENCH_TEST(drain)
 {
-	struct bench *b = usual_open();
-
 	job_running(b, 0, "going", 2);
 	join(b, 2, "forming", 0, 2);
 	jobs_drain(b->jobs);
@@ -370,7 +360,6 @@ TEST(drain)
 	say_kind(b, 0, CONTROL_LEAVE);
 	say_kind(b, 1, CONTROL_LEAVE);
 	assert_int_equal(totals_of(b).jobs_finished, 1);
-	bench_close(b);
 }
 
 /* ---- keys ---- */
@@ -432,9 +421,8 @@ TEST(keys)
 }
 
 /* A copy has what is there: each job with its own workers, whatever happens to them afterwards. */
-TEST(copy)
+BENCH_TEST(copy)
 {
-	struct bench *b = usual_open();
 	struct jobs_copy *copy;
 
 	copy = jobs_copy(b->jobs);
@@ -468,7 +456,6 @@ TEST(copy)
 	copy = jobs_copy(b->jobs);
 	assert_true(copy->job_count == 0 && copy->failed);
 	free(copy);
-	bench_close(b);
 }
 
 /* A worker that has proved the key, and how it proves lines. */
@@ -627,9 +614,8 @@ TEST(key_awaited)
 }
 
 /* Nobody has to say a thousand lines at once, or a hundred a second. */
-TEST(says_too_much)
+BENCH_TEST(says_too_much)
 {
-	struct bench *b = usual_open();
 	uint32_t said = 0;
 
 	job_probing(b, 0, "job", 2);
@@ -646,5 +632,4 @@ TEST(says_too_much)
 		say_kind(b, 0, CONTROL_PING);
 	assert_in_range(said, 1001, 1001); /* the first that is too much */
 	assert_non_null(strstr(expect_end(b, 1, "lost", 0)->text, "more lines than"));
-	bench_close(b);
 }

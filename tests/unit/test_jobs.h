@@ -259,6 +259,8 @@ static inline void bench_close(struct bench *b)
 	free(b);
 }
 
+#define BENCH_TEST(name) TEST_ON(name, struct bench *, b, usual_open(), bench_close(b))
+
 static inline struct jobs_totals totals_of(const struct bench *b)
 {
 	struct jobs_totals totals;

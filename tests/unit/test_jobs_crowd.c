@@ -26,10 +26,8 @@ static void join_from(struct bench *b, uint32_t i, uint32_t ip, const char *job,
 /* ---- connections ---- */
 
 /* It is the oldest of those of the one address that has most. */
-TEST(oldest_of_most)
+BENCH_TEST(oldest_of_most)
 {
-	struct bench *b = usual_open();
-
 	connect_idle(b, 0, OTHER);
 	for (uint32_t i = 1; i < 6; i++)
 		connect_idle(b, i, STRANGER);
@@ -51,14 +49,11 @@ TEST(oldest_of_most)
 		else
 			expect_silence(b, i);
 	}
-	bench_close(b);
 }
 
 /* Who has joined stays. Who has not goes, even the newcomer itself when there is no other. */
-TEST(joined_stay)
+BENCH_TEST(joined_stay)
 {
-	struct bench *b = usual_open();
-
 	job_running(b, 0, "one", 3);
 	join(b, 3, "two", 0, 3);
 	join(b, 4, "two", 1, 3);
@@ -76,14 +71,11 @@ TEST(joined_stay)
 		expect_silence(b, i);
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	connect_idle(b, 7, STRANGER);
-	bench_close(b);
 }
 
 /* Every place is looked after, whichever of them the newcomers have got. */
-TEST(places)
+BENCH_TEST(places)
 {
-	struct bench *b = usual_open();
-
 	for (uint32_t i = 0; i < 7; i++)
 		connect_idle(b, i, STRANGER);
 	expect_end(b, 0, "connections", 0);
@@ -92,12 +84,10 @@ TEST(places)
 	for (uint32_t i = 1; i < 7; i++)
 		expect_end(b, i, "timeout", 0);
 	assert_int_equal(totals_of(b).peers, 0);
-	bench_close(b);
 }
 
-TEST(no_room)
+BENCH_TEST(no_room)
 {
-	struct bench *b = usual_open();
 	struct control_message message;
 	char *line = jobs_turn_away(b->jobs, "no room here");
 	struct why why;
@@ -110,16 +100,13 @@ TEST(no_room)
 	assert_string_equal(message.text, "no room here");
 	assert_int_equal(totals_of(b).refused[11], 1);
 	free(line);
-	bench_close(b);
 }
 
 /* ---- jobs ---- */
 
 /* One address has opened jobs that nobody else comes to: they give way to others', one by one, down to its share. */
-TEST(jobs_share)
+BENCH_TEST(jobs_share)
 {
-	struct bench *b = usual_open();
-
 	join_from(b, 0, STRANGER, "s0", 2);
 	join_from(b, 1, STRANGER, "s1", 2);
 	join_from(b, 2, STRANGER, "s2", 1); /* it waits for datagrams */
@@ -141,14 +128,11 @@ TEST(jobs_share)
 	expect_silence(b, 2);
 	expect_silence(b, 3);
 	expect_silence(b, 4);
-	bench_close(b);
 }
 
 /* Jobs that run are not in question, and do not count. */
-TEST(running_stay)
+BENCH_TEST(running_stay)
 {
-	struct bench *b = usual_open();
-
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *const names[] = {"r0", "r1"};
 
@@ -166,7 +150,6 @@ TEST(running_stay)
 	jobs_gone(b->jobs, b->workers[2].peer, "reset");
 	join_from(b, 3, OTHER, "o0", 2);
 	expect_silence(b, 3);
-	bench_close(b);
 }
 
 /* Nor do they make two that wait too many: those are below its share of all places. */

@@ -50,20 +50,16 @@ TEST(silence)
 }
 
 /* A virtual machine that was paused, say: workers have the time that they always have. */
-TEST(stood_still)
+BENCH_TEST(stood_still)
 {
-	struct bench *b = usual_open();
-
 	job_running(b, 0, "job", 3);
 	tick(b, 60000000); /* of which it would have slept one second */
 	ends_after(b, 3000000);
-	bench_close(b);
 }
 
 /* Of those that wait the first is told for whom, after some seconds, and until it is over. */
-TEST(late)
+BENCH_TEST(late)
 {
-	struct bench *b = usual_open();
 	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = UINT64_C(1) << 63};
 	struct control_message out = {.kind = CONTROL_PING};
 	const char *said[4];
@@ -90,13 +86,11 @@ TEST(late)
 		say(b, 2, &in);
 		say(b, 3, second < 8 ? &out : &in);
 	}
-	bench_close(b);
 }
 
 /* Heartbeats are as rare as the silence time is long: between two of them nobody is late. */
-TEST(rare_heartbeats)
+BENCH_TEST(rare_heartbeats)
 {
-	struct bench *b = usual_open();
 	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = 1};
 	struct control_message out = {.kind = CONTROL_PING};
 
@@ -133,13 +127,11 @@ TEST(rare_heartbeats)
 			expect_line(b, 1, CONTROL_PING);
 	}
 	assert_non_null(strstr(expect_line(b, 1, CONTROL_PING)->text, "for rank 0 (host0)"));
-	bench_close(b);
 }
 
 /* The shortest silence and stall that any worker asks for are the job's. */
-TEST(shortest)
+BENCH_TEST(shortest)
 {
-	struct bench *b = usual_open();
 	struct control_message m = join_of("job", 1, 2);
 
 	join(b, 0, "job", 0, 2);
@@ -156,16 +148,14 @@ TEST(shortest)
 	tick(b, 100000);
 	expect_line(b, 0, CONTROL_PING);
 	ends_after(b, 300000);
-	bench_close(b);
 }
 
 /*
  * Until all have joined nobody knows of the others' times: each is held to its own, and has all of the
  * job's from WELCOME on. What a worker that has gone again asked for does not count.
  */
-TEST(own_silence)
+BENCH_TEST(own_silence)
 {
-	struct bench *b = usual_open();
 	struct control_message m = join_of("job", 1, 3);
 
 	join(b, 0, "job", 0, 3);
@@ -188,19 +178,15 @@ TEST(own_silence)
 	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(expect_line(b, i, CONTROL_WELCOME)->silence_ms, 400);
 	ends_after(b, 400000);
-	bench_close(b);
 }
 
-TEST(no_join)
+BENCH_TEST(no_join)
 {
-	struct bench *b = usual_open();
-
 	connect_worker(b, 0);
 	tick(b, 1999999);
 	expect_silence(b, 0);
 	tick(b, 1);
 	expect_end(b, 0, "timeout", 0);
-	bench_close(b);
 }
 
 static void keep_alive(struct bench *b, uint32_t i)
@@ -212,10 +198,8 @@ static void keep_alive(struct bench *b, uint32_t i)
 }
 
 /* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
-TEST(join_timeouts)
+BENCH_TEST(join_timeouts)
 {
-	struct bench *b = usual_open();
-
 	join(b, 0, "job", 2, 4);
 	for (unsigned i = 0; i < 9; i++) {
 		tick(b, 1000000);
@@ -253,5 +237,4 @@ TEST(join_timeouts)
 		keep_alive(b, 0);
 	}
 	assert_int_equal(totals_of(b).jobs, 1);
-	bench_close(b);
 }

@@ -66,14 +66,13 @@ TEST(trouble)
 }
 
 /* What does not end a job is shown, until it was not told of for 5 s. */
-TEST(trouble_shown)
+BENCH_TEST(trouble_shown)
 {
 	struct jobs_trouble trouble = {.kind = JOBS_MERGED,
 	                               .rank = 1,
 	                               .count = 100,
 	                               .of = 801, /* more than eight times as many */
 	                               .for_us = 9000000};
-	struct bench *b = usual_open();
 	struct jobs_view view;
 	uint32_t logged;
 
@@ -106,7 +105,6 @@ TEST(trouble_shown)
 	jobs_tick(b->jobs, b->now_us);
 	assert_true(jobs_view(b->jobs, 0, &view));
 	assert_string_equal(view.trouble, "");
-	bench_close(b);
 }
 
 /* Where much of it is lost, and for long, the job gets nowhere. */

@@ -4,11 +4,8 @@
 #include "tests/unit/test_net_udp.h"
 
 /* What no road leads to, or no datagram holds, is counted, and the rest still goes. */
-TEST(send_errors)
+NETS_TEST(send_errors)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff),
 	                                 .port = 9}; /* broadcast: not allowed */
 	struct batch *batch = batch_new(), *large = batch_new();
@@ -27,17 +24,11 @@ TEST(send_errors)
 	assert_int_equal(stats(from).sent, 2);
 	batch_free(batch);
 	batch_free(large);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* What the kernel has no room for is kept, whole, until it has; then nothing is missing. */
-TEST(backlog)
+NETS_TEST(backlog)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
-
 	for (int room = 0; room < 12; room++) {
 		struct batch *batch = batch_new(), *copy = batch_new();
 
@@ -67,15 +58,11 @@ TEST(backlog)
 		batch_free(copy);
 	}
 	assert_int_equal(stats(from).tx_errors, 0);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* A batch above the limit is a bug of the caller's, and is seen before a byte of it is copied. */
-TEST(batch_too_large)
+NETS_TEST(batch_too_large)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	struct net_out out[9];
 	int status;
@@ -96,17 +83,11 @@ TEST(batch_too_large)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* A road that does not segment: the same datagrams, one by one from then on. */
-TEST(no_segmentation)
+NETS_TEST(no_segmentation)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
-
 	refusal = EIO;
 	for (int round = 0; round < 3; round++) {
 		struct batch *batch = batch_new();
@@ -123,16 +104,11 @@ TEST(no_segmentation)
 	refusal = 0;
 	assert_int_equal(stats(from).sent, 60);
 	assert_int_equal(stats(from).tx_errors, 0);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* What the system does not send is told of, by receiver. Too large is not a road that does not segment. */
-TEST(troubles)
+NETS_TEST(troubles)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff), .port = 9};
 	struct net_trouble troubles[NET_TROUBLES_MAX];
 	struct batch *batch = batch_new();
@@ -185,6 +161,4 @@ TEST(troubles)
 		assert_int_equal(troubles[i].count, i + 1 == 7 ? 2 : 1);
 	}
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }

@@ -11,11 +11,8 @@
 /* ---- tests ---- */
 
 /* Sizes of which many share a super-packet, all different ones, and the largest. */
-TEST(boundaries)
+NETS_TEST(boundaries)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr *const address = &source;
 	static const uint32_t mixed[] = {1472, 40, 1472, 584, 1472, 40, 8972, 72, 1000, 1472, 33};
 	uint32_t sent = 0, sent_bytes = 0;
@@ -55,16 +52,11 @@ TEST(boundaries)
 	assert_int_equal(stats(to).received_bytes, sent_bytes);
 	assert_int_equal(stats(from).tx_errors, 0);
 	assert_false(wait_for(to, 0));
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Equal datagrams go out in few system calls: 44 of 1472 bytes to a super-packet. */
-TEST(super_packets)
+NETS_TEST(super_packets)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	bool segments;
 
@@ -83,8 +75,6 @@ TEST(super_packets)
 	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Datagrams that wait at `to` were all sent to `ip` of ours. */
@@ -227,11 +217,8 @@ TEST(port_unreachable)
 }
 
 /* Datagrams in many pieces: one system call takes 1024 of them. */
-TEST(many_pieces)
+NETS_TEST(many_pieces)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	struct iovec pieces[40][60];
 	struct batch *batch = batch_new();
 
@@ -247,8 +234,6 @@ TEST(many_pieces)
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Three queues of one port, whose address it returns. */

@@ -74,6 +74,24 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 	return opened_at(net_ipv4(LOOPBACK), port, queue, queue_count);
 }
 
+/* A test on two sockets, with their addresses. */
+#define UNUSED __attribute__((unused))
+#define NETS_TEST(name)                                                                            \
+	static void test_##name##_on(struct net *, struct net *, struct net_addr,                  \
+	                             struct net_addr);                                             \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);                         \
+                                                                                                   \
+		test_##name##_on(from, to, net_udp.facts(from)->address,                           \
+		                 net_udp.facts(to)->address);                                      \
+		net_udp.close(from);                                                               \
+		net_udp.close(to);                                                                 \
+	}                                                                                          \
+	static void test_##name##_on(struct net *from, struct net *to UNUSED,                      \
+	                             const struct net_addr source UNUSED,                          \
+	                             const struct net_addr target)
+
 static inline struct net_stats stats(const struct net *net)
 {
 	struct net_stats out;

@@ -24,6 +24,18 @@
 	static void test_##name(void **state __attribute__((unused)))
 #define TEST(name) TEST_BETWEEN(name, NULL, NULL)
 
+/* A test on one thing, which is opened for it and closed behind it. */
+#define TEST_ON(name, type, thing, open, close)                                                    \
+	static void test_##name##_on(type thing);                                                  \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		type thing = open;                                                                 \
+                                                                                                   \
+		test_##name##_on(thing);                                                           \
+		close;                                                                             \
+	}                                                                                          \
+	static void test_##name##_on(type thing __attribute__((unused)))
+
 void unit_add(struct CMUnitTest test);
 
 /* Runs all, between what comes before and after the whole. Returns whether any failed. */
