@@ -207,47 +207,6 @@ TEST(random)
 	}
 }
 
-/* Every element is in exactly one block of one segment of one shard; the last may be short. */
-TEST(every_element)
-{
-	const uint32_t shards[] = {1, 2, 3, 5, 8};
-
-	for (unsigned round = 0; round < 300; round++) {
-		struct geometry_input input = {
-			.count = random_below(40000),
-			.block_elems = 1 + (uint32_t)random_below(300),
-			.elem_bytes = 2u << random_below(3),
-			.shard_count = shards[random_below(5)],
-			.payload = 584,
-			.converted = round % 2,
-		};
-		uint64_t elems = 0, blocks = 0;
-		struct geometry g;
-		uint8_t *seen;
-
-		assert_true(geometry_compute(&input, &g));
-		seen = calloc(1, g.block_count + 1);
-		assert_non_null(seen);
-		for (uint32_t shard = 0; shard < g.shard_count; shard++) {
-			for (uint64_t i = 0; i < g.one.shard_blocks; i++) {
-				const uint32_t block_elems = g.one.tile_columns;
-				uint64_t block = block_at(&g, shard, i);
-				uint64_t first = block * block_elems;
-
-				if (block >= g.block_count)
-					continue;
-				assert_int_equal(seen[block]++, 0);
-				blocks++;
-				elems += input.count - first < block_elems ? input.count - first
-				                                           : block_elems;
-			}
-		}
-		free(seen);
-		assert_int_equal(blocks, g.block_count);
-		assert_int_equal(elems, input.count);
-	}
-}
-
 /* ---- parts, and shares of a reduce-scatter, which are copies of one ---- */
 
 /* Marks the elements of one segment of one shard, which are all from `from` on and before `end`. */

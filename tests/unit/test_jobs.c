@@ -62,30 +62,6 @@ BENCH_TEST(way)
 	assert_int_equal(totals_of(b).jobs_started, 1);
 }
 
-/* The least patient worker's times are the job's, whenever it comes. */
-TEST(patience)
-{
-	const uint32_t silence_ms[] = {3000, 1000, 2000}, stall_ms[] = {50000, 70000, 40000};
-
-	for (uint32_t first = 0; first < 3; first++) {
-		struct bench *b = usual_open();
-		struct jobs_view view;
-
-		for (uint32_t i = 0; i < 3; i++) {
-			struct control_message m = join_of("job", i, 3);
-
-			connect_worker(b, i);
-			m.silence_ms = silence_ms[(first + i) % 3];
-			m.stall_ms = stall_ms[(first + i) % 3];
-			say(b, i, &m);
-		}
-		assert_true(jobs_view(b->jobs, 0, &view));
-		assert_int_equal(view.silence_us, 1000000);
-		assert_int_equal(view.stall_us, 40000000);
-		bench_close(b);
-	}
-}
-
 /* What all of a job's workers have, in whatever order they come. */
 TEST(features)
 {

@@ -260,22 +260,6 @@ TEST(levels)
 	log_set(0, LOG_LOGFMT);
 }
 
-TEST(json)
-{
-	log_set(0, LOG_JSON);
-	begin();
-	log_event(
-		"info", "e",
-		LOG_FIELDS(LOG_NUMBER("number", 7), LOG_TEXT("name", "a b"), LOG_WORD("word", "x")),
-		NULL);
-	log_close();
-	read_until("\n");
-	assert_non_null(strstr(text, "\"level\":\"info\",\"event\":\"e\",\"number\":7,\"name\":\"a "
-	                             "b\",\"word\":\"x\"}\n"));
-	end();
-	log_set(0, LOG_LOGFMT);
-}
-
 /* What values contain forges no field, and a JSON reader gets it back as it was. */
 TEST(quoting)
 {

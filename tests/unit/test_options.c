@@ -97,6 +97,8 @@ static int read_all(const char *const arguments[])
 	return status;
 }
 
+/* What these arguments give. */
+#define GIVES(what, ...) (assert_int_equal(READ(__VA_ARGS__), 0), assert_true(what))
 #define READ(...) read_all((const char *const[]){__VA_ARGS__, NULL})
 
 static void write_file(const char *contents)
@@ -203,18 +205,14 @@ TEST(kinds)
 	assert_true(option_is_on("yes") && option_is_on("on") && option_is_on("1"));
 	assert_false(option_is_on("0") || option_is_on("") || option_is_on("eth0"));
 	assert_false(option_is_off("1") || option_is_off("eth0") || option_is_off("127.0.0.1:1"));
-	assert_int_equal(READ("--flag", "--op-count", "7", "--text", "--x", "--real=.25"), 0);
-	assert_true(out.flag && out.count == 7 && out.real == 0.25);
+	GIVES(out.flag && out.count == 7 && out.real == 0.25, "--flag", "--op-count", "7", "--text",
+	      "--x", "--real=.25");
 	assert_string_equal(out.text, "--x");
-	assert_int_equal(READ("--text=a=b"), 0);
-	assert_string_equal(out.text, "a=b");
-	assert_int_equal(READ("--text="), 0);
-	assert_string_equal(out.text, "");
-	assert_int_equal(READ("--op-count=1", "--op-count=2"), 0);
-	assert_int_equal(out.count, 2);
+	GIVES(strcmp(out.text, "a=b") == 0, "--text=a=b");
+	GIVES(strcmp(out.text, "") == 0, "--text=");
+	GIVES(out.count == 2, "--op-count=1", "--op-count=2");
 }
 
-/* Letters stand for names. */
 /* A class by the names that RFCs give it, or by number. */
 TEST(classes)
 {
@@ -238,23 +236,17 @@ TEST(classes)
 
 TEST(aliases)
 {
-	assert_int_equal(READ("-c", "7", "-t--x", "--flag"), 0);
-	assert_true(out.count == 7 && out.flag);
+	GIVES(out.count == 7 && out.flag, "-c", "7", "-t--x", "--flag");
 	assert_string_equal(out.text, "--x");
-	assert_int_equal(READ("-c8"), 0);
-	assert_int_equal(out.count, 8);
-	assert_int_equal(READ("-c", "7", "--op-count=9"), 0);
-	assert_int_equal(out.count, 9);
+	GIVES(out.count == 8, "-c8");
+	GIVES(out.count == 9, "-c", "7", "--op-count=9");
 	assert_wrong(READ("-c"), "-c wants a value: N");
 	assert_wrong(READ("-c=7"), "-c is '=7': want a whole number");
 	assert_wrong(READ("-c", "0"), "-c is 0: want 1 to 1000");
 	assert_wrong(READ("-"), "'-' is not an option");
-	assert_int_equal(READ("-cc", "11"), 0);
-	assert_int_equal(out.count, 11);
-	assert_int_equal(READ("--counts", "12"), 0);
-	assert_int_equal(out.count, 12);
-	assert_int_equal(READ("--counts=13"), 0);
-	assert_int_equal(out.count, 13);
+	GIVES(out.count == 11, "-cc", "11");
+	GIVES(out.count == 12, "--counts", "12");
+	GIVES(out.count == 13, "--counts=13");
 	assert_wrong(READ("--counts"), "--counts wants a value: N");
 	assert_wrong(READ("--counts=x"), "--counts is 'x': want a whole number");
 	assert_wrong(READ("--countsx=1"), "no option --countsx");
@@ -271,8 +263,8 @@ TEST(32_bits)
 	                 0);
 	assert_true(out.choice == THIRD && out.int_flag == 1);
 	assert_true(out.count32 == 4000000000 && out.ms == 1500);
-	assert_int_equal(READ("--choice=one", "--int-flag=no", "--count32=0", "--ms-ms=1500"), 0);
-	assert_true(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 && out.ms == 1500);
+	GIVES(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 && out.ms == 1500,
+	      "--choice=one", "--int-flag=no", "--count32=0", "--ms-ms=1500");
 	assert_wrong(READ("--choice="), "--choice is '': want first, second or third");
 	assert_wrong(READ("--choice=thir"), "want first, second or third");
 	assert_wrong(READ("--choice=first,one"), "want first, second or third");
@@ -284,11 +276,9 @@ TEST(32_bits)
 	assert_wrong(READ("--time-ms=1"), "no option --time-ms");
 	setenv("WINNOW_MS", "2s", 1);
 	setenv("WINNOW_MS_MS", "3000", 1);
-	assert_int_equal(READ("--flag"), 0);
-	assert_int_equal(out.ms, 2000);
+	GIVES(out.ms == 2000, "--flag");
 	unsetenv("WINNOW_MS");
-	assert_int_equal(READ("--flag"), 0);
-	assert_int_equal(out.ms, 3000);
+	GIVES(out.ms == 3000, "--flag");
 	unsetenv("WINNOW_MS_MS");
 	assert_int_equal(READ("--help"), 1);
 	assert_non_null(strstr(said, "  --choice first|second|third "));
@@ -360,24 +350,20 @@ TEST(precedence)
 {
 	write_file("; comment\nop-count = 10\n[prog]\nsize = 1M\ntime = 20s\ntext = a b ; c\n"
 	           "[bench]\nop-count = absurd\nunknown = 1\n");
-	assert_int_equal(READ("--flag"), 0);
-	assert_true(out.count == 4 && out.size == 65536 && out.rate == 1000000000);
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_true(out.count == 10 && out.size == 1 << 20 && out.time == 20000000);
+	GIVES(out.count == 4 && out.size == 65536 && out.rate == 1000000000, "--flag");
+	GIVES(out.count == 10 && out.size == 1 << 20 && out.time == 20000000, "--config",
+	      file_path);
 	assert_string_equal(out.text, "a b");
 	setenv("WINNOW_OP_COUNT", "20", 1);
 	setenv("OTHER_COUNT", "30", 1);
-	assert_int_equal(READ("--config", file_path, "--size=2M"), 0);
-	assert_true(out.count == 20 && out.size == 2 << 20 && out.time == 20000000);
-	assert_int_equal(READ("--config", file_path, "--op-count=40"), 0);
-	assert_int_equal(out.count, 40);
+	GIVES(out.count == 20 && out.size == 2 << 20 && out.time == 20000000, "--config", file_path,
+	      "--size=2M");
+	GIVES(out.count == 40, "--config", file_path, "--op-count=40");
 	unsetenv("WINNOW_OP_COUNT");
-	assert_int_equal(READ("--flag"), 0);
-	assert_int_equal(out.count, 30);
+	GIVES(out.count == 30, "--flag");
 	setenv("WINNOW_CONFIG", file_path, 1);
 	setenv("OTHER_COUNT", "", 1); /* as if it were not set */
-	assert_int_equal(READ("--flag"), 0);
-	assert_int_equal(out.count, 10);
+	GIVES(out.count == 10, "--flag");
 	unsetenv("OTHER_COUNT");
 	unsetenv("WINNOW_CONFIG");
 }
@@ -408,8 +394,7 @@ TEST(other_variable)
 {
 	setenv("WINNOW_ELSE", "absurd", 1);
 	setenv("WINNOW_OTHER", "7", 1);
-	assert_int_equal(READ("--flag"), 0);
-	assert_int_equal(out.other, 7);
+	GIVES(out.other == 7, "--flag");
 	assert_int_equal(READ("--dump-config"), 1);
 	assert_non_null(strstr(said, "; WINNOW_OTHER\n"));
 	assert_int_equal(READ("--help"), 1);
@@ -424,8 +409,7 @@ TEST(argument_alone)
 	setenv("WINNOW_ONCE", "1", 1);
 	assert_int_equal(READ("--flag"), 0);
 	assert_false(out.once);
-	assert_int_equal(READ("--once"), 0);
-	assert_true(out.once);
+	GIVES(out.once, "--once");
 	unsetenv("WINNOW_ONCE");
 	write_file("[prog]\nonce = yes\n");
 	assert_wrong(READ("--config", file_path),
@@ -509,8 +493,7 @@ TEST(encodings)
 	FILE *file;
 
 	write_file("\xef\xbb\xbf[prog]\r\nop-count = 7\r\n");
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_int_equal(out.count, 7);
+	GIVES(out.count == 7, "--config", file_path);
 	write_file("\xff\xfe[");
 	assert_wrong(READ("--config", file_path), "it is in UTF-16, save it as UTF-8");
 	write_file("\xfe\xff[");
@@ -536,8 +519,7 @@ TEST(surroundings)
 	setenv("WINNOW_CHOICE", "\tsecond ", 1);
 	setenv("WINNOW_SECRET", " pass\n", 1);                 /* key_text.h's */
 	assert_wrong(READ("--size= 1M "), "--size is ' 1M '"); /* a shell has put them there */
-	assert_int_equal(READ("--size=1M", "--config", file_path), 0);
-	assert_int_equal(out.count, 20);
+	GIVES(out.count == 20, "--size=1M", "--config", file_path);
 	assert_string_equal(out.text, "a\tb");
 	assert_true(out.flag);
 	assert_int_equal(out.choice, SECOND);
@@ -554,8 +536,7 @@ TEST(surroundings)
 	setenv("WINNOW_OP_COUNT", "\n", 1);
 	setenv("WINNOW_FLAG", "\n", 1);
 	setenv("WINNOW_TEXT", " ", 1);
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_int_equal(out.count, 4);
+	GIVES(out.count == 4, "--config", file_path);
 	assert_false(out.flag);
 	assert_null(out.text);
 	/* What is wrong is one line, whatever it quotes. */
@@ -625,8 +606,8 @@ TEST(dump)
 	/* It is a file that says the same. */
 	strcpy(dumped, said);
 	write_file(dumped);
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_true(out.count == 20 && out.size == 1 << 20 && out.flag && out.time == 10000000);
+	GIVES(out.count == 20 && out.size == 1 << 20 && out.flag && out.time == 10000000,
+	      "--config", file_path);
 	assert_string_equal(out.text, "a b");
 	assert_null(out.secret);
 	assert_int_equal(READ("--dump-config"), 1);
@@ -638,29 +619,23 @@ TEST(dump)
 /* Two ways to say one thing: the command line's, then the environment's, then the file's. */
 TEST(keys)
 {
-	assert_int_equal(READ("--key", "k"), 0);
-	assert_true(out.key != NULL && out.key_file == NULL);
+	GIVES(out.key != NULL && out.key_file == NULL, "--key", "k");
 	setenv("WINNOW_KEY_FILE", "f", 1);
-	assert_int_equal(READ("--key", "k"), 0);
-	assert_string_equal(out.key, "k");
+	GIVES(strcmp(out.key, "k") == 0, "--key", "k");
 	assert_null(out.key_file);
 	assert_int_equal(READ("--key", "k", "--dump-config"), 1);
 	assert_dumped("; key-file", "", "not used: key overrides it");
-	assert_int_equal(READ("--flag"), 0);
-	assert_string_equal(out.key_file, "f");
+	GIVES(strcmp(out.key_file, "f") == 0, "--flag");
 	write_file("[prog]\nkey = k\n");
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_string_equal(out.key_file, "f");
+	GIVES(strcmp(out.key_file, "f") == 0, "--config", file_path);
 	assert_null(out.key);
 	setenv("WINNOW_KEY", "k", 1);
 	assert_wrong(READ("--flag"), "key-file (WINNOW_KEY_FILE) contradicts key (WINNOW_KEY)");
-	assert_int_equal(READ("--key-file", "g"), 0);
-	assert_string_equal(out.key_file, "g");
+	GIVES(strcmp(out.key_file, "g") == 0, "--key-file", "g");
 	assert_null(out.key);
 	unsetenv("WINNOW_KEY_FILE");
 	write_file("[prog]\nkey-file = f\n");
-	assert_int_equal(READ("--config", file_path), 0);
-	assert_string_equal(out.key, "k");
+	GIVES(strcmp(out.key, "k") == 0, "--config", file_path);
 	assert_null(out.key_file);
 	unsetenv("WINNOW_KEY");
 	write_file("[prog]\nkey-file = f\nkey = k\n");
@@ -691,20 +666,15 @@ TEST(operands)
 /* A word that could not be the value of an option that needs none is no value of it. */
 TEST(value_left_out)
 {
-	assert_int_equal(READ("--again"), 0);
-	assert_int_equal(out.again, 1000000);
-	assert_int_equal(READ("--again", "5"), 0);
-	assert_int_equal(out.again, 5000000);
-	assert_int_equal(READ("--again=20ms"), 0);
-	assert_int_equal(out.again, 20000);
-	assert_int_equal(READ("--again", "--flag"), 0);
-	assert_int_equal(out.again, 1000000);
+	GIVES(out.again == 1000000, "--again");
+	GIVES(out.again == 5000000, "--again", "5");
+	GIVES(out.again == 20000, "--again=20ms");
+	GIVES(out.again == 1000000, "--again", "--flag");
 	assert_true(out.flag);
 	options.operands = operands;
 	options.operand_count = &operand_count;
 	options.operand_max = 2;
-	assert_int_equal(READ("--again", "10.0.0.1:9555"), 0);
-	assert_int_equal(out.again, 1000000);
+	GIVES(out.again == 1000000, "--again", "10.0.0.1:9555");
 	assert_int_equal(operand_count, 1);
 	assert_string_equal(operands[0], "10.0.0.1:9555");
 	options.operand_max = 0;

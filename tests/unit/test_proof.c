@@ -238,32 +238,6 @@ TEST(key_file_refused)
 	unlink(path);
 }
 
-/* The proof of PROTOCOL.md 5.2, worked out by other software (Python's hashlib). */
-TEST(proof_known)
-{
-	static const uint8_t want[2][PROOF_BYTES] = {
-		{0x12, 0xb1, 0xe2, 0xbc, 0x15, 0x9e, 0x6a, 0x4e, 0xbf, 0x68, 0xe5,
-	         0x2b, 0xde, 0xe6, 0x99, 0x67, 0x82, 0x47, 0xac, 0xb5, 0x87, 0x47,
-	         0xaf, 0xae, 0xf3, 0x11, 0x26, 0x4b, 0xd6, 0x40, 0xe9, 0x6e},
-		{0x59, 0x47, 0x6e, 0xa1, 0x2e, 0x68, 0x19, 0xec, 0xe7, 0xba, 0x24,
-	         0xfc, 0xf1, 0x57, 0xf0, 0x79, 0xca, 0x9e, 0x2a, 0xd5, 0xad, 0x3c,
-	         0xca, 0x70, 0xfd, 0x85, 0xa1, 0x8b, 0xf1, 0x1b, 0x5c, 0xf9},
-	};
-	uint8_t server[PROOF_BYTES], client[PROOF_BYTES], got[PROOF_BYTES];
-	struct proof_statement statement = {server, client, "job-1", 0x01020304, 0x0a0b0c0d};
-	struct proof_key key;
-
-	for (int i = 0; i < PROOF_BYTES; i++) {
-		server[i] = (uint8_t)i;
-		client[i] = (uint8_t)(100 + i);
-	}
-	assert_int_equal(proof_key_from_text("correct horse", &key), 0);
-	proof_make(&key, PROOF_JOIN, &statement, got);
-	assert_memory_equal(got, want[0], PROOF_BYTES);
-	proof_make(&key, PROOF_WELCOME, &statement, got);
-	assert_memory_equal(got, want[1], PROOF_BYTES);
-}
-
 /* A proof is good for one statement by one who knows the key: replayed for another it is not. */
 TEST(proof_replay)
 {

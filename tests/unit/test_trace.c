@@ -94,30 +94,20 @@ static const char *taken(const struct trace_record *record)
 
 TEST(records)
 {
-	struct trace_record record = a_record(1000, 4), wrong;
+	struct trace_record record = a_record(1000, 4);
 
 	assert_null(taken(&record));
-	wrong = record;
-	wrong.fine = 0;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.block = 0;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.count = (UINT64_C(1) << 48) + 1;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.count = UINT64_C(1) << 48; /* 2^46 bits */
-	assert_non_null(strstr(taken(&wrong), "too large"));
-	wrong = record;
-	wrong.first = (UINT64_C(1) << 48) + 1;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.dtype = 7;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.kind = 3;
-	assert_non_null(taken(&wrong));
+#define WRONG(field, value, text)                                                                  \
+	(record = a_record(1000, 4), record.field = (value),                                       \
+	 assert_non_null(strstr(taken(&record), text)))
+	WRONG(fine, 0, "");
+	WRONG(block, 0, "");
+	WRONG(count, (UINT64_C(1) << 48) + 1, "");
+	WRONG(count, UINT64_C(1) << 48, "too large"); /* 2^46 bits */
+	WRONG(first, (UINT64_C(1) << 48) + 1, "");
+	WRONG(dtype, 7, "");
+	WRONG(kind, 3, "");
+#undef WRONG
 }
 
 /* The encoding gives the same bits back, and never takes more than the words. */

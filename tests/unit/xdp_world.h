@@ -149,6 +149,15 @@ int set_up(void **state);
 
 int tear_down(void **state);
 
+/* Those of a file that all run in each world; in_world() names them one by one. */
+#define WORLD_TEST(name)                                                                           \
+	static void test_##name##_in(struct world *world);                                         \
+	TEST_BETWEEN(name, set_up, tear_down)                                                      \
+	{                                                                                          \
+		test_##name##_in(*state);                                                          \
+	}                                                                                          \
+	static void test_##name##_in(struct world *world __attribute__((unused)))
+
 #define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 /* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
