@@ -149,20 +149,18 @@ int set_up(void **state);
 
 int tear_down(void **state);
 
-/* Those of a file that all run in each world; in_world() names them one by one. */
-#define WORLD_TEST(name)                                                                           \
+#define WORLD_TEST_UNTIL(name, end)                                                                \
 	static void test_##name##_in(struct world *world);                                         \
-	TEST_BETWEEN(name, set_up, tear_down)                                                      \
+	TEST_BETWEEN(name, set_up, end)                                                            \
 	{                                                                                          \
 		test_##name##_in(*state);                                                          \
 	}                                                                                          \
 	static void test_##name##_in(struct world *world __attribute__((unused)))
-
-#define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WORLD_TEST(name) WORLD_TEST_UNTIL(name, tear_down)
 
 /* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
 int tear_all_down(void **state);
 
-#define in_world_alone(test) cmocka_unit_test_setup_teardown(test, set_up, tear_all_down)
+#define WORLD_TEST_ALONE(name) WORLD_TEST_UNTIL(name, tear_all_down)
 
 #endif /* TESTS_UNIT_XDP_WORLD_H */
