@@ -174,21 +174,6 @@ TEST(round)
 	fixture_close(&fixture);
 }
 
-/* What PROTOCOL.md may print: 3, 4 and 70 of 128 take r = 4, and 5 + 1+4 + 1+4 + 4+1+4 bits. */
-TEST(example)
-{
-	const uint64_t words[2] = {0x18, 0x40}, none[2] = {0, 0}, first[2] = {1, 0};
-	const uint8_t coded[3] = {0xe4, 0x04, 0x18}, nothing[1] = {0}, one[1] = {0x20};
-	uint8_t bytes[8];
-
-	assert_int_equal(bits_code(words, 128, bytes, 8), 3);
-	assert_memory_equal(bytes, coded, 3);
-	assert_int_equal(bits_code(none, 128, bytes, 8), 1);
-	assert_memory_equal(bytes, nothing, 1);
-	assert_int_equal(bits_code(first, 128, bytes, 8), 1);
-	assert_memory_equal(bytes, one, 1);
-}
-
 /* Up to the largest segments that anybody may think of, and gaps of more than 2^19. */
 TEST(large)
 {

@@ -74,30 +74,6 @@ COMM_TEST(never_freed)
 	winnow_rows_free(&rows);
 }
 
-/* A call that is told nowhere to put what it makes is refused. */
-COMM_TEST(nowhere)
-{
-	const int64_t index[] = {4, 0};
-	struct winnow_request *request;
-	struct winnow_rows *rows;
-
-	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
-	                                        NULL, comm, NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
-	                                                     WINNOW_I32, WINNOW_SUM, NULL, comm,
-	                                                     NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, NULL, comm, &rows, NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "request is NULL"));
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, NULL, comm, NULL, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "rows is NULL"));
-}
-
 static void *wait_long(void *request)
 {
 	return (void *)(intptr_t)winnow_wait(request, INT64_MAX, NULL);

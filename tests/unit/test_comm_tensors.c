@@ -61,6 +61,10 @@ COMM_TEST(lists_refused)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
 	assert_null(rows);
+	/* Nor a call that is told nowhere to put what it makes. */
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, NULL),
+	                 WINNOW_ERR_INVALID);
 	for (int missing = 0; missing < 3; missing++) {
 		int code = missing == 0
 		                   ? winnow_allreduce_sparse_block_async(
@@ -201,19 +205,6 @@ COMM_TEST(tiles_refused)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
 	assert_true(STAILQ_EMPTY(&comm->submitted));
-}
-
-/* Workers that do not agree on the segments: the operation fails, and the job goes on. */
-COMM_TEST(parts_differ)
-{
-	struct winnow_request *request = begin_parts(comm, two, 2);
-
-	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
-	end(taken(comm), WINNOW_ERR_MISMATCH);
-	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
-	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
-	assert_int_equal(comm->abort_result, WINNOW_OK);
-	winnow_request_free(&request);
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */

@@ -393,26 +393,6 @@ TEST_BETWEEN(drain_limit, begin, end)
 	close_control();
 }
 
-static void terminate_twice(void)
-{
-	if (notes.ticks == 2)
-		raise(SIGTERM);
-	if (notes.ticks == 5)
-		raise(SIGINT);
-}
-
-TEST_BETWEEN(second_signal, begin, end)
-{
-	open_control();
-	notes.jobs = 1;
-	notes.on_tick = terminate_twice;
-	assert_int_equal(control_run(control), 0);
-	assert_string_equal(notes.end_text, "the aggregator is shutting down");
-	assert_int_equal(notes.drains, 1);
-	assert_in_range(notes.ticks, 5, 10);
-	close_control();
-}
-
 /* ---- keys ---- */
 
 static char key_path[] = "/tmp/winnow-keys-XXXXXX";
