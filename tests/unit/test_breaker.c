@@ -11,7 +11,6 @@ static uint64_t now_us;
 
 static int begin(void **state)
 {
-	(void)state;
 	breaker = (struct breaker){0};
 	seen = (struct control_seen){.pushes = 5000, .out_lost = 4000, .in = 7000, .in_lost = 6000};
 	now_us = 123;

@@ -19,7 +19,6 @@ static const char *const variables[] = {
 
 static int clean(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
 		unsetenv(variables[i]);
 	return 0;

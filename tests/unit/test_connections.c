@@ -76,8 +76,6 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us)
 {
 	struct jobs_peer *peer = &peers[peer_count++];
-
-	(void)jobs;
 	assert_true(now_us > 0 && peer_count <= PEERS);
 	burn(hello_us);
 	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local = *local};
@@ -88,8 +86,6 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	unsigned number;
-
-	(void)jobs;
 	assert_true(now_us > 0 && !peer->refused);
 	if (strcmp(line, "join") == 0 && !keys_ready)
 		return false;
@@ -109,8 +105,6 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 {
-	(void)jobs;
-	(void)why;
 	peer->garbage = true;
 	connections_shut(NULL, peer);
 }
@@ -118,7 +112,6 @@ void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 /* As jobs.c does, it closes the peer in turn. */
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
-	(void)jobs;
 	assert_false(peer->gone || peer->refused || peer->garbage);
 	peer->gone = true;
 	snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
@@ -127,7 +120,6 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 
 bool jobs_crowd_out(struct jobs *jobs)
 {
-	(void)jobs;
 	for (uint32_t i = 0; crowded && i < peer_count; i++) {
 		if (peers[i].gone || peers[i].refused)
 			continue;
@@ -141,7 +133,6 @@ bool jobs_crowd_out(struct jobs *jobs)
 
 char *jobs_turn_away(struct jobs *jobs, const char *why)
 {
-	(void)jobs;
 	assert_non_null(strstr(why, hello_us > 0 ? "too often" : "descriptor"));
 	sorry++;
 	return strdup("sorry\n");
@@ -153,8 +144,6 @@ static int begin(void **state)
 {
 	struct why why;
 	int fd;
-
-	(void)state;
 	peer_count = sorry = 0;
 	crowded = keys_ready = false;
 	hello_us = still_ns = 0;
@@ -169,7 +158,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	connections_end(&connections);
 	assert_true(connections_none(&connections));
 	loop_end();

@@ -53,7 +53,6 @@ static struct http_sources sources; /* what HTTP was given */
 
 int jobs_open(const struct jobs_config *jobs, const struct jobs_ports *ports, struct jobs **out)
 {
-	(void)jobs;
 	notes.ports = *ports;
 	*out = notes.jobs_err == 0 ? (struct jobs *)&notes : NULL;
 	return notes.jobs_err;
@@ -67,7 +66,6 @@ void jobs_close(struct jobs *jobs)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
-	(void)jobs;
 	assert_true(now_us >= notes.last_tick_us);
 	notes.last_tick_us = now_us;
 	if (++notes.ticks > TICKS_MAX)
@@ -78,7 +76,6 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
-	(void)jobs;
 	notes.stalls++;
 	notes.stalled_id = channel_id;
 	assert_int_equal(stall->tag, 1000u + channel_id);
@@ -86,20 +83,17 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble)
 {
-	(void)jobs;
 	notes.troubles++;
 	assert_int_equal(trouble->count, 2000u + channel_id);
 }
 
 void jobs_drain(struct jobs *jobs)
 {
-	(void)jobs;
 	notes.drains++;
 }
 
 void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 {
-	(void)jobs;
 	notes.keys_set++;
 	notes.keys = keys;
 	notes.fresh = fresh;
@@ -116,69 +110,54 @@ struct jobs_copy *jobs_copy(const struct jobs *jobs)
 
 void jobs_end(struct jobs *jobs, const char *text)
 {
-	(void)jobs;
 	if (notes.ends++ == 0)
 		snprintf(notes.end_text, sizeof(notes.end_text), "%s", text);
 }
 
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 {
-	(void)jobs;
 	*out = (struct jobs_totals){.jobs = notes.jobs};
 }
 
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
-	(void)connections;
 	assert_int_equal(fd, config.listen_fd);
-	(void)loop;
-	(void)jobs;
 	assert_int_equal(listen->port, 5555);
 	return why_set(why, notes.listen_err, "taken");
 }
 
 void listener_stop(struct listener *listener)
 {
-	(void)listener;
 	notes.stops++;
 }
 
 void connections_end(struct connections *connections)
 {
-	(void)connections;
 }
 
 bool connections_none(const struct connections *connections)
 {
-	(void)connections;
 	return !notes.connected;
 }
 
 void connections_tick(struct connections *connections, uint64_t now_us)
 {
-	(void)connections;
 	assert_true(now_us > 0);
 	notes.connection_ticks++;
 }
 
 void connections_keys_made(struct connections *connections)
 {
-	(void)connections;
 	notes.keys_made++;
 }
 
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 {
-	(void)unused;
-	(void)peer;
-	(void)line;
 }
 
 void connections_shut(void *unused, struct jobs_peer *peer)
 {
-	(void)unused;
-	(void)peer;
 }
 
 int http_open(const struct net_addr *listen, const struct http_sources *given, struct http **out,
@@ -239,7 +218,6 @@ void data_detach(void *data, uint16_t id)
 
 void data_stats(struct data *data, struct data_stats *out)
 {
-	(void)data;
 	*out = (struct data_stats){0};
 	notes.looks++;
 }
@@ -247,36 +225,27 @@ void data_stats(struct data *data, struct data_stats *out)
 const char *offload_share(void *offload, const struct jobs_channel *channel,
                           struct channel_config *channel_config)
 {
-	(void)offload;
-	(void)channel;
-	(void)channel_config;
 	notes.shared++;
 	return "no";
 }
 
 bool offload_lost(struct offload *offload)
 {
-	(void)offload;
 	return notes.device_is_gone && !notes.device_lost++;
 }
 
 bool offload_works(const struct offload *offload)
 {
-	(void)offload;
 	return !notes.device_is_gone;
 }
 
 void offload_unshare(void *offload, uint16_t id)
 {
-	(void)offload;
-	(void)id;
 	notes.unshared++;
 }
 
 void offload_release(struct offload *offload, uint16_t id)
 {
-	(void)offload;
-	(void)id;
 	notes.released++;
 }
 
@@ -284,7 +253,6 @@ void offload_release(struct offload *offload, uint16_t id)
 
 static int begin(void **state)
 {
-	(void)state;
 	memset(&notes, 0, sizeof(notes));
 	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
@@ -300,7 +268,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	reports_close(&reports);
 	return 0;
 }
@@ -629,7 +596,6 @@ static uint32_t copied, refused; /* what HTTP's thread has got */
 
 static void *copy_three(void *unused)
 {
-	(void)unused;
 	for (uint32_t i = 1; i <= 3; i++) {
 		struct jobs_copy *copy = sources.copy(sources.context);
 
@@ -663,8 +629,6 @@ TEST_BETWEEN(copies, begin, end)
 static void *copy_in_vain(void *unused)
 {
 	struct jobs_copy *copy = sources.copy(sources.context);
-
-	(void)unused;
 	refused += copy == NULL;
 	free(copy);
 	return NULL;

@@ -62,8 +62,6 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 	struct worker *w = jobs_peer_handle(peer);
 	char text[8192];
 	struct why why;
-
-	(void)context;
 	if (w->many)
 		return;
 	assert_false(w->closed);
@@ -78,8 +76,6 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 static inline void port_close(void *context, struct jobs_peer *peer)
 {
 	struct worker *w = jobs_peer_handle(peer);
-
-	(void)context;
 	assert_true(w->many || !w->closed);
 	w->closed = true;
 }
@@ -167,8 +163,6 @@ static inline void port_detach(void *context, uint16_t id)
 static inline void port_random(void *context, void *out, size_t bytes)
 {
 	uint8_t *to = out;
-
-	(void)context;
 	for (size_t i = 0; i < bytes; i++)
 		to[i] = (uint8_t)random_bits();
 }

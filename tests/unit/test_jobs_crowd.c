@@ -384,7 +384,6 @@ TEST(memory_is_kept)
 
 static int init(void **state)
 {
-	(void)state;
 	return proof_init();
 }
 

@@ -19,22 +19,17 @@ static char root[] = "/tmp/winnow-limits-XXXXXX";
 
 static int forget(const char *path, const struct stat *what, int kind, struct FTW *place)
 {
-	(void)what;
-	(void)kind;
-	(void)place;
 	return remove(path);
 }
 
 static int begin(void **state)
 {
-	(void)state;
 	memcpy(strrchr(root, '-'), "-XXXXXX", 7);
 	return mkdtemp(root) != NULL ? 0 : -1;
 }
 
 static int end(void **state)
 {
-	(void)state;
 	return nftw(root, forget, 16, FTW_DEPTH | FTW_PHYS);
 }
 

@@ -75,7 +75,6 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 }
 
 /* A test on two sockets, with their addresses. */
-#define UNUSED __attribute__((unused))
 #define NETS_TEST(name)                                                                            \
 	static void test_##name##_on(struct net *, struct net *, struct net_addr,                  \
 	                             struct net_addr);                                             \
@@ -88,9 +87,8 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 		net_udp.close(from);                                                               \
 		net_udp.close(to);                                                                 \
 	}                                                                                          \
-	static void test_##name##_on(struct net *from, struct net *to UNUSED,                      \
-	                             const struct net_addr source UNUSED,                          \
-	                             const struct net_addr target)
+	static void test_##name##_on(struct net *from, struct net *to,                             \
+	                             const struct net_addr source, const struct net_addr target)
 
 static inline struct net_stats stats(const struct net *net)
 {

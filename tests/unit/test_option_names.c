@@ -55,8 +55,6 @@ static void table_add(const char *program, const struct option table[])
 
 int options_read(const struct options *of, int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
 	table_add(of->program, of->list);
 	return 1;
 }
@@ -68,23 +66,16 @@ void options_preset(const struct option table[])
 
 int option_env(const struct option *option, struct why *why)
 {
-	(void)option;
-	(void)why;
 	return 0;
 }
 
 int options_file(const struct options *of, const char *path, struct why *why)
 {
-	(void)of;
-	(void)path;
-	(void)why;
 	return 0;
 }
 
 int option_check(const struct option *option, struct why *why)
 {
-	(void)option;
-	(void)why;
 	return 0;
 }
 

@@ -707,8 +707,6 @@ TEST(command)
 static int file_make(void **state)
 {
 	int fd;
-
-	(void)state;
 	snprintf(file_path, sizeof(file_path), "/tmp/winnow-test-XXXXXX");
 	fd = mkstemp(file_path);
 	return fd < 0 || close(fd) != 0;
@@ -716,7 +714,6 @@ static int file_make(void **state)
 
 static int file_remove(void **state)
 {
-	(void)state;
 	return unlink(file_path);
 }
 

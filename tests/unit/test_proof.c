@@ -270,14 +270,12 @@ TEST(proof_replay)
 
 static int folder_make(void **state)
 {
-	(void)state;
 	snprintf(folder, sizeof(folder), "/tmp/winnow-test-XXXXXX");
 	return proof_init() != 0 || mkdtemp(folder) == NULL;
 }
 
 static int folder_remove(void **state)
 {
-	(void)state;
 	return rmdir(folder);
 }
 

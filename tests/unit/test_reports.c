@@ -18,13 +18,11 @@ static void stall(uint16_t id)
 
 static int begin(void **state)
 {
-	(void)state;
 	return reports_open(&reports);
 }
 
 static int end(void **state)
 {
-	(void)state;
 	reports_close(&reports);
 	return 0;
 }

@@ -395,7 +395,6 @@ TEST(notes)
 
 static int end(void **state)
 {
-	(void)state;
 	status_targets_free(&targets);
 	return 0;
 }

@@ -104,7 +104,6 @@ static void shell(const char *command)
 
 static int make_devices(void **state)
 {
-	(void)state;
 	if (unshare(CLONE_NEWNET) != 0) {
 		printf("no network namespace of our own: %s\n", strerror(errno));
 		exit(77);

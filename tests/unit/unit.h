@@ -21,7 +21,7 @@
 	{                                                                                          \
 		unit_add((struct CMUnitTest){#name, test_##name, begin, end, NULL});               \
 	}                                                                                          \
-	static void test_##name(void **state __attribute__((unused)))
+	static void test_##name(void **state)
 #define TEST(name) TEST_BETWEEN(name, NULL, NULL)
 
 /* A test on one thing, which is opened for it and closed behind it. */
@@ -34,7 +34,7 @@
 		test_##name##_on(thing);                                                           \
 		close;                                                                             \
 	}                                                                                          \
-	static void test_##name##_on(type thing __attribute__((unused)))
+	static void test_##name##_on(type thing)
 
 void unit_add(struct CMUnitTest test);
 

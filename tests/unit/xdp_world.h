@@ -155,7 +155,7 @@ int tear_down(void **state);
 	{                                                                                          \
 		test_##name##_in(*state);                                                          \
 	}                                                                                          \
-	static void test_##name##_in(struct world *world __attribute__((unused)))
+	static void test_##name##_in(struct world *world)
 #define WORLD_TEST(name) WORLD_TEST_UNTIL(name, tear_down)
 
 /* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
