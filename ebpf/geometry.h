@@ -116,11 +116,11 @@ static inline const struct geometry_part *geometry_part(const struct geometry *g
 struct geometry_segment {
 	const struct geometry_part *part;
 	struct geometry_frames frames;
-	uint32_t block_count; /* of each shard: segment_blocks, fewer in a copy's last, or 0 */
-	uint32_t receiver;    /* the others need none of its sums; WIRE_EVERYONE: all do */
-	uint64_t index;       /* its first block is number `index` of its shard's in the copy, */
-	uint64_t first_block; /* whose first block in the tensor is this one, */
-	uint64_t first;       /* and whose first element */
+	uint32_t block_count; /* Of each shard: segment_blocks, fewer in a copy's last, or 0. */
+	uint32_t receiver;    /* This rank needs its sums; WIRE_EVERYONE: all do. */
+	uint64_t index;       /* The index of its first block among its shard's in the copy. */
+	uint64_t first_block; /* The index of its first block in the tensor. */
+	uint64_t first;       /* The index of its first element in the tensor. */
 };
 
 /* geometry_segment - number < segment_count. */

@@ -20,8 +20,10 @@ struct wait {
 	uint64_t tag;
 	uint64_t since_us;
 	bool streaming;
-	const uint64_t *have;    /* for ranks not in it, one bit a rank; NULL: */
-	const struct slot *slot; /* for those that lack in it; NULL: whose ack is base */
+	/* A bit a rank: those without one are waited for. NULL: `slot` decides. */
+	const uint64_t *have;
+	/* Its missing workers are waited for. NULL: those whose ack is base are. */
+	const struct slot *slot;
 };
 
 static bool is_missing(const struct channel *channel, const struct wait *wait, uint32_t rank)

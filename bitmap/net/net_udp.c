@@ -64,8 +64,8 @@ struct net {
 	uint8_t rx_buffer[RX_MESSAGES][RX_BYTES];
 
 	/* Sending. */
-	struct net_path path;  /* of the last receiver: also of what is kept */
-	union net_sockaddr to; /* the same */
+	struct net_path path;  /* the last receiver, also that of what is kept */
+	union net_sockaddr to; /* path.to, as the system has it */
 	socklen_t to_bytes;
 	uint32_t message_count;
 	struct message messages[NET_BURST_MAX];

@@ -19,9 +19,9 @@ struct comm_question {
 	atomic_bool answered;
 	char name[256];
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX];
-	uint32_t count; /* 0: there are none, */
+	uint32_t count; /* 0: `why` says why. */
 	int err;
-	struct why why; /* since */
+	struct why why; /* It is set if count is 0. */
 };
 
 static void let_go(struct comm_question *question)

@@ -39,13 +39,13 @@ struct staging_ring {
 /* A segment of a shard; its frames are those before `end`. All zero: there is none. */
 struct staging_part {
 	struct staging_ring *ring;
-	bool announced; /* and not planned */
-	uint32_t words; /* of its bitmaps */
+	bool announced; /* It is announced and not planned. */
+	uint32_t words; /* The words of its bitmaps. */
 	uint32_t end;
-	uint32_t packed;   /* copies out are done for frames before it: they may be pushed */
-	uint32_t stored;   /* results have arrived for frames before it */
-	uint32_t unpacked; /* copies in are done for frames before it */
-	uint32_t copies;   /* that are under way, of both directions */
+	uint32_t packed;   /* Frames before it are copied out: they may be pushed. */
+	uint32_t stored;   /* Results have arrived for frames before it. */
+	uint32_t unpacked; /* Frames before it are copied in. */
+	uint32_t copies;   /* Copies under way, of both directions. */
 };
 
 /* Copies in one direction, of which one runs at a time. */

@@ -29,8 +29,8 @@ struct staging_config {
 	uint32_t world;
 	/* The window is a power of two. Fewer segments go ahead if plans take too much memory. */
 	struct session_shape shape;
-	uint64_t pinned_bytes; /* about; more if the window needs more, */
-	uint64_t pinned_max;   /* but no more than this; 0: no limit */
+	uint64_t pinned_bytes; /* A rough size: the window may need more. */
+	uint64_t pinned_max;   /* The limit; 0: none. */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
 	/* Called before that, for each part, if a bitmap was wanted. NULL: there is no memory for it. */

@@ -36,9 +36,9 @@ struct access_frame {
 	const struct geometry_segment *cut;
 	const uint64_t *united, *own; /* the segment's: [(cut->block_count + 63) / 64] */
 	uint32_t count;               /* blocks of the union that are in it */
-	enum dtype wire;              /* what it travels in; where not the tensor's own type: */
-	int shift;                    /* of integers: section 9; */
-	bool nonfinite;               /* integers that cannot say so: the results are NaN */
+	enum dtype wire;              /* The type that it travels in. */
+	int shift;                    /* The shift of fixed-point integers: section 9. */
+	bool nonfinite;               /* The results are NaN, and integers cannot say so. */
 	uint32_t world;
 	const struct bitmap_engine *engine;
 

@@ -24,8 +24,8 @@ struct knock {
 	uint32_t passes; /* how often all sizes have been tried */
 	uint32_t turn;   /* channel to knock on next in this round */
 	uint64_t due_us;
-	uint64_t answered;       /* bits of channels: this size; */
-	uint64_t asked, hurried; /* due at once; were, in this round */
+	uint64_t answered;       /* a bit a channel: datagrams of this size pass */
+	uint64_t asked, hurried; /* a bit a channel: it is due at once; it was, in this round */
 	uint64_t probe_until_us; /* NEVER before all channels have answered */
 };
 

@@ -22,9 +22,9 @@ struct work {
 	const struct predict_op *op;
 	struct geometry cut;
 	struct predict *p;
-	uint64_t words;               /* of one worker's bitmap, in blocks */
-	uint64_t *bits;               /* [world][words], and behind them in the same memory: */
-	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment */
+	uint64_t words;               /* Of one worker's bitmap, in blocks. */
+	uint64_t *bits;               /* [world][words]; `own` lies behind it in the same memory. */
+	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment. */
 	uint64_t *collected, *spread; /* [channels] bytes */
 	struct predict_flow *sent;    /* [world] of this operation */
 	struct predict_flow received;

@@ -39,9 +39,10 @@ struct source {
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	const char *job; /* its name, if all its workers have said what they sent and received: */
-	uint64_t job_operations, job_sent, job_received; /* bytes of a worker, on the average */
-	struct pattern pattern;                          /* of a pattern */
+	const char *job; /* The job's name; NULL: not all its workers said what they sent. */
+	/* The bytes are a worker's, on the average. */
+	uint64_t job_operations, job_sent, job_received;
+	struct pattern pattern; /* Without a trace. */
 };
 
 /*
