@@ -18,7 +18,7 @@ struct gpu {
 	int device, processors;
 	cudaStream_t stream[STREAMS];
 	struct gpu_memory *memory; /* the caller's */
-	struct why *why;           /* of what there() does */
+	struct why *why;           /* of what gpu_thread_run() does */
 	int err;
 };
 
@@ -127,7 +127,7 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
  * Do this in a thread that lives on the GPU. The caller's may be on another one where it has no context: Python's
  * new threads all are on the first GPU, and going back there would create one.
  */
-static int there(struct gpu *gpu, void *(*work)(void *), struct why *why)
+static int gpu_thread_run(struct gpu *gpu, void *(*work)(void *), struct why *why)
 {
 	pthread_t thread;
 
@@ -190,7 +190,7 @@ static void gpu_close(struct gpu *gpu)
 {
 	struct why why;
 
-	(void)there(gpu, close_all, &why);
+	(void)gpu_thread_run(gpu, close_all, &why);
 	free(gpu);
 }
 
@@ -203,7 +203,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
 	gpu->memory = memory;
-	err = there(gpu, open_all, why);
+	err = gpu_thread_run(gpu, open_all, why);
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;

@@ -72,7 +72,7 @@ static void least_take(struct pace_least *least, uint64_t value, uint64_t now, u
 
 /* ---- round trips ---- */
 
-static void smooth(struct pace *pace, uint64_t rtt_us)
+static void rtt_smooth(struct pace *pace, uint64_t rtt_us)
 {
 	uint64_t distance;
 
@@ -288,7 +288,7 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
  * As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance.
  * Where more than a fifth of the RESULTs is lost no window helps: that is for the breaker.
  */
-static void contend(struct pace *pace, uint64_t round_us)
+static void queue_contend(struct pace *pace, uint64_t round_us)
 {
 	uint64_t queued = pace->round_least_us - pace->best_us;
 	bool missed = pace->round_missed > 0 && 4 * pace->round_missed <= pace->round_results;
@@ -326,7 +326,7 @@ static void end_round(struct pace *pace, uint64_t now_us)
 	else if (is_emptying(pace, now_us))
 		pace->doubling = false;
 	else if (is_contended(pace, excess_us, now_us))
-		contend(pace, now_us - pace->round_start_us);
+		queue_contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
 	else if (has_overflowed(pace, excess_us))
@@ -346,7 +346,7 @@ static bool is_unsure(const struct pace *pace)
 
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us)
 {
-	smooth(pace, rtt_us);
+	rtt_smooth(pace, rtt_us);
 	least_take(&pace->path_us, path_us, now_us, RTT_SPAN_US);
 	if (path_us < pace->best_us)
 		pace->best_us = path_us;

@@ -157,7 +157,7 @@ static void gap_look(struct stream *s, uint64_t now_us)
 }
 
 /* How many packets were not as the protocol says, or for nothing that is under way: they are no news. */
-static uint64_t senseless(const struct stream *s)
+static uint64_t senseless_drops(const struct stream *s)
 {
 	return s->stats.drops[WIRE_DROP_LENGTH] + s->stats.drops[WIRE_DROP_OPERATION];
 }
@@ -181,8 +181,8 @@ static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
 }
 
 /* A round trip; of the path alone is what it has waited for neither there nor here. */
-static void measured(struct stream *s, const struct packet *packet, const struct status *status,
-                     uint64_t asked_us, uint64_t now_us)
+static void rtt_measured(struct stream *s, const struct packet *packet, const struct status *status,
+                         uint64_t asked_us, uint64_t now_us)
 {
 	uint64_t came_us = packet->came_us != 0 ? packet->came_us : now_us;
 	uint32_t rtt_us = now_us > asked_us ? (uint32_t)(now_us - asked_us) : 0;
@@ -205,7 +205,7 @@ static void answer_take(struct stream *s, const struct packet *packet, const str
 	if (status->stamp == 0 || asked_us <= s->answered_us || asked_us > s->asked_us)
 		return;
 	s->answered_us = asked_us;
-	measured(s, packet, status, asked_us, now_us);
+	rtt_measured(s, packet, status, asked_us, now_us);
 	sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 }
 
@@ -226,7 +226,7 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task = NULL;
-	uint64_t before = senseless(s);
+	uint64_t before = senseless_drops(s);
 	uint32_t base = s->base;
 
 	s->stats.received++;
@@ -257,8 +257,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	}
 	stream_advance(s);
 	ack_look(s, now_us);
-	if (s->base != base ||
-	    ((packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN) && senseless(s) == before))
+	if (s->base != base || ((packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN) &&
+	                        senseless_drops(s) == before))
 		news_take(s, now_us);
 	gap_look(s, now_us);
 	stream_check_edges(s);
@@ -352,14 +352,14 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 }
 
 /* There is something under way to measure, or a good time for it. */
-static bool measures(const struct stream *s)
+static bool is_measuring(const struct stream *s)
 {
 	return s->next != s->ack || s->calm || (s->pace.round_full && eager_under_way(s) > 0);
 }
 
 static bool is_to_measure(const struct stream *s, uint64_t now_us)
 {
-	return now_us >= s->ping_due_us && measures(s);
+	return now_us >= s->ping_due_us && is_measuring(s);
 }
 
 /*
@@ -407,7 +407,7 @@ uint64_t stream_deadline(const struct stream *s)
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
 	sooner(&due_us, s->gap_due_us);
-	if (measures(s))
+	if (is_measuring(s))
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

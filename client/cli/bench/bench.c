@@ -216,7 +216,7 @@ static double bound_us(const struct bench_row *row)
 
 /* ---- measuring ---- */
 
-static void progress(const char *what, uint64_t done, uint64_t of)
+static void row_progress(const char *what, uint64_t done, uint64_t of)
 {
 	if (settings.comm.rank == 0 && of > 0)
 		cli_progress("%s %llu/%llu", what, (unsigned long long)done + 1,
@@ -225,7 +225,7 @@ static void progress(const char *what, uint64_t done, uint64_t of)
 		cli_progress("%s", what);
 }
 
-static void summarize(struct bench_times *times, double us[], uint64_t n)
+static void times_summarize(struct bench_times *times, double us[], uint64_t n)
 {
 	times->time_us_median = median(us, n);
 	times->time_us_min = us[0];
@@ -235,8 +235,8 @@ static void summarize(struct bench_times *times, double us[], uint64_t n)
 	times->sums.received_bytes /= (double)n;
 }
 
-static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv, double us[],
-                   struct bench_row *row, uint32_t place)
+static int row_measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
+                       double us[], struct bench_row *row, uint32_t place)
 {
 	const void *tensor = bench_data_tensor(data);
 	bool in_place = settings.in_place || place == 1;
@@ -255,8 +255,8 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		bool counted = i >= settings.warmup;
 		double before_us;
 
-		progress(counted ? "iteration" : "warm-up", counted ? i - settings.warmup : i,
-		         counted ? settings.iters : settings.warmup);
+		row_progress(counted ? "iteration" : "warm-up", counted ? i - settings.warmup : i,
+		             counted ? settings.iters : settings.warmup);
 		if (i == settings.warmup)
 			times->sums = (struct bench_sums){0};
 		before_us = times->sums.time_us;
@@ -271,9 +271,9 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
 		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
 	}
-	summarize(times, us, settings.iters);
+	times_summarize(times, us, settings.iters);
 	if (settings.check) {
-		progress("checking", 0, 0);
+		row_progress("checking", 0, 0);
 		times->wrong = bench_data_check(data, recv);
 	}
 	return 0;
@@ -287,14 +287,14 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	struct bench_data *data;
 	int status;
 
-	progress("making tensors", 0, 0);
+	row_progress("making tensors", 0, 0);
 	data = bench_data_make(&settings, row->count, row->density);
 	status = data != NULL ? 0 : 1;
 	for (uint32_t place = 0; place < places && status == 0; place++) {
 		memset(recv, 0x5a, row->bytes);
-		status = measure(comm, data, recv, us, row, place);
+		status = row_measure(comm, data, recv, us, row, place);
 	}
-	progress("", 0, 0);
+	row_progress("", 0, 0);
 	winnow_comm_stats(comm, &row->stats);
 	row->bound_us = bound_us(row);
 	if (data != NULL)
@@ -311,7 +311,7 @@ static int run_rows(struct winnow_comm *comm)
 	bool prints = settings.comm.rank == 0 && !settings.json;
 	uint64_t wrong = 0;
 
-	progress("", 0, 0);
+	row_progress("", 0, 0);
 	if (prints)
 		bench_print_head(&settings);
 	for (uint32_t s = 0; s < settings.size_count; s++) {
@@ -345,7 +345,7 @@ static int join_and_run(void)
 	struct winnow_stats stats;
 	int status;
 
-	progress("joining", 0, 0);
+	row_progress("joining", 0, 0);
 	cli_tells(&settings.comm);
 	status = winnow_comm_create(&settings.comm, &comm);
 	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
