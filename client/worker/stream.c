@@ -354,7 +354,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 /* There is something under way to measure, or a good time for it. */
 static bool is_measuring(const struct stream *s)
 {
-	return s->next != s->ack || s->calm || (s->pace.round_full && eager_under_way(s) > 0);
+	return s->next != s->ack || s->calm || (s->pace.round.full && eager_under_way(s) > 0);
 }
 
 static bool is_to_measure(const struct stream *s, uint64_t now_us)
