@@ -23,24 +23,24 @@
 /* Trouble with a worker, for as long as it lasts. */
 struct outlet_trouble {
 	uint64_t since_us, last_us, told_us;
-	uint64_t received;        /* by the channel: when it began */
-	struct jobs_trouble what; /* count 0: none */
+	uint64_t received;        /* The channel's count when it began. */
+	struct jobs_trouble what; /* A count of 0 means none. */
 };
 
 /* A channel and where its workers are. */
 struct outlet {
 	struct jobs_channel info;
-	struct channel *channel; /* NULL before the start */
-	bool dirty;              /* may have something to send */
+	struct channel *channel; /* NULL before the start. */
+	bool dirty;              /* It may have something to send. */
 	bool some_multicast, all_multicast;
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;
-	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
+	} probes[DATA_PROBE_SIZES]; /* The last PROBE of each size. */
 	struct outlet_trouble trouble;
-	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
+	uint64_t fast_us, fast_added, fast_missed; /* The time and the counts of the last look. */
 	struct outlet_worker {
-		struct net_path path; /* port 0: none is noted */
+		struct net_path path; /* Port 0: none is noted. */
 		bool multicast;
 		struct knocker knocker;
 		_Atomic uint64_t
@@ -62,7 +62,7 @@ static inline uint32_t mark_of(uint16_t id, uint16_t rank)
 /* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
 struct data_strays {
 	pthread_mutex_t lock;
-	atomic_bool waiting; /* the box that is being filled has some */
+	atomic_bool waiting; /* The box that is being filled has some. */
 	uint32_t filling;    /* owner: rw under the lock, others: ro under it */
 	struct stray_box {
 		uint32_t count, bytes;
@@ -97,12 +97,12 @@ struct data_thread {
 	/* The thread's own. */
 	struct outlet *outlets[JOBS_MAX];
 	uint32_t outlet_count;
-	struct outlet *last; /* of the packet before: packets come in runs */
+	struct outlet *last; /* The last packet's: packets come in runs. */
 	struct outlet *dirty[JOBS_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;
 	bool stopped;
-	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
+	bool stuck; /* The network has been full for SEND_WAIT_MS. */
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
@@ -113,7 +113,7 @@ struct data_thread {
 
 struct data {
 	struct data_config config;
-	struct outlet *attached[1 << 16]; /* control: by number */
+	struct outlet *attached[1 << 16]; /* control: rw, by number */
 	uint32_t thread_count;
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };

@@ -21,7 +21,7 @@
 
 struct copy_job {
 	struct gpu_copy copy;
-	struct gpu_run runs[GPU_RUNS_MAX]; /* those that copy.runs has in the host's memory */
+	struct gpu_run runs[GPU_RUNS_MAX]; /* copy.runs, copied from the host's memory */
 	uint32_t per_cta;                  /* frames; 0: each CTA has the run of its number */
 };
 static_assert(sizeof(copy_job) <= 4096, "an argument has no more");

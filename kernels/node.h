@@ -35,7 +35,7 @@ struct gpu_mark;
 struct node_setup {
 	char id[NODE_ID_BYTES];     /* made by id() in one process of the node */
 	uint32_t world;             /* GPUs of the node */
-	uint32_t rank;              /* of this process's first GPU */
+	uint32_t rank;              /* the rank of this process's first GPU */
 	uint32_t count;             /* GPUs of this process */
 	int devices[NODE_GPUS_MAX]; /* [count] */
 };

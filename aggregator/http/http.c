@@ -43,7 +43,7 @@ struct http {
 
 	/* Pages, and the connections that wait for the next ones. */
 	struct MHD_Response *pages[PAGE_COUNT]; /* NULL: could not be made */
-	uint64_t next_us;                       /* not before */
+	uint64_t next_us;                       /* The next pages are not made before it. */
 	struct {
 		struct MHD_Connection *connection;
 		enum page page;

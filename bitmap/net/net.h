@@ -122,7 +122,7 @@ struct net_facts {
 	uint32_t send_bytes;   /* the send buffer granted; 0: has none */
 	uint32_t payload_max;  /* largest datagram that it carries */
 	uint32_t burst; /* recv() gives all that wait if they are fewer; 0: not known, look again */
-	struct net_addr address; /* where it receives */
+	struct net_addr address; /* the address that it receives at */
 };
 
 /*
@@ -191,7 +191,7 @@ extern const struct net_backend net_udp;
 /* What an object with a back end exports, under this name. */
 #define NET_PLUGIN_SYMBOL "winnow_net_plugin"
 struct net_plugin {
-	const char *version; /* that it was built with: WINNOW_VERSION */
+	const char *version; /* WINNOW_VERSION of the build */
 	const char *about;   /* of the library that it needs: "DPDK 22.11.11" */
 	const struct net_backend *backend;
 };

@@ -25,7 +25,7 @@
 /* A place in a channel's ring of sums. */
 struct staging_cell {
 	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
-	uint32_t frame; /* its number */
+	uint32_t frame; /* the frame's number */
 };
 
 /* One for each shard; and one of one frame for each operation, for what travels with announcements. */
@@ -77,7 +77,7 @@ struct staging {
 	struct staging_config config;
 	struct gpu *gpu;
 	struct gpu_memory memory;
-	uint32_t bits; /* that an operation has room for */
+	uint32_t bits; /* the most that an operation has room for */
 	uint32_t frame_count, frame_stride;
 	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
 	uint32_t part_count; /* of an operation: ahead * shard_count */

@@ -45,7 +45,7 @@ struct staged {
 	struct staging *staging;
 	void *context;         /* for passed() and viewed() */
 	uint32_t fine;         /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-	struct gpu_mark *mark; /* where it begins in the caller's stream; until staging_finish() */
+	struct gpu_mark *mark; /* its start in the caller's stream; until staging_finish() */
 
 	struct staging_op *op;        /* from when the GPU has come there until passed() */
 	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */

@@ -25,7 +25,7 @@
 struct node_op {
 	struct winnow_request *request;
 	struct node_task task;
-	uint32_t chunks; /* that it goes in */
+	uint32_t chunks; /* the number of chunks that it goes in */
 	struct winnow_options options;
 	STAILQ_ENTRY(node_op) next; /* in the queue */
 	uint32_t segment_count;

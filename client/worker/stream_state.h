@@ -29,7 +29,7 @@
 /* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
 enum stream_held {
 	STREAM_IDLE,
-	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
+	STREAM_HELD_WINDOW, /* the path takes no more than what is under way */
 	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
 	STREAM_HELD_COUNT,
 };
@@ -41,13 +41,13 @@ struct stream_segment {
 	uint8_t state;
 	uint8_t announce_flags;
 	uint8_t plan_flags;
-	bool hollow; /* its one frame was the PLAN itself */
+	bool hollow; /* The PLAN was its one frame. */
 	uint8_t tries;
 	int16_t exponent;
 	uint32_t slot;
 	uint32_t number;
 	struct geometry_segment cut;
-	uint32_t own_frames; /* that our own blocks would fill */
+	uint32_t own_frames; /* The frames that our own blocks would fill. */
 	uint64_t announce_due_us;
 	uint32_t union_count;
 	uint32_t first;
@@ -69,7 +69,7 @@ struct stream_op {
 	uint32_t segments_left;
 	uint32_t end_frame;     /* LINGERING: free once base gets here */
 	struct allreduce *task; /* ACTIVE only */
-	struct announce asked;  /* what every announcement of it says */
+	struct announce asked;  /* Every announcement of it says this. */
 };
 
 #define FRAME_HAVE 1   /* RESULT is here */

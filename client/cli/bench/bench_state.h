@@ -34,7 +34,7 @@ struct bench_settings {
 	enum winnow_op op;
 
 	/* Worked out of the texts. */
-	bool auto_fixed32; /* what AUTO stands for */
+	bool auto_fixed32; /* AUTO stands for it */
 	enum pattern_overlap overlap;
 	uint32_t aggregators;
 	uint32_t size_count, density_count;
@@ -74,8 +74,8 @@ struct bench_times {
 /* One row of the table. */
 struct bench_row {
 	uint64_t bytes, count;
-	double density;       /* of this worker's blocks, as it turned out */
-	double union_density; /* of blocks that any worker has */
+	double density;       /* the share of this worker's blocks that are non-zero */
+	double union_density; /* the share of blocks that any worker has */
 	struct bench_times times[BENCH_PLACES];
 	double bound_us;           /* 0: no rate given */
 	struct winnow_stats stats; /* the communicator's, after it */

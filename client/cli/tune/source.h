@@ -22,7 +22,7 @@ struct source_op {
 	uint64_t count, tag;
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* that a job used; 0: unknown, or in tiles */
+	uint32_t block;          /* the block size that a job used; 0: unknown, or in tiles */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */
 	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */
