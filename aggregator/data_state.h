@@ -80,18 +80,32 @@ struct looks {
 	struct data_stats stats;
 };
 
+/* What other threads ask of this one: the lock guards `order` and `looks`. */
+struct data_asks {
+	pthread_mutex_t lock;
+	pthread_cond_t carried_out, looked;
+	struct order *order; /* control: wo, thread: ro, then NULL again. */
+	atomic_bool ordered; /* control: wo, thread: ro: there is an order. */
+	struct looks *looks; /* The asker: wo, thread: rw, then NULL again. */
+	atomic_bool asked;   /* The asker: wo, thread: ro: there are looks. */
+};
+
+/* The datagrams in hand, read and to be sent. */
+struct data_burst {
+	struct net_in in[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	struct net_path to[WIRE_WORKERS_MAX + 1];
+	struct net_trouble troubles[NET_TROUBLES_MAX];
+	uint8_t knock[WIRE_PAYLOAD_MAX];
+};
+
 struct data_thread {
 	struct data *data;
 	pthread_t thread;
 	struct net *net;
 	int wake_fd;
-
-	pthread_mutex_t lock; /* of `order` and `looks` */
-	pthread_cond_t carried_out, looked;
-	struct order *order; /* control: wo, thread: ro, then NULL again */
-	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
-	struct looks *looks; /* who looks: wo, thread: rw, then NULL again */
-	atomic_bool asked;   /* who looks: wo, thread: ro: look at `looks` */
+	struct data_asks asks;
 	struct data_strays strays;
 
 	/* The thread's own. */
@@ -103,12 +117,7 @@ struct data_thread {
 	struct data_stats stats;
 	bool stopped;
 	bool stuck; /* The network has been full for SEND_WAIT_MS. */
-	struct net_in in[NET_BURST_MAX];
-	struct packet_out packets[NET_BURST_MAX];
-	struct net_out out[NET_BURST_MAX];
-	struct net_path to[WIRE_WORKERS_MAX + 1];
-	struct net_trouble troubles[NET_TROUBLES_MAX];
-	uint8_t knock[WIRE_PAYLOAD_MAX];
+	struct data_burst burst;
 };
 
 struct data {
