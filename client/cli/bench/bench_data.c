@@ -66,7 +66,7 @@ static bool choose_blocks(struct bench_data *data, uint32_t rank, double density
 	uint64_t *bits = data->bits + rank * data->words;
 
 	if (s->overlap == PATTERN_FILE)
-		return choose_from_file(bits, data->block_count, s->overlap_text + 5, rank);
+		return choose_from_file(bits, data->block_count, s->text.overlap + 5, rank);
 	pattern_bits(&pattern, rank, 1, data->block_count, bits);
 	return true;
 }

@@ -124,7 +124,7 @@ void bench_print_head(const struct bench_settings *settings)
 {
 	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
-	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
+	       winnow_version(), settings->comm.world, settings->comm.block, settings->text.overlap,
 	       settings->auto_fixed32 ? "auto: fixed32" : bench_wires[settings->comm.wire],
 	       (unsigned long long)settings->iters, (unsigned long long)settings->warmup);
 	if (bench_sweeps(settings))
