@@ -161,27 +161,37 @@ struct channel {
 	uint64_t alone_us;    /* at_base became 1 at this time. */
 	uint32_t turns;       /* base has passed 2^32 so often. */
 	uint32_t credit;      /* Frames before it may be pushed. */
-	uint32_t advertised;  /* All have been told this credit. */
-	uint32_t told_base;   /* All have been told this base. */
 	uint64_t now_us;      /* The packet in hand came at this time. */
 	uint64_t progress_us; /* base moved, or after a pause a frame was planned, at this time. */
 
-	/* Planned segments are in frame order at order[head % segment_count .. tail). */
-	uint32_t *order;
-	uint32_t order_head, order_tail;
+	struct {
+		uint32_t credit, base;
+	} told; /* All have been told these. */
+
+	/* Planned segments are in frame order at places[head % segment_count .. tail). */
+	struct {
+		uint32_t *places;
+		uint32_t head, tail;
+	} order;
 	uint32_t segment_count; /* The table has so many places, a power of two. */
-	uint32_t open_segment;  /* `opened` lies in the segment at this place of order. */
-	uint32_t open_rank;     /* Union blocks of the open segment that have a slot. */
-	uint32_t open_bit;      /* The search for its next union block begins here. */
+	struct {
+		uint32_t segment; /* `opened` lies in the segment at this place of order. */
+		uint32_t rank;    /* Union blocks of that segment that have a slot. */
+		uint32_t bit;     /* The search for its next union block begins here. */
+	} open;
 
 	uint16_t sequence; /* The last RESULT sent to everyone had it. */
 
 	/* Waiting to be sent. */
 	uint32_t plans_sent; /* Plans of the segments before this place of order have been sent. */
-	uint32_t *results;   /* A ring of window frames that are complete. */
-	uint32_t results_head, results_tail;
-	struct reply *replies; /* A ring of REPLIES_MAX. */
-	uint32_t replies_head, replies_tail;
+	struct {
+		uint32_t *frames; /* A ring of window frames that are complete. */
+		uint32_t head, tail;
+	} results;
+	struct {
+		struct reply *list; /* A ring of REPLIES_MAX. */
+		uint32_t head, tail;
+	} replies;
 
 	struct channel_stats stats;
 	struct channel_stats with_fast; /* channel_stats() returned it last. */

@@ -111,7 +111,7 @@ static void look_frames(struct channel *channel, uint64_t now_us, struct channel
 	fast_look(slot);
 	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
 		wait.slot = slot;
-	wait.tag = channel->ops[segment_planned(channel, channel->order_head)->op].asked.tag;
+	wait.tag = channel->ops[segment_planned(channel, channel->order.head)->op].asked.tag;
 	wait_note(channel, &wait, now_us - channel->progress_us, out);
 }
 
@@ -120,7 +120,7 @@ static uint32_t slots_used(const struct channel *channel)
 {
 	uint32_t used = channel->opened - channel->base;
 
-	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
+	for (uint32_t i = channel->order.head; i != channel->order.tail; i++) {
 		const struct segment *segment = segment_planned(channel, i);
 
 		if (segment->hollow && !frame_before(segment->first, channel->base) &&
