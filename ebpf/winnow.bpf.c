@@ -368,9 +368,9 @@ static __always_inline int wire_receive(struct xdp_md *ctx, struct fast_channel 
 }
 
 /* A datagram to our port. The same checks as packet_parse(). */
-static __always_inline int datagram_take(struct xdp_md *ctx, const struct fast_settings *fast,
-                                         const struct wire_header *wire, __u32 payload_bytes,
-                                         int six)
+static __always_inline int xdp_datagram_take(struct xdp_md *ctx, const struct fast_settings *fast,
+                                             const struct wire_header *wire, __u32 payload_bytes,
+                                             int six)
 {
 	struct fast_channel *channel;
 	__u32 known;
@@ -451,7 +451,7 @@ static __always_inline int packet_take(struct xdp_md *ctx, int six)
 	if (bytes < sizeof(*udp) || ctx->data_end - ctx->data < UDP_AT(six) + bytes ||
 	    !(six ? six_ours(fast, eth, bytes) : four_ours(fast, eth, bytes)))
 		return XDP_PASS;
-	return datagram_take(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
+	return xdp_datagram_take(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
 }
 
 /*
