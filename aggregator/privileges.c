@@ -21,8 +21,8 @@ static struct {
 	bool named;
 	uid_t uid;
 	gid_t gid;
-	char text[USER_BYTES]; /* as the operator has named it, */
-	char name[USER_BYTES]; /* and as groups know it; "": they do not */
+	char text[USER_BYTES]; /* The operator's name for it. */
+	char name[USER_BYTES]; /* The name that groups use; "": none. */
 } user;
 
 static int memory_hide(void)

@@ -71,10 +71,10 @@ struct http_number {
 		NUMBER_SECONDS, /* a gauge */
 		NUMBER_TIME,    /* seconds, counted */
 	} kind;
-	size_t at, bytes;           /* in the struct of its list; of seconds: in us */
-	const char *key;            /* in /status; NULL: it is not there */
-	const char *metric, *label; /* in /metrics, the label beside the job's; NULL: likewise */
-	const char *help;           /* NULL: as the one before, which has the same name */
+	size_t at, bytes; /* Its place in the struct of its list; seconds are in us there. */
+	const char *key;  /* Its name in /status; NULL: it is not there. */
+	const char *metric, *label; /* Its name in /metrics, and a second label; NULL: none. */
+	const char *help;           /* NULL: the one before has the same name and help. */
 };
 
 /* Each ends with 0 bytes. Those of packets are an object of their own in /status. */

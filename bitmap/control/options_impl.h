@@ -17,8 +17,8 @@ enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
 struct origin {
 	enum source source;
 	const char *text;
-	char *copy; /* memory of `text`, or NULL; it ends with the reading, */
-	bool stays; /* unless it is the option's value */
+	char *copy; /* The memory of `text`, or NULL. */
+	bool stays; /* `copy` is the option's value, and outlives the reading. */
 	char where[ORIGIN_BYTES];
 };
 

@@ -276,7 +276,7 @@ static void winnowd_ended(struct children *c, int how)
 }
 
 /* A shell that has replaced itself with us may have left us children of its own. */
-static void reap(struct children *c)
+static void children_reap(struct children *c)
 {
 	uint32_t before = c->running;
 	pid_t pid;
@@ -301,7 +301,7 @@ static void on_signal(uv_signal_t *signal, int number)
 	struct children *c = signal->data;
 
 	if (number == SIGCHLD) {
-		reap(c);
+		children_reap(c);
 		return;
 	}
 	if (number == SIGUSR1 || number == SIGUSR2)

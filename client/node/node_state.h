@@ -25,7 +25,7 @@
 struct node_op {
 	struct winnow_request *request;
 	struct node_task task;
-	uint32_t chunks; /* that it goes in */
+	uint32_t chunks; /* the number of chunks that it goes in */
 	struct winnow_options options;
 	STAILQ_ENTRY(node_op) next; /* in the queue */
 	uint32_t segment_count;
@@ -33,7 +33,7 @@ struct node_op {
 };
 
 struct winnow_node {
-	const struct gpu_calls *gpu; /* with a table of NCCL's */
+	const struct gpu_calls *gpu; /* Its table `node` is there. */
 	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
 	struct winnow_comm *comms[1 + NODE_GPUS_MAX];
@@ -49,7 +49,7 @@ struct winnow_node {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool open;                   /* NCCL is, or has failed */
+	bool open;                   /* NCCL is open, or has failed. */
 	_Atomic uint64_t stop_by_us; /* by then the thread must end; UINT64_MAX: it need not */
 	STAILQ_HEAD(node_queue, node_op) queue;
 };

@@ -137,7 +137,7 @@ static int net_choose(struct tune *tune)
 	return 0;
 }
 
-static int run(struct tune *tune)
+static int tune_run(struct tune *tune)
 {
 	int status = source_open(&tune->source);
 
@@ -168,7 +168,7 @@ int cli_tune(int argc, char **argv)
 	if (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
-	status = run(&tune);
+	status = tune_run(&tune);
 	for (uint32_t i = 0; i < tune.block_count; i++)
 		predict_close(&tune.rows[i].predicted);
 	source_close(&tune.source);
