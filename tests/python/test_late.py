@@ -96,12 +96,14 @@ class Late(unittest.TestCase):
             with mock.patch.object(harness, "free_port", return_value=first.address.split(":")[1]), harness.Aggregator():
                 waited, late = team.collect()
         self.assertEqual(
-            waited,
+            waited[:2],
             [
                 ("WARNING", f"rank 0: {first.address}: Connection refused; trying for 30 s"),
                 ("WARNING", f"rank 0: {first.address}: waiting for rank 1 of 2 to join"),
             ],
         )
+        for _, line in waited[2:]:  # on a busy machine
+            self.assertIn("no datagrams come back from its data port", line)
         self.assertEqual(late, [])
 
     def test_attach(self):
