@@ -304,9 +304,11 @@ static void on_signal(uv_signal_t *signal, int number)
 		children_reap(c);
 		return;
 	}
-	if (number == SIGUSR1 || number == SIGUSR2)
+	if (number == SIGUSR1 || number == SIGUSR2) {
 		children_signal(c, number);
-	else if (c->grouped)
+		return;
+	}
+	if (c->grouped)
 		end_by(c, 128 + number, number);
 	else /* they have a terminal's signals from itself */
 		children_end(c, 128 + number);
