@@ -109,6 +109,7 @@ refuses 2 'traces of the jobs .* and .*: say --job' "$w" tune "$tmp/trace"
 "$w" tune "$tmp/trace" --job other >/dev/null || fail "--job"
 
 refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
+refuses 2 "size is 3: want at least 4, an element of f32" "$w" tune --size 3
 refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70
 refuses 2 "aggregator-count is 17000: want 1 to 256" "$w" tune --aggregator-count 17000
 refuses 2 "aggregators is now called --aggregator-count" "$w" tune --aggregators 4
@@ -122,6 +123,10 @@ head -c 9001 "$tmp/flat.0" >"$tmp/cut"
 refuses 1 'cannot use .*cut: its 9001 bytes are no whole number of f32' "$w" tune "$tmp/cut"
 printf '\x93NUMPY..' >"$tmp/numpy"
 refuses 1 'it is a .npy file: write raw elements, with array.tofile' "$w" tune "$tmp/numpy"
+refuses 1 'cannot use /dev/zero: it is no regular file' "$w" tune /dev/zero
+mkdir "$tmp/pipe"
+mkfifo "$tmp/pipe/a.trace"
+refuses 1 'cannot use .*a.trace: it is no regular file' "$w" tune "$tmp/pipe"
 mkdir "$tmp/empty"
 refuses 1 'holds no trace: run the job with WINNOW_TRACE' "$w" tune "$tmp/empty"
 refuses 1 'cannot write /nowhere/x.svg: No such file' "$w" tune --size 1M --plot /nowhere/x.svg

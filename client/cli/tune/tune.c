@@ -89,6 +89,10 @@ static int source_open(struct source *source)
 	struct stat status;
 	int result = 0;
 
+	if (settings.operand_count == 0 && op.count == 0)
+		return cli_error(2, "--size is %llu: want at least %u, an element of %s",
+		                 (unsigned long long)settings.size, dtype_bytes(op.dtype),
+		                 dtype_name(op.dtype));
 	if (settings.operand_count == 0)
 		source_pattern(source, &settings.pattern, &op, world);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
