@@ -89,6 +89,15 @@ printf '#!/bin/sh\nexit 3\n' >"$tmp/bin/gnuplot"
 chmod +x "$tmp/bin/gnuplot"
 refuses 1 'cannot draw .*b.png: gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 [ ! -e "$tmp/b.png" ] || fail "a picture that is none stays"
+no_disk() { # Nothing can be written but to pipes.
+	(trap '' XFSZ && ulimit -f 0 && "$w" tune --size 1M --plot "$tmp/c.svg") 2>&1 | cat >"$tmp/no_disk.log"
+	return "${PIPESTATUS[0]}"
+}
+got=0
+no_disk || got=$?
+[ "$got" = 1 ] || fail "no script for gnuplot: exit status $got: $(cat "$tmp/no_disk.log")"
+grep -q 'cannot write a temporary file: File too large' "$tmp/no_disk.log" || fail "no script for gnuplot: $(cat "$tmp/no_disk.log")"
+[ ! -e "$tmp/c.svg" ] || fail "a picture of no script"
 
 # A trace, whose bits are finer than its job's blocks; of two of its workers; what it has counted.
 rm -rf "$tmp/trace"
