@@ -9,9 +9,9 @@
 #include "bitmap/control/options.h"
 #include "client/comm/comm_state.h"
 
-#define WAIT_FIRST_US 2000000 /* for an aggregator, until that is said, */
-#define WAIT_RANKS_US                                                                              \
-	5000000 /* and for other workers, which take their time to start; the aggregator names them by then */
+#define WAIT_FIRST_US 2000000 /* a shorter wait for an aggregator is not told */
+/* Other workers take their time to start: a shorter wait for them is not told. By then the aggregator names them. */
+#define WAIT_RANKS_US 5000000
 
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 {
