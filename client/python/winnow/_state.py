@@ -185,7 +185,7 @@ class _Reader:
             raise StateError("it has a tensor without a shape")
         size = math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()
         begin, end = _places(self._at, [size])
-        if end > len(self._data) or max(shape, default=0) > 2**62:
+        if end > len(self._data) or math.prod(max(side, 1) for side in shape) > 2**62:  # strides count empty sides as one
             raise StateError("it has a tensor that is larger than what came")
         self._at = end
         data = torch.from_numpy(self._data[begin:end].copy())
