@@ -12,8 +12,8 @@
  * A process gathers only when its own share has arrived. So if one share fails, every gather waits
  * until NCCL is aborted, and no process takes incomplete data for a result.
  */
-#ifndef CLIENT_NODE_IMPL_H
-#define CLIENT_NODE_IMPL_H
+#ifndef CLIENT_NODE_STATE_H
+#define CLIENT_NODE_STATE_H
 
 #include <pthread.h>
 
@@ -74,4 +74,4 @@ void node_fail(struct winnow_node *node, int result, const char *why);
 uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
                           struct winnow_segment *out);
 
-#endif /* CLIENT_NODE_IMPL_H */
+#endif /* CLIENT_NODE_STATE_H */

@@ -14,8 +14,8 @@
  * ack: all RESULTs before it are here. next: frames before it were pushed or need nothing
  * from us. horizon: frames before it have a known plan; plans beyond a gap may be known too.
  */
-#ifndef CLIENT_STREAM_IMPL_H
-#define CLIENT_STREAM_IMPL_H
+#ifndef CLIENT_STREAM_STATE_H
+#define CLIENT_STREAM_STATE_H
 
 #include "client/worker/pace.h"
 #include "client/worker/stream.h"
@@ -229,4 +229,4 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame);
 void stream_check_edges(const struct stream *s); /* after every packet: it costs nothing */
 
-#endif /* CLIENT_STREAM_IMPL_H */
+#endif /* CLIENT_STREAM_STATE_H */

@@ -8,8 +8,8 @@
  * bench_local.c  --local: an aggregator and the other workers as child processes
  * bench_print.c  tables;  bench_json.c  the same for programs
  */
-#ifndef CLIENT_CLI_BENCH_H
-#define CLIENT_CLI_BENCH_H
+#ifndef CLIENT_CLI_BENCH_STATE_H
+#define CLIENT_CLI_BENCH_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -152,4 +152,4 @@ void bench_print_foot(const struct bench_settings *settings, const struct bench_
 void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
                 uint32_t count);
 
-#endif /* CLIENT_CLI_BENCH_H */
+#endif /* CLIENT_CLI_BENCH_STATE_H */
