@@ -340,5 +340,8 @@ int children_wait(struct children *c)
 	uv_timer_stop(&patience);
 	for (size_t i = 0; i < SIGNALS; i++)
 		uv_signal_stop(&signals[i]);
+	/* A notice that comes now is for workers, which have ended. */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
 	return c->status;
 }

@@ -64,7 +64,9 @@ static int gnuplot_run(int in, int out)
 	posix_spawn_file_actions_destroy(&files);
 	if (err != 0)
 		return -err;
-	waitpid(child, &status, 0);
+	/* Whoever has SIGCHLD ignored hears nothing of a child's end. */
+	if (waitpid(child, &status, 0) != child)
+		return -errno;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -91,5 +93,7 @@ int tune_plot(const struct tune *tune, const char *path)
 	if (status == -ENOENT)
 		return cli_error(1, "cannot draw %s: it needs gnuplot: apt-get install gnuplot-nox",
 		                 path);
+	if (status < 0)
+		return cli_error(1, "cannot draw %s: gnuplot: %s", path, strerror(-status));
 	return cli_error(1, "cannot draw %s: gnuplot ends with %d", path, status);
 }
