@@ -4,8 +4,8 @@
  * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
  * them
  */
-#ifndef AGGREGATOR_DATA_IMPL_H
-#define AGGREGATOR_DATA_IMPL_H
+#ifndef AGGREGATOR_DATA_STATE_H
+#define AGGREGATOR_DATA_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -161,4 +161,4 @@ void outlet_address_tell(struct outlet *outlet, uint32_t rank);
 struct outlet *outlet_named(struct data_thread *t, uint16_t id);
 uint32_t data_turn(struct data_thread *t);
 
-#endif /* AGGREGATOR_DATA_IMPL_H */
+#endif /* AGGREGATOR_DATA_STATE_H */

@@ -23,8 +23,8 @@
  * slots reach, and the paths to all workers take RESULTs; it never goes back, and is never at base, where
  * nobody would ask for more.
  */
-#ifndef AGGREGATOR_CHANNEL_IMPL_H
-#define AGGREGATOR_CHANNEL_IMPL_H
+#ifndef AGGREGATOR_CHANNEL_STATE_H
+#define AGGREGATOR_CHANNEL_STATE_H
 
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
@@ -338,4 +338,4 @@ void segment_all_have(const struct channel *channel, const struct segment *segme
                       uint32_t to, uint64_t words[SEGMENT_WORDS]);
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
 
-#endif /* AGGREGATOR_CHANNEL_IMPL_H */
+#endif /* AGGREGATOR_CHANNEL_STATE_H */

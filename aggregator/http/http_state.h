@@ -3,8 +3,8 @@
  * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies),
  * http_numbers.c (what they show) and http_snapshot.c (where it comes from) share; private to them
  */
-#ifndef AGGREGATOR_HTTP_IMPL_H
-#define AGGREGATOR_HTTP_IMPL_H
+#ifndef AGGREGATOR_HTTP_STATE_H
+#define AGGREGATOR_HTTP_STATE_H
 
 #include <stdio.h>
 
@@ -88,4 +88,4 @@ uint64_t http_number(const struct http_number *number, const void *of);
 
 const char *http_datapath(const struct http_sources *sources);
 
-#endif /* AGGREGATOR_HTTP_IMPL_H */
+#endif /* AGGREGATOR_HTTP_STATE_H */
