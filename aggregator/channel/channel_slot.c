@@ -197,8 +197,8 @@ static void send_again(struct channel *channel, const struct packet *packet, uin
 
 /*
  * missing_find - the frames from `from` to before `to` that lack this worker's PUSH, as a STATUS has
- * them; those that it has no room for, or may not have now, are found another time. A RESULT that the kernel has left to us,
- * with a packet that was lost on its way up, is sent now.
+ * them; those that it has no room for, or may not have now, are found another time. A RESULT that the
+ * kernel has left to us, with a packet that was lost on its way up, is sent now.
  */
 static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, uint32_t to,
                          struct status *out)

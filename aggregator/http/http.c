@@ -210,12 +210,13 @@ static void pages_make(uv_timer_t *timer)
 	for (uint32_t i = 0; i < http->waiting_count; i++)
 		wanted[http->waiting[i].page] = true;
 	taken = snapshot_take(&http->sources, &now);
-	if (wanted[PAGE_METRICS])
-		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
 	if (wanted[PAGE_STATUS])
 		page_set(http, PAGE_STATUS,
 		         taken ? http_status(&http->sources, &now, begun_us - http->since_us)
 		               : NULL);
+	/* It is the last: it leaves one membership of each job in `now`. */
+	if (wanted[PAGE_METRICS])
+		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
 	if (taken)
 		snapshot_free(&now);
 	pages_answer(http);

@@ -57,7 +57,10 @@ void snapshot_name(struct snapshot *snapshot);
 /* A worker of a job. False: it has not said what it sees. */
 bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);
 
-/* The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs: snapshot_name(). */
+/*
+ * The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs by snapshot_name(), so it
+ * comes last.
+ */
 char *http_metrics(const struct http_sources *sources, struct snapshot *now);
 char *http_status(const struct http_sources *sources, const struct snapshot *now,
                   uint64_t uptime_us);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and options_print.c (help, dump) share; private to them */
+/*
+ * options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and
+ * options_print.c (help, dump) share; private to them
+ */
 #ifndef BITMAP_CONTROL_OPTIONS_IMPL_H
 #define BITMAP_CONTROL_OPTIONS_IMPL_H
 

@@ -3,9 +3,9 @@
  * net_udp.c - sockets, with UDP_GRO and UDP_SEGMENT
  *
  * A send() call sorts its datagrams into bins, by size and by the net that they are steered to. Each
- * bin leaves in one system call of up to 64 KB, which the kernel cuts, or does not need to: super-packets cross veth, bridge and qdisc
- * whole. Receiving is the reverse. Without either offload everything works one by one. What the
- * socket has no room for waits in the backlog.
+ * bin leaves in one system call of up to 64 KB, which the kernel cuts, or does not need to:
+ * super-packets cross veth, bridge and qdisc whole. Receiving is the reverse. Without either offload
+ * everything works one by one. What the socket has no room for waits in the backlog.
  */
 
 #include "bitmap/net/net.h"

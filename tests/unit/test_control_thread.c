@@ -12,6 +12,7 @@
 #include "aggregator/connections.h"
 #include "aggregator/control.h"
 #include "aggregator/http/http.h"
+#include "aggregator/keyring.h"
 #include "tests/unit/unit.h"
 
 #define TICKS_MAX 400 /* 20 s */
@@ -254,6 +255,7 @@ void offload_release(struct offload *offload, uint16_t id)
 static int begin(void **state)
 {
 	memset(&notes, 0, sizeof(notes));
+	setenv("UV_THREADPOOL_SIZE", "1", 1); /* as winnowd.c has it */
 	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
 		.listen = {.port = 5555},
@@ -487,12 +489,6 @@ TEST_BETWEEN(keys_aside, begin, end)
 	close_with_keys();
 }
 
-static void terminate_soon(void)
-{
-	if (notes.ticks == 2)
-		raise(SIGTERM);
-}
-
 /* winnowd ends while most keys are not made. */
 TEST_BETWEEN(keys_end, begin, end)
 {
@@ -503,10 +499,42 @@ TEST_BETWEEN(keys_end, begin, end)
 		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
 	assert_int_equal(proof_init(), 0);
 	open_with_keys(text);
-	notes.on_tick = terminate_soon;
+	notes.on_tick = terminate;
 	assert_int_equal(control_run(control), 0);
 	close_with_keys();
 	assert_true(uv_hrtime() / 1000 - before_us < 4000000); /* all take 8 s and more */
+}
+
+static void pool_is_here(uv_work_t *work)
+{
+	uv_sem_post(work->data);
+}
+
+/* What a file says that is read while winnowd ends is forgotten, and the keys of before are freed with the rest. */
+TEST_BETWEEN(reading_ends, begin, end)
+{
+	const struct keyring_hooks none = {0};
+	struct proof_keys *before;
+	struct keyring keyring;
+	uv_work_t next;
+	uv_loop_t loop;
+	uv_sem_t read;
+
+	open_with_keys("a key-of-tenant-a\n");
+	before = config.jobs.keys;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(uv_sem_init(&read, 0), 0);
+	keyring_open(&keyring, &loop, key_path, before, &none);
+	keyring_read(&keyring);
+	next.data = &read;
+	assert_int_equal(uv_queue_work(&loop, &next, pool_is_here, NULL), 0);
+	uv_sem_wait(&read); /* the pool's only thread is done with the file */
+	keyring_stop(&keyring);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_ptr_equal(keyring.keys, before);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	uv_sem_destroy(&read);
+	close_with_keys(); /* `control` has the same keys, and frees them */
 }
 
 /* ---- data threads ---- */

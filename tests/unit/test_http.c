@@ -116,6 +116,23 @@ TEST_BETWEEN(shared_pages, begin, end)
 	expect_answer(get("/metrics"), OK, "winnow_jobs_started_total 3\n");
 }
 
+/* /metrics has one membership of each job, and /status, of the same copy, has all. */
+TEST_BETWEEN(memberships, begin, end)
+{
+	totals.jobs = 2;
+	others[0] = (struct jobs_view){.name = "made-up/next", .state = "forming", .world = 2};
+	expect_answer(get("/status"), OK, "made-up/next");
+	for (uint32_t round = 0; round < 3; round++) {
+		int metrics = dial(&address, 1), status = dial(&address, 1);
+
+		ask_only(metrics, "GET", "/metrics", "localhost");
+		ask_only(status, "GET", "/status", "localhost");
+		expect_answer(answer_of(metrics), OK, "job=\"made-up\"");
+		assert_null(strstr(heard, "made-up/next"));
+		expect_answer(answer_of(status), OK, "made-up/next");
+	}
+}
+
 /* Ends while some wait for their page. */
 TEST_BETWEEN(ends, begin, end)
 {

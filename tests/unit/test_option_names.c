@@ -106,6 +106,18 @@ static uint32_t count_of(const char *name)
 	return count;
 }
 
+/* option_names.c has the variable of each option: it is what a misspelled one may have been meant to be. */
+static void expect_known(const char *name)
+{
+	char entry[80], meant[80], *entries[] = {entry, NULL}, *const *at = entries;
+	struct why why;
+
+	snprintf(entry, sizeof(entry), "%sQ=1", name);
+	snprintf(meant, sizeof(meant), "did you mean %s?", name);
+	if (!option_stranger(&at, &why) || strstr(why.text, meant) == NULL)
+		fail_msg("option_names.c does not have %s", name);
+}
+
 TEST(one_meaning)
 {
 	char program[] = "program", *argv[] = {program, NULL};
@@ -120,6 +132,9 @@ TEST(one_meaning)
 	assert_int_equal(count_of("WINNOW_LISTEN"), 1);
 	assert_int_equal(count_of("WINNOW_JSON"), 4);
 	assert_true(count_of("WINNOW_STAGING_MB") > 0);
+	for (uint32_t i = 0; i < variable_count; i++)
+		if (strncmp(variables[i].name, "WINNOW_", 7) == 0)
+			expect_known(variables[i].name);
 	for (uint32_t i = 0; i < variable_count; i++)
 		for (uint32_t k = 0; k < i; k++)
 			if (strcmp(variables[i].name, variables[k].name) == 0 &&

@@ -440,7 +440,9 @@ TEST(files_wrong)
 	assert_int_equal(unlink(pipe), 0);
 	assert_int_equal(rmdir(folder), 0);
 	assert_wrong(READ("--config=/dev/zero"), "it is a device, not a regular file");
-	assert_int_equal(truncate(file_path, (off_t)64 << 20), 0);
+	assert_int_equal(truncate(file_path, (off_t)16 << 20), 0);
+	assert_wrong(READ("--config", file_path), "it has a zero byte");
+	assert_int_equal(truncate(file_path, ((off_t)16 << 20) + 1), 0);
 	assert_wrong(READ("--config", file_path), "it is larger than 16 MB");
 }
 
