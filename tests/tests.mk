@@ -85,7 +85,7 @@ mutants: ## put N=20 faults, drawn by SEED=1, into a copy of FILES="client/worke
 	$(Q)tests/mutants.py $(N) $(SEED) $(wildcard $(FILES))
 
 # A build of its own, whose programs count what they execute.
-COVERED ?= bad_joins bench deaths doctor drain garbage log members metrics mismatch run status strangers tiles waiting
+COVERED ?= bad_joins bench deaths doctor drain garbage log members metrics mismatch run status strangers tiles tune waiting
 coverage: ## which lines of C simulation, unit tests and these end-to-end tests execute: COVERED="bench deaths"
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) BUILD=$(BUILD)/cov CFLAGS='-O1 -g --coverage' LDFLAGS=--coverage tests
