@@ -2,8 +2,8 @@
 /*
  * budget.h - how much of a thread's time goes to one of those who want some
  *
- * A share of the time comes in steadily and is kept up to a limit, so that who comes rarely waits for nothing. Time
- * is spent first and then counted: a budget may be below zero, and whoever it is waits until it is not. Pure.
+ * A share of the time comes in steadily and is kept up to a limit, so that somebody who comes rarely does not wait.
+ * Time is spent first and then counted: more than the limit may have been spent, and then its owner waits. Pure.
  */
 #ifndef AGGREGATOR_BUDGET_H
 #define AGGREGATOR_BUDGET_H
@@ -11,13 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BUDGET_SHARE 5        /* one part in so many of the time, */
-#define BUDGET_MOST_US 400000 /* and so much at once */
+#define BUDGET_SHARE 5        /* One part in so many of the time comes in. */
+#define BUDGET_MOST_US 400000 /* So much is kept, and may be spent at once. */
 
 /* All zero: full. */
 struct budget {
-	int64_t spent_us;    /* less what has come in since; below zero never */
-	uint64_t counted_us; /* when that was right */
+	int64_t spent_us; /* What has been spent, less what has come in since; never below zero. */
+	uint64_t counted_us; /* What had come in by this time is counted. */
 };
 
 /* True: it may spend. */

@@ -21,7 +21,7 @@
 /* What the connections of an owner cost. */
 struct account {
 	struct budget budget;
-	struct connection_queue queue; /* that wait for their turn, the first first */
+	struct connection_queue queue; /* Its connections that wait for their turn, in order. */
 	TAILQ_ENTRY(account) place;    /* while there are any */
 };
 
@@ -37,7 +37,7 @@ struct connection {
 	struct account *waits;        /* in this one's queue; NULL: in none */
 	bool awaits_key;
 	TAILQ_ENTRY(connection) next; /* in a queue, or among those that await a key */
-	bool full;                    /* what was read last filled the buffer: there may be more */
+	bool full;                    /* The last read filled the buffer: there may be more. */
 	struct lines lines;
 };
 

@@ -30,14 +30,16 @@ struct connections {
 	struct jobs *jobs;
 	struct listener listener;
 	LIST_HEAD(connection_list, connection) open;
-	struct connection_list shut; /* they only wait for what was written to go */
+	struct connection_list shut; /* They wait until what was written has gone. */
 
-	struct account *accounts;                  /* by owner; a few owners may share one */
-	uint64_t salt;                             /* so that nobody chooses with whom */
-	TAILQ_HEAD(account_list, account) waiting; /* with connections that wait for their turn */
-	TAILQ_HEAD(connection_queue, connection) awaiting_keys; /* until connections_keys_made() */
-	uv_timer_t again; /* the next turn of those that wait */
-	uint64_t turn_us; /* spent in this one */
+	struct account *accounts; /* By owner; a few owners may share one. */
+	uint64_t salt;            /* It keeps owners from choosing an account to share. */
+	/* These accounts have connections that wait for their turn. */
+	TAILQ_HEAD(account_list, account) waiting;
+	/* These connections wait for connections_keys_made(). */
+	TAILQ_HEAD(connection_queue, connection) awaiting_keys;
+	uv_timer_t again; /* It fires at the next turn of `waiting`. */
+	uint64_t turn_us; /* The time spent in this turn. */
 };
 
 /* connections_open - of the port that listener_open() has `fd` of. 0, or -errno with one line in `why`. */

@@ -423,10 +423,10 @@ int control_open(const struct control_config *config, struct control **out, stru
 	             &hooks);
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
-	if (err != 0)
+	if (err != 0) {
 		close(config->listen_fd);
-	if (err != 0)
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
+	}
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
 		                       config->listen_fd, &config->listen, why);

@@ -40,8 +40,8 @@ struct control_config {
 	struct data *data;
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL: udp alone */
-	const char *device;      /* that it is on */
-	const char *key_file;    /* that SIGHUP reads again; NULL: none */
+	const char *device;      /* the device of the XDP program */
+	const char *key_file;    /* SIGHUP reads it again; NULL: none */
 };
 
 /*

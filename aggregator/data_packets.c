@@ -83,7 +83,7 @@ static bool wait_ready(struct data_thread *t)
 	return true;
 }
 
-/* out[0 .. count) to each of t->to[0 .. to_count). */
+/* out[0 .. count) to each of t->burst.to[0 .. to_count). */
 static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 {
 	const struct net_backend *net = t->data->config.backend;
@@ -94,13 +94,14 @@ static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 			t->stats.unsent += (uint64_t)count * (to_count - served);
 			return;
 		}
-		served += net->send(t->net, t->to + served, to_count - served, t->out, count);
+		served += net->send(t->net, t->burst.to + served, to_count - served, t->burst.out,
+		                    count);
 	}
 }
 
 static void send_to(struct data_thread *t, const struct net_path *path, uint32_t count)
 {
-	t->to[0] = *path;
+	t->burst.to[0] = *path;
 	send_all(t, path->to.port != 0, count);
 }
 
@@ -118,7 +119,7 @@ static uint64_t batch_bytes(const struct data_thread *t, uint32_t count)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		bytes += t->out[i].bytes;
+		bytes += t->burst.out[i].bytes;
 	return bytes;
 }
 
@@ -128,12 +129,12 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 {
 	send_to(t, &outlet->workers[receiver].path, count);
 	for (uint32_t i = 0; i < count; i++) {
-		struct packet_out *head = &t->packets[i];
+		struct packet_out *head = &t->burst.packets[i];
 
 		head->piece_count = 1;
 		head->bytes = (uint32_t)head->pieces[0].iov_len;
 		outlet_seal(outlet, head); /* a seal also covers the contents */
-		t->out[i] = (struct net_out){head->pieces, 1, head->bytes};
+		t->burst.out[i] = (struct net_out){head->pieces, 1, head->bytes};
 	}
 }
 
@@ -143,7 +144,7 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
  */
 static void send_batch(struct data_thread *t, const struct outlet *outlet, uint32_t count)
 {
-	uint16_t dest = t->packets[0].dest, receiver = t->packets[0].receiver;
+	uint16_t dest = t->burst.packets[0].dest, receiver = t->burst.packets[0].receiver;
 	uint32_t to_count = 0, more;
 
 	if (dest != WIRE_EVERYONE) {
@@ -153,11 +154,11 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 	if (receiver != WIRE_EVERYONE)
 		send_receiver(t, outlet, receiver, count);
 	if (outlet->some_multicast)
-		t->to[to_count++] = group_of(outlet);
+		t->burst.to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
 		if (!outlet->workers[rank].multicast && rank != receiver &&
 		    outlet->workers[rank].path.to.port != 0)
-			t->to[to_count++] = outlet->workers[rank].path;
+			t->burst.to[to_count++] = outlet->workers[rank].path;
 	/* The channel has counted each packet once, whole. */
 	more = receiver != WIRE_EVERYONE || to_count == 0 ? to_count : to_count - 1;
 	if (more > 0)
@@ -172,22 +173,22 @@ static void channel_drain(struct data_thread *t, struct outlet *outlet, uint64_t
 	uint32_t count = 0, bytes = 0;
 
 	outlet->dirty = false;
-	while (channel_pull(outlet->channel, now_us, &t->packets[count])) {
-		struct packet_out *packet = &t->packets[count];
+	while (channel_pull(outlet->channel, now_us, &t->burst.packets[count])) {
+		struct packet_out *packet = &t->burst.packets[count];
 
 		outlet_seal(outlet, packet);
-		if (count > 0 && (packet->dest != t->packets[0].dest ||
-		                  packet->receiver != t->packets[0].receiver ||
+		if (count > 0 && (packet->dest != t->burst.packets[0].dest ||
+		                  packet->receiver != t->burst.packets[0].receiver ||
 		                  bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
 			send_batch(t, outlet, count);
-			t->packets[0] = *packet;
-			t->packets[0].pieces[0].iov_base = t->packets[0].head;
-			packet = &t->packets[0];
+			t->burst.packets[0] = *packet;
+			t->burst.packets[0].pieces[0].iov_base = t->burst.packets[0].head;
+			packet = &t->burst.packets[0];
 			count = bytes = 0;
 		}
-		t->out[count] = (struct net_out){.pieces = packet->pieces,
-		                                 .piece_count = packet->piece_count,
-		                                 .bytes = packet->bytes};
+		t->burst.out[count] = (struct net_out){.pieces = packet->pieces,
+		                                       .piece_count = packet->piece_count,
+		                                       .bytes = packet->bytes};
 		bytes += packet->bytes;
 		if (++count == NET_BURST_MAX) {
 			send_batch(t, outlet, count);
@@ -245,14 +246,14 @@ static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 static void knocked_send(struct data_thread *t, const struct outlet *outlet,
                          const struct net_path *path, struct wire_header head, uint32_t body_bytes)
 {
-	struct packet_out *answer = &t->packets[0];
+	struct packet_out *answer = &t->burst.packets[0];
 
 	head.channel = outlet->info.id;
 	head.seal = outlet->info.group_token;
 	packet_begin(answer, &head);
-	packet_point(answer, t->knock, body_bytes);
+	packet_point(answer, t->burst.knock, body_bytes);
 	outlet_seal(outlet, answer);
-	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
+	t->burst.out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, path, 1);
 }
 
@@ -404,12 +405,12 @@ static void drain_all(struct data_thread *t, uint64_t now_us)
 uint32_t data_turn(struct data_thread *t)
 {
 	const struct net_in *strays;
-	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);
+	uint32_t count = t->data->config.backend->recv(t->net, t->burst.in, NET_BURST_MAX);
 	uint32_t stray_count = strays_take(&t->strays, &strays);
 	uint64_t now_us = count + stray_count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		datagram_take(t, &t->in[i], now_us);
+		datagram_take(t, &t->burst.in[i], now_us);
 	for (uint32_t i = 0; i < stray_count; i++)
 		datagram_take(t, &strays[i], now_us);
 	drain_all(t, now_us);

@@ -4,8 +4,8 @@
  * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
  * them
  */
-#ifndef AGGREGATOR_DATA_IMPL_H
-#define AGGREGATOR_DATA_IMPL_H
+#ifndef AGGREGATOR_DATA_STATE_H
+#define AGGREGATOR_DATA_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,24 +23,24 @@
 /* Trouble with a worker, for as long as it lasts. */
 struct outlet_trouble {
 	uint64_t since_us, last_us, told_us;
-	uint64_t received;        /* by the channel: when it began */
-	struct jobs_trouble what; /* count 0: none */
+	uint64_t received;        /* The channel's count when it began. */
+	struct jobs_trouble what; /* A count of 0 means none. */
 };
 
 /* A channel and where its workers are. */
 struct outlet {
 	struct jobs_channel info;
-	struct channel *channel; /* NULL before the start */
-	bool dirty;              /* may have something to send */
+	struct channel *channel; /* NULL before the start. */
+	bool dirty;              /* It may have something to send. */
 	bool some_multicast, all_multicast;
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;
-	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
+	} probes[DATA_PROBE_SIZES]; /* The last PROBE of each size. */
 	struct outlet_trouble trouble;
-	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
+	uint64_t fast_us, fast_added, fast_missed; /* The time and the counts of the last look. */
 	struct outlet_worker {
-		struct net_path path; /* port 0: none is noted */
+		struct net_path path; /* Port 0: none is noted. */
 		bool multicast;
 		struct knocker knocker;
 		_Atomic uint64_t
@@ -62,7 +62,7 @@ static inline uint32_t mark_of(uint16_t id, uint16_t rank)
 /* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
 struct data_strays {
 	pthread_mutex_t lock;
-	atomic_bool waiting; /* the box that is being filled has some */
+	atomic_bool waiting; /* The box that is being filled has some. */
 	uint32_t filling;    /* owner: rw under the lock, others: ro under it */
 	struct stray_box {
 		uint32_t count, bytes;
@@ -80,29 +80,18 @@ struct looks {
 	struct data_stats stats;
 };
 
-struct data_thread {
-	struct data *data;
-	pthread_t thread;
-	struct net *net;
-	int wake_fd;
-
-	pthread_mutex_t lock; /* of `order` and `looks` */
+/* What other threads ask of this one: the lock guards `order` and `looks`. */
+struct data_asks {
+	pthread_mutex_t lock;
 	pthread_cond_t carried_out, looked;
-	struct order *order; /* control: wo, thread: ro, then NULL again */
-	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
-	struct looks *looks; /* who looks: wo, thread: rw, then NULL again */
-	atomic_bool asked;   /* who looks: wo, thread: ro: look at `looks` */
-	struct data_strays strays;
+	struct order *order; /* control: wo, thread: ro, then NULL again. */
+	atomic_bool ordered; /* control: wo, thread: ro: there is an order. */
+	struct looks *looks; /* The asker: wo, thread: rw, then NULL again. */
+	atomic_bool asked;   /* The asker: wo, thread: ro: there are looks. */
+};
 
-	/* The thread's own. */
-	struct outlet *outlets[JOBS_MAX];
-	uint32_t outlet_count;
-	struct outlet *last; /* of the packet before: packets come in runs */
-	struct outlet *dirty[JOBS_MAX];
-	uint32_t dirty_count;
-	struct data_stats stats;
-	bool stopped;
-	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
+/* The datagrams in hand, read and to be sent. */
+struct data_burst {
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
@@ -111,9 +100,29 @@ struct data_thread {
 	uint8_t knock[WIRE_PAYLOAD_MAX];
 };
 
+struct data_thread {
+	struct data *data;
+	pthread_t thread;
+	struct net *net;
+	int wake_fd;
+	struct data_asks asks;
+	struct data_strays strays;
+
+	/* The thread's own. */
+	struct outlet *outlets[JOBS_MAX];
+	uint32_t outlet_count;
+	struct outlet *last; /* The last packet's: packets come in runs. */
+	struct outlet *dirty[JOBS_MAX];
+	uint32_t dirty_count;
+	struct data_stats stats;
+	bool stopped;
+	bool stuck; /* The network has been full for SEND_WAIT_MS. */
+	struct data_burst burst;
+};
+
 struct data {
 	struct data_config config;
-	struct outlet *attached[1 << 16]; /* control: by number */
+	struct outlet *attached[1 << 16]; /* control: rw, by number */
 	uint32_t thread_count;
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };
@@ -152,4 +161,4 @@ void outlet_address_tell(struct outlet *outlet, uint32_t rank);
 struct outlet *outlet_named(struct data_thread *t, uint16_t id);
 uint32_t data_turn(struct data_thread *t);
 
-#endif /* AGGREGATOR_DATA_IMPL_H */
+#endif /* AGGREGATOR_DATA_STATE_H */

@@ -106,24 +106,24 @@ static void order_stop(struct data_thread *t, struct order *order)
 /* Carries out what the control thread waits for. */
 static void take_order(struct data_thread *t)
 {
-	if (!atomic_exchange(&t->ordered, false))
+	if (!atomic_exchange(&t->asks.ordered, false))
 		return;
-	pthread_mutex_lock(&t->lock);
-	t->order->act(t, t->order);
-	t->order = NULL;
-	pthread_cond_signal(&t->carried_out);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_lock(&t->asks.lock);
+	t->asks.order->act(t, t->asks.order);
+	t->asks.order = NULL;
+	pthread_cond_signal(&t->asks.carried_out);
+	pthread_mutex_unlock(&t->asks.lock);
 }
 
 static void give_order(struct data_thread *t, struct order *order)
 {
-	pthread_mutex_lock(&t->lock);
-	t->order = order;
-	atomic_store(&t->ordered, true);
+	pthread_mutex_lock(&t->asks.lock);
+	t->asks.order = order;
+	atomic_store(&t->asks.ordered, true);
 	data_wake(t);
-	while (t->order == order)
-		pthread_cond_wait(&t->carried_out, &t->lock);
-	pthread_mutex_unlock(&t->lock);
+	while (t->asks.order == order)
+		pthread_cond_wait(&t->asks.carried_out, &t->asks.lock);
+	pthread_mutex_unlock(&t->asks.lock);
 }
 
 /* ---- looks ---- */
@@ -163,9 +163,9 @@ static bool take_look(struct data_thread *t)
 {
 	struct looks *looks;
 
-	if (!atomic_load(&t->asked))
+	if (!atomic_load(&t->asks.asked))
 		return false;
-	looks = t->looks;
+	looks = t->asks.looks;
 	while (looks->next < looks->count) {
 		struct data_look *look = &looks->list[looks->next++];
 
@@ -175,23 +175,23 @@ static bool take_look(struct data_thread *t)
 		return true;
 	}
 	stats_copy(t, &looks->stats);
-	pthread_mutex_lock(&t->lock);
-	atomic_store(&t->asked, false);
-	t->looks = NULL;
-	pthread_cond_signal(&t->looked);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_lock(&t->asks.lock);
+	atomic_store(&t->asks.asked, false);
+	t->asks.looks = NULL;
+	pthread_cond_signal(&t->asks.looked);
+	pthread_mutex_unlock(&t->asks.lock);
 	return false;
 }
 
 static void look_ask(struct data_thread *t, struct looks *looks)
 {
-	pthread_mutex_lock(&t->lock);
-	t->looks = looks;
-	atomic_store(&t->asked, true);
+	pthread_mutex_lock(&t->asks.lock);
+	t->asks.looks = looks;
+	atomic_store(&t->asks.asked, true);
 	data_wake(t);
-	while (t->looks != NULL)
-		pthread_cond_wait(&t->looked, &t->lock);
-	pthread_mutex_unlock(&t->lock);
+	while (t->asks.looks != NULL)
+		pthread_cond_wait(&t->asks.looked, &t->asks.lock);
+	pthread_mutex_unlock(&t->asks.lock);
 }
 
 static void check_health(struct data_thread *t)
@@ -265,10 +265,10 @@ static void thread_close(struct data_thread *t)
 		t->data->config.backend->close(t->net);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
-	pthread_mutex_destroy(&t->lock);
+	pthread_mutex_destroy(&t->asks.lock);
 	pthread_mutex_destroy(&t->strays.lock);
-	pthread_cond_destroy(&t->carried_out);
-	pthread_cond_destroy(&t->looked);
+	pthread_cond_destroy(&t->asks.carried_out);
+	pthread_cond_destroy(&t->asks.looked);
 	free(t);
 }
 
@@ -284,10 +284,10 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	net.queue = index;
 	t->data = data;
 	t->wake_fd = -1;
-	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->asks.lock, NULL);
 	pthread_mutex_init(&t->strays.lock, NULL);
-	pthread_cond_init(&t->carried_out, NULL);
-	pthread_cond_init(&t->looked, NULL);
+	pthread_cond_init(&t->asks.carried_out, NULL);
+	pthread_cond_init(&t->asks.looked, NULL);
 	err = config->backend->open(&net, &t->net, why);
 	if (err == 0) {
 		t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -152,10 +152,10 @@ static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t no
 
 void data_troubles(struct data_thread *t, uint64_t now_us)
 {
-	uint32_t count = t->data->config.backend->troubles(t->net, t->troubles);
+	uint32_t count = t->data->config.backend->troubles(t->net, t->burst.troubles);
 
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
-		troubles_note(t->outlets[i], t->troubles, count, now_us);
+		troubles_note(t->outlets[i], t->burst.troubles, count, now_us);
 		outlet_judge(t, t->outlets[i], now_us);
 		if (t->outlets[i]->channel != NULL && channel_is_fast(t->outlets[i]->channel))
 			judge_fast(t, t->outlets[i], now_us);

@@ -76,18 +76,21 @@ static void file_has_been_read(uv_work_t *work, int status)
 
 	(void)status;
 	keyring->busy = false;
-	if (fresh)
-		keys_set(keyring, keyring->fresh);
-	if (keyring->closing)
+	if (keyring->closing) {
+		if (fresh)
+			proof_keys_free(keyring->fresh);
 		return;
-	if (fresh)
+	}
+	if (fresh) {
+		keys_set(keyring, keyring->fresh);
 		log_event("info", "reloaded",
 		          LOG_FIELDS(LOG_WORD("key_file", keyring->path),
 		                     LOG_NUMBER("keys", keyring->keys->count)),
 		          NULL);
-	else
+	} else {
 		log_event("warn", "reload_failed", NULL, "%s; the old keys stay",
 		          keyring->why.text);
+	}
 	keyring->hooks.read(keyring->hooks.context, fresh);
 	if (fresh) {
 		keyring_warn(keyring);

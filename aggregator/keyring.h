@@ -27,9 +27,9 @@ struct keyring {
 	struct proof_keys *keys; /* NULL: anyone may join */
 	uv_work_t work;
 	bool busy, closing;
-	bool wanted; /* the file is to be read */
+	bool wanted; /* The file is to be read. */
 
-	/* Of the work: what, and what came of it. */
+	/* The work's orders and its results. */
 	const char *path; /* NULL: there is no key file */
 	uint32_t index;
 	struct proof_key key;
@@ -37,8 +37,8 @@ struct keyring {
 	int err;
 	struct why why;
 
-	uint32_t stretched; /* of the present keys, */
-	uint64_t since_us;  /* from when on */
+	uint32_t stretched; /* Keys of `keys` that have been stretched. */
+	uint64_t since_us;  /* When the work on the present keys began. */
 };
 
 /* keyring_open - takes `keys`, which keyring_close() frees, or the next ones do. */

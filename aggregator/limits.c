@@ -18,7 +18,7 @@
 #define LINE_BYTES 4096
 #define CONNECTIONS_MIN 8
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t limit_least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -51,7 +51,7 @@ static uint64_t least_above(const char *top, char *path, const char *name)
 		char *last = strrchr(path, '/');
 
 		snprintf(file, sizeof(file), "%s%s/%s", top, path, name);
-		limit = least(limit, number_in(file));
+		limit = limit_least(limit, number_in(file));
 		if (last == NULL)
 			return limit;
 		*last = '\0';
@@ -100,7 +100,7 @@ uint64_t limits_memory(const char *root)
 	if (file == NULL)
 		return limit;
 	while (fgets(line, sizeof(line), file) != NULL)
-		limit = least(limit, limit_of(root, line));
+		limit = limit_least(limit, limit_of(root, line));
 	fclose(file);
 	return limit;
 }

@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/capability.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
@@ -16,13 +19,14 @@
 
 #define USER_BYTES 64
 #define ENTRY_BYTES 16384
+#define ID_MAX (UINT32_MAX - 1) /* the one above it means "none" to the kernel */
 
 static struct {
 	bool named;
 	uid_t uid;
 	gid_t gid;
-	char text[USER_BYTES]; /* as the operator has named it, */
-	char name[USER_BYTES]; /* and as groups know it; "": they do not */
+	char text[USER_BYTES]; /* The operator's name for it. */
+	char name[USER_BYTES]; /* The name that groups use; "": none. */
 } user;
 
 static int memory_hide(void)
@@ -44,11 +48,12 @@ static bool user_find(const char *text)
 {
 	static char memory[ENTRY_BYTES];
 	struct passwd entry, *found = NULL;
-	unsigned uid, gid;
+	uint64_t uid, gid;
 	char more;
 
 	if (getpwnam_r(text, &entry, memory, sizeof(memory), &found) != 0 || found == NULL) {
-		if (sscanf(text, "%9u:%9u%c", &uid, &gid, &more) != 2)
+		if (sscanf(text, "%10" SCNu64 ":%10" SCNu64 "%c", &uid, &gid, &more) != 2 ||
+		    uid > ID_MAX || gid > ID_MAX)
 			return false;
 		user.uid = (uid_t)uid;
 		user.gid = (gid_t)gid;

@@ -91,7 +91,8 @@ static const struct option list[] = {
          "memory of all jobs; 0: 4G, or less where the container or the machine has less"},
 	{"payload-max", "BYTES", OPTION_SIZE32, &config.jobs.payload_max, "8972", NULL,
          WIRE_PAYLOAD_MIN, WIRE_PAYLOAD_MAX,
-         "largest datagram; what the workers' paths carry is used"},
+         "upper limit for datagrams; joining workers probe their paths and use the largest size "
+         "that passes"},
 	{"window-bytes", "SIZE", OPTION_SIZE32, &config.jobs.window_bytes, "2M", NULL, 16384,
          1 << 30, "what a job may have under way on one thread"},
 	{"buffer-bytes", "SIZE", OPTION_SIZE32, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,

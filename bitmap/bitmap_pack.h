@@ -15,8 +15,8 @@
 /* Calling memcpy() costs more than copying a block as small as this. */
 #define COPY_INLINE_BYTES_MAX 1024
 
-static inline void copy(unsigned char *restrict dst, const unsigned char *restrict src,
-                        uint64_t bytes)
+static inline void piece_copy(unsigned char *restrict dst, const unsigned char *restrict src,
+                              uint64_t bytes)
 {
 	if (bytes < 64 || bytes > COPY_INLINE_BYTES_MAX) {
 		memcpy(dst, src, bytes);
@@ -81,7 +81,7 @@ static __always_inline void move_each(unsigned char *restrict to,
 	for (uint32_t i = 0; i < places->count; i++) {
 		const uint64_t there = places->at[i] * bytes, packed = i * bytes;
 
-		copy(to + (out ? packed : there), from + (out ? there : packed), bytes);
+		piece_copy(to + (out ? packed : there), from + (out ? there : packed), bytes);
 	}
 }
 

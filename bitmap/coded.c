@@ -38,7 +38,7 @@ struct survey {
 	unsigned int parameter;
 };
 
-static struct survey survey(const uint64_t words[], size_t count)
+static struct survey words_survey(const uint64_t words[], size_t count)
 {
 	size_t end = bitmap_word_count(count);
 	struct survey of = {0};
@@ -56,7 +56,7 @@ static struct survey survey(const uint64_t words[], size_t count)
 }
 
 /* The places of the words from `first` on. Returns the words. */
-static size_t list(const uint64_t words[], size_t count, size_t first, struct places *places)
+static size_t places_list(const uint64_t words[], size_t count, size_t first, struct places *places)
 {
 	const size_t end = bitmap_word_count(count);
 	uint32_t found = 0;
@@ -83,7 +83,7 @@ static size_t coded_bytes(const uint64_t words[], size_t count, const struct sur
 	size_t took;
 
 	for (size_t w = 0; w < bitmap_word_count(count) && bits <= most * 8; w += took) {
-		took = list(words, count, w, &places);
+		took = places_list(words, count, w, &places);
 		for (uint32_t i = 0; i < places.count; i++) {
 			bits += (w * 64 + places.at[i] - next) >> of->parameter;
 			next = w * 64 + places.at[i] + 1;
@@ -99,7 +99,7 @@ size_t bits_coded_bytes(const uint64_t words[], size_t count)
 	size_t bytes;
 
 	assert(count <= BITS_COUNT_MAX);
-	of = survey(words, count);
+	of = words_survey(words, count);
 	bytes = coded_bytes(words, count, &of, raw);
 	return bytes < raw ? bytes : 0;
 }
@@ -159,7 +159,7 @@ static uint8_t *write_set(const uint64_t words[], size_t count, const struct sur
 
 	write_bits(&to, of->parameter, PARAMETER_BITS);
 	for (size_t w = 0; w < bitmap_word_count(count); w += took) {
-		took = list(words, count, w, &places);
+		took = places_list(words, count, w, &places);
 		for (uint32_t i = 0; i < places.count; i++) {
 			write_gap(&to, w * 64 + places.at[i] - next, of->parameter);
 			next = w * 64 + places.at[i] + 1;
@@ -176,7 +176,7 @@ size_t bits_code(const uint64_t words[], size_t count, uint8_t *out, size_t room
 	assert(count <= BITS_COUNT_MAX);
 	if (raw == 0)
 		return 0;
-	of = survey(words, count);
+	of = words_survey(words, count);
 	/* Few sets come so close to the limit that all gaps have to be looked at first. */
 	if (most_bits(&of) > most * 8 && coded_bytes(words, count, &of, most) > most)
 		return 0;
@@ -191,7 +191,7 @@ struct reader {
 };
 
 /* WINDOW_BITS bits from `at` on, and more; zeros past the end. */
-static inline uint64_t window(const struct reader *from)
+static inline uint64_t reader_window(const struct reader *from)
 {
 	uint64_t first = from->at / 8, bits = 0;
 
@@ -205,13 +205,13 @@ static inline uint64_t window(const struct reader *from)
 /* The next gap's zeros, and whether there is another gap. Leaves `from` behind the one. */
 static inline bool read_zeros(struct reader *from, uint64_t *zeros)
 {
-	uint64_t bits = window(from);
+	uint64_t bits = reader_window(from);
 
 	*zeros = 0;
 	while (bits == 0 && from->at + WINDOW_BITS < from->bytes * 8) {
 		from->at += WINDOW_BITS;
 		*zeros += WINDOW_BITS;
-		bits = window(from);
+		bits = reader_window(from);
 	}
 	if (bits == 0)
 		return false;
@@ -241,7 +241,7 @@ static inline bool decoded_add(struct decoded *to, uint64_t gap)
 static inline bool read_window(struct reader *from, unsigned int parameter, struct decoded *to)
 {
 	const uint64_t mask = (UINT64_C(1) << parameter) - 1;
-	uint64_t bits = window(from), left = WINDOW_BITS;
+	uint64_t bits = reader_window(from), left = WINDOW_BITS;
 
 	while (bits != 0) {
 		const uint64_t zeros = (uint64_t)__builtin_ctzll(bits);
@@ -277,8 +277,8 @@ int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 			end = from.at;
 		if (!read_zeros(&from, &zeros))
 			break;
-		if (!decoded_add(&to, zeros << parameter |
-		                              (window(&from) & ((UINT64_C(1) << parameter) - 1))))
+		if (!decoded_add(&to, zeros << parameter | (reader_window(&from) &
+		                                            ((UINT64_C(1) << parameter) - 1))))
 			return -EINVAL;
 		from.at += parameter;
 		end = from.at;

@@ -38,10 +38,10 @@ struct bitmap_pool {
 	pthread_cond_t opened;
 	pthread_cond_t left;
 	struct scan scan;
-	struct bitmap_range range; /* of the pieces whose threads have left */
-	uint64_t scan_number;      /* so that no thread joins a scan twice */
-	uint32_t joined;           /* threads in the scan */
-	bool open;                 /* may threads join? */
+	struct bitmap_range range; /* Of the pieces whose threads have left. */
+	uint64_t scan_number;      /* It keeps a thread from joining a scan twice. */
+	uint32_t joined;           /* The threads in the scan. */
+	bool open;                 /* Threads may join. */
 	bool stopping;
 
 	_Alignas(64) _Atomic uint64_t next_piece;

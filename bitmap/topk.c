@@ -103,8 +103,8 @@ static struct limit limit_of(const float *values, uint64_t count, uint32_t block
 }
 
 /* memory = decay * memory + gradient. */
-static void remember(const struct bitmap_engine *engine, float *memory, const uint8_t *gradient,
-                     uint64_t count, enum dtype dtype, float decay)
+static void memory_add(const struct bitmap_engine *engine, float *memory, const uint8_t *gradient,
+                       uint64_t count, enum dtype dtype, float decay)
 {
 	float piece[PIECE];
 
@@ -117,7 +117,8 @@ static void remember(const struct bitmap_engine *engine, float *memory, const ui
 }
 
 /* The values to be sent, and zeros; how many. */
-static uint64_t choose(float *chosen, const float *values, uint64_t count, struct limit *limit)
+static uint64_t values_choose(float *chosen, const float *values, uint64_t count,
+                              struct limit *limit)
 {
 	uint64_t taken = 0;
 
@@ -162,8 +163,8 @@ static uint64_t choose_blocks(float *chosen, const float *values, uint64_t count
 	return taken;
 }
 
-static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
-                     uint64_t count, enum dtype dtype, uint32_t block, struct limit limit)
+static uint64_t blocks_send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
+                            uint64_t count, enum dtype dtype, uint32_t block, struct limit limit)
 {
 	const float most = dtype == DTYPE_F16 ? F16_MAX : BF16_MAX;
 	const uint64_t whole = PIECE / block * block;
@@ -174,7 +175,7 @@ static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, floa
 		uint8_t *out = gradient + at * dtype_bytes(dtype);
 
 		n = count - at < whole ? count - at : whole;
-		taken += block == 1 ? choose(piece, memory + at, n, &limit)
+		taken += block == 1 ? values_choose(piece, memory + at, n, &limit)
 		                    : choose_blocks(piece, memory + at, n, block, &limit);
 		for (uint64_t i = 0; i < n && dtype != DTYPE_F32; i++)
 			if (magnitude(piece[i]) < INFINITE) /* nor shall it become that */
@@ -211,9 +212,9 @@ uint64_t topk_take(void *gradient, float *memory, uint64_t count, enum dtype dty
 		struct limit limit;
 
 		n = count - at < topk->chunk ? count - at : topk->chunk;
-		remember(engine, memory + at, part, n, dtype, topk->decay);
+		memory_add(engine, memory + at, part, n, dtype, topk->decay);
 		limit = limit_of(memory + at, n, topk->block, share_of(topk, n));
-		taken += send(engine, part, memory + at, n, dtype, topk->block, limit);
+		taken += blocks_send(engine, part, memory + at, n, dtype, topk->block, limit);
 	}
 	return taken;
 }

@@ -18,9 +18,9 @@
  *
  * Threads: any thread may call any function; calls on one communicator may be made at the same time,
  * but operations that match by order (no tag) should then come from one thread. The library starts
- * one thread a communicator. It never exits or aborts, and prints nothing but what WINNOW_DEBUG asks for, the
- * line that says why a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end, and, once, that every user of the
- * machine may read the key file.
+ * one thread a communicator. It never exits or aborts, and prints nothing but what WINNOW_DEBUG asks
+ * for, why a trace (WINNOW_TRACE=FOLDER, for winnow tune) cannot begin or has ended early, and, once,
+ * that every user of the machine may read the key file.
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
@@ -142,10 +142,11 @@ struct winnow_request;
 struct winnow_rows;
 
 /*
- * What a communicator needs. winnow_config_init() fills in the defaults below, then what a file says
- * that WINNOW_CONFIG names (INI, "block = 128" under [winnow]: how to reduce, not with whom), then what the environment says (name in brackets; the same names as the
- * options of winnow bench). Times are written as 10s, 500ms or 2m; under a name that ends in _MS, or
- * -ms in the file, as a plain number. Texts are copied by winnow_comm_create().
+ * What a communicator needs. winnow_config_init() fills in the defaults below, then the settings of the
+ * file that WINNOW_CONFIG names (INI, "block = 128" under [winnow]: how to reduce, not with whom), then
+ * those of the environment (name in brackets; the same names as the options of winnow bench). Times are
+ * written as 10s, 500ms or 2m; under a name that ends in _MS, or -ms in the file, as a plain number.
+ * winnow_comm_create() copies the texts.
  */
 struct winnow_config {
 	/*
@@ -201,20 +202,19 @@ struct winnow_config {
 	   for its own. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
 	uint32_t dscp;
 	enum winnow_network network; /* [WINNOW_NETWORK; shared] */
-	/* MB of memory that what the aggregators grant may take here (their op-slots, segments-ahead,
-	   threads and windows), and of pinned memory for each GPU. A job that would take more ends, with
-	   MEMORY. [WINNOW_MEMORY_MB; 2048] */
+	/* The limit, in MB, of the memory that the aggregators' op-slots, segments-ahead, threads and
+	   windows make this worker reserve; and of the pinned memory for each GPU, unless staging_mb is
+	   more. A job that needs more ends with MEMORY. [WINNOW_MEMORY_MB; 2048] */
 	uint32_t memory_mb;
-	/*
-	 * udp: by which of this host's interfaces aggregators are reached, "eth1", or from which of its
-	 * addresses, "10.0.0.7"; NULL: the system chooses. [WINNOW_INTERFACE; NULL]
-	 */
+	/* udp: the interface of this host that leads to the aggregators, "eth1", or an address of its
+	   own, "10.0.0.7"; NULL: the system chooses. [WINNOW_INTERFACE; NULL] */
 	const char *interface;
 	/*
-	 * Who is told, in lines that begin with the rank, "rank 1: ..", and have no end: `log`, of all levels; or if it is NULL stderr, of levels up to
-	 * `debug`. Called only in winnow_comm_create(), winnow_comm_enter(), winnow_comm_reconfigure() and
-	 * winnow_node_create(), by the thread that called those; in winnow_comm_admit() lines go to stderr alone. It must
-	 * not call the library. [WINNOW_DEBUG=warn or info; quiet]
+	 * The library tells `log` why a call still waits, and how it has joined: a line of any level, which
+	 * begins with the rank, "rank 1: ..", and has no line end. If `log` is NULL, lines of levels up to
+	 * `debug` go to stderr. Only winnow_comm_create(), winnow_comm_enter(), winnow_comm_reconfigure() and
+	 * winnow_node_create() call it, in the thread that called them; lines of winnow_comm_admit() go to
+	 * stderr alone. It must not call the library. [WINNOW_DEBUG=warn or info; quiet]
 	 */
 	enum winnow_level debug;
 	void (*log)(void *context, enum winnow_level level, const char *text);
@@ -523,8 +523,9 @@ struct winnow_segment {
  * or a divisor or multiple of it, so that one row costs one row on the wire. Segments are in ascending
  * order and do not overlap; what lies between them is reduced in blocks of the usual size. The array of
  * segments is free again on return. All workers pass the same segments: if not, the operation is a
- * MISMATCH, unless the tensor is so small (about a datagram) that it travels without them. INVALID, too: segments that overlap or end outside of the tensor; tiles of what is no matrix
- * (count is no multiple of row), too large ones, and tiles in a GPU's memory, where rows are fine.
+ * MISMATCH, unless the tensor is so small (about a datagram) that it travels without them. INVALID:
+ * segments that overlap or end outside of the tensor; tiles of what is no matrix (count is no multiple
+ * of row), too large ones, and tiles in a GPU's memory, where rows are fine.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,

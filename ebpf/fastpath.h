@@ -43,26 +43,26 @@ struct fast_slot {
 	__u32 state; /* enum fast_state */
 	__u32 frame;
 	__u16 expected;    /* workers that own a block of it */
-	__u16 arrived;     /* of them */
+	__u16 arrived;     /* workers whose block has come */
 	__u32 unit_bytes;  /* of one block, or part of a block; a multiple of 4 */
 	__u16 block_count; /* block_count * unit_bytes <= FAST_DATA_BYTES */
 	__u16 private;     /* one worker alone gets its data: the kernel adds, user space sends */
-	__u32 sent;        /* the RESULT has gone out to everyone, */
-	__u32 sequence;    /* as this one */
+	__u32 sent;        /* the RESULT has gone out to everyone */
+	__u32 sequence;    /* the number that RESULT went out with */
 	__u64 came;        /* a bit for each worker whose PUSH has been added */
 	__u64 touched;     /* a bit for each block that holds a sum */
-	__u64 owned[FAST_WORKERS_MAX]; /* which blocks each worker sends, in a row; 0: none */
+	__u64 owned[FAST_WORKERS_MAX]; /* the blocks of each worker, in a row; 0: none */
 	__u8 data[FAST_DATA_BYTES];
 };
 
 /* Of one channel, by whoever did it; added to with atomic additions. */
 enum fast_stat {
-	FAST_STAT_RECEIVED,       /* packets that the kernel kept from user space, */
-	FAST_STAT_RECEIVED_BYTES, /* their UDP payloads */
+	FAST_STAT_RECEIVED,       /* packets that the kernel kept from user space */
+	FAST_STAT_RECEIVED_BYTES, /* UDP payloads of these packets */
 	FAST_STAT_PUSHES,         /* PUSHes added by the kernel */
 	FAST_STAT_RESULTS,        /* frames that it completed */
-	FAST_STAT_SENT,           /* RESULTs that it sent, */
-	FAST_STAT_SENT_BYTES,     /* their UDP payloads */
+	FAST_STAT_SENT,           /* RESULTs that it sent */
+	FAST_STAT_SENT_BYTES,     /* UDP payloads of these RESULTs */
 	FAST_STAT_SINGLE,         /* of the results, those with one contributor */
 	FAST_STAT_DUPLICATES,
 	FAST_STAT_COUNT,
@@ -84,9 +84,9 @@ struct fast_channel {
 	__u32 first_slot;
 	__u32 window_mask; /* window - 1 */
 	__u64 group_token;
-	__u32 multicast;  /* all workers hear what the device sends to the group: the kernel may */
-	__u32 group_ip;   /* of IPv4, network byte order; 0: it is not */
-	__u16 group_port; /* likewise */
+	__u32 multicast;  /* the kernel may send to the group: all workers hear it */
+	__u32 group_ip;   /* network byte order; 0: the group is not of IPv4 */
+	__u16 group_port; /* network byte order */
 	__u8 ttl;
 	__u8 sealed; /* datagrams carry seals; else tokens */
 	__u8 tos;    /* of what it sends: DSCP and ECN, in IPv6 the traffic class */
@@ -135,10 +135,10 @@ struct fast_channel {
 
 /* The one value of the map `settings`. */
 struct fast_settings {
-	__u32 ip;   /* network byte order; of the listening address, or the device; 0: any */
-	__u16 port; /* likewise */
+	__u32 ip;   /* network byte order; the listening address, or the device's; 0: any */
+	__u16 port; /* network byte order */
 	__u16 reserved;
-	__u64 six[FAST_ADDRESSES_MAX][2]; /* the same of IPv6; zeros: none, left to user space */
+	__u64 six[FAST_ADDRESSES_MAX][2]; /* addresses of IPv6; zeros: none, left to user space */
 	/*
 	 * By channel number: 0 unknown, so drop; FAST_KNOWN_USER, user space alone; else the
 	 * index of its struct fast_channel plus FAST_KNOWN_FIRST.

@@ -69,8 +69,8 @@ static __always_inline __u64 fold_chunk(void *packet, void *slot, enum fold_kind
 	return sum;
 }
 
-static __always_inline __u64 fold(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
-                                  __u32 slot_at, __u32 bytes, enum fold_kind kind)
+static __always_inline __u64 sums_fold(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                                       __u32 slot_at, __u32 bytes, enum fold_kind kind)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *packet = (void *)(long)ctx->data;
@@ -104,18 +104,18 @@ static __always_inline __u64 fold(struct xdp_md *ctx, struct fast_slot *slot, __
 __noinline __u64 fold_copy(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
                            __u32 slot_at, __u32 bytes)
 {
-	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_COPY);
+	return sums_fold(ctx, slot, packet_at, slot_at, bytes, FOLD_COPY);
 }
 
 __noinline __u64 fold_add(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
                           __u32 slot_at, __u32 bytes)
 {
-	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_ADD);
+	return sums_fold(ctx, slot, packet_at, slot_at, bytes, FOLD_ADD);
 }
 
 __noinline __u64 fold_emit(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at, __u32 bytes)
 {
-	return fold(ctx, slot, packet_at, 0, bytes, FOLD_EMIT);
+	return sums_fold(ctx, slot, packet_at, 0, bytes, FOLD_EMIT);
 }
 
 #endif /* EBPF_FOLD_BPF_H */

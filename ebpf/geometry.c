@@ -51,7 +51,7 @@ struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload)
 }
 
 /* A part whose tiles are as wide as it is, is flat: so each part is written in one way. */
-static void flatten(struct geometry_part *part)
+static void tiles_flatten(struct geometry_part *part)
 {
 	uint64_t columns = part->columns;
 
@@ -78,7 +78,7 @@ static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 		part->tile_rows = part->rows > 0 ? (uint32_t)part->rows : 1;
 	if ((uint64_t)part->tile_rows * part->tile_columns > WIRE_BLOCK_ELEMS_MAX)
 		return false;
-	flatten(part);
+	tiles_flatten(part);
 	if (part->columns == 0) {
 		columns = part->count;
 		part->rows = part->count > 0;

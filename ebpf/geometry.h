@@ -34,7 +34,7 @@ struct geometry_part {
 	uint64_t columns; /* of the matrix; they divide `count`. 0: it is flat */
 	uint32_t tile_rows,
 		tile_columns; /* of a block; of a flat part 1 and the block's elements */
-	uint32_t copies;      /* how many such parts follow each other; each is cut for itself */
+	uint32_t copies;      /* Such parts follow each other; each is cut for itself. */
 
 	/* Computed. */
 	uint64_t rows;           /* of the matrix */
@@ -71,7 +71,7 @@ struct geometry_input {
 	uint32_t payload;     /* UDP payload of the job, header included */
 	bool converted;       /* values travel in another type: never eager */
 	uint32_t scatter;     /* workers that each receive a share; they divide `count`. 0: none */
-	uint64_t agreed;      /* what else must be the same for all workers, as a number */
+	uint64_t agreed;      /* A number that must be the same for all workers. */
 	uint32_t part_count;
 	struct geometry_part *parts; /* of the tensor; NULL: it is flat. Not with `scatter` */
 };
@@ -116,11 +116,11 @@ static inline const struct geometry_part *geometry_part(const struct geometry *g
 struct geometry_segment {
 	const struct geometry_part *part;
 	struct geometry_frames frames;
-	uint32_t block_count; /* of each shard: segment_blocks, fewer in a copy's last, or 0 */
-	uint32_t receiver;    /* the others need none of its sums; WIRE_EVERYONE: all do */
-	uint64_t index;       /* its first block is number `index` of its shard's in the copy, */
-	uint64_t first_block; /* whose first block in the tensor is this one, */
-	uint64_t first;       /* and whose first element */
+	uint32_t block_count; /* Of each shard: segment_blocks, fewer in a copy's last, or 0. */
+	uint32_t receiver;    /* This rank needs its sums; WIRE_EVERYONE: all do. */
+	uint64_t index;       /* The index of its first block among its shard's in the copy. */
+	uint64_t first_block; /* The index of its first block in the tensor. */
+	uint64_t first;       /* The index of its first element in the tensor. */
 };
 
 /* geometry_segment - number < segment_count. */

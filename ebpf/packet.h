@@ -61,7 +61,7 @@ struct packet {
 	uint32_t frame;
 	uint32_t edge; /* ack or base */
 	union {
-		uint64_t number; /* of KNOCK and KNOCKED; of others: */
+		uint64_t number; /* KNOCK and KNOCKED have it, the others what follows */
 		struct {
 			uint16_t window;
 			uint16_t sequence;
@@ -72,8 +72,8 @@ struct packet {
 	};
 	const uint8_t *body; /* what follows the header; any alignment */
 	uint32_t body_bytes;
-	uint64_t came_us; /* as in struct arrival; not from its bytes: */
-	bool marked;      /* packet_parse() says 0 and false */
+	uint64_t came_us; /* as in struct arrival; packet_parse() says 0 */
+	bool marked;      /* as in struct arrival; packet_parse() says false */
 };
 
 /* What follows an announcement's or a plan's fields: a set of blocks, and perhaps these blocks. */
@@ -91,8 +91,8 @@ struct announce {
 	uint32_t segment, segment_count;
 	uint32_t generation;
 	uint16_t op_slot;
-	uint16_t block_count; /* of the segment, */
-	uint32_t block_elems; /* and of each block: 1 .. WIRE_BLOCK_ELEMS_MAX */
+	uint16_t block_count; /* blocks of the segment */
+	uint32_t block_elems; /* elements of a block: 1 .. WIRE_BLOCK_ELEMS_MAX */
 	int16_t exponent;
 	uint8_t dtype;
 	uint8_t reduction;

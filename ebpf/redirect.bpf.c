@@ -50,7 +50,7 @@ static __always_inline const __u8 *udp_of(const struct ethhdr *eth, const __u8 *
 }
 
 /* Does it begin as ours do? */
-static __always_inline int ours(const struct xdp_md *ctx)
+static __always_inline int is_for_winnowd(const struct xdp_md *ctx)
 {
 	const __u8 *data = (const __u8 *)(long)ctx->data, *end = (const __u8 *)(long)ctx->data_end;
 	const __u8 *payload = udp_of((const void *)data, end);
@@ -65,8 +65,8 @@ static __always_inline int ours(const struct xdp_md *ctx)
 SEC("xdp")
 int redirect(struct xdp_md *ctx)
 {
-	return ours(ctx) ? (int)bpf_redirect_map(&xsks_map, ctx->rx_queue_index, XDP_PASS)
-	                 : XDP_PASS;
+	return is_for_winnowd(ctx) ? (int)bpf_redirect_map(&xsks_map, ctx->rx_queue_index, XDP_PASS)
+	                           : XDP_PASS;
 }
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -52,7 +52,7 @@ struct inbound {
 #define load_now(field) (*(volatile typeof(field) *)&(field))
 #define store_now(field, value) (*(volatile typeof(field) *)&(field) = (value))
 
-static __always_inline int count(__u32 counter, int verdict)
+static __always_inline int verdict_count(__u32 counter, int verdict)
 {
 	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
 
@@ -61,7 +61,7 @@ static __always_inline int count(__u32 counter, int verdict)
 	return verdict;
 }
 
-static __always_inline void stat(struct fast_channel *channel, enum fast_stat which, __u64 more)
+static __always_inline void stat_add(struct fast_channel *channel, enum fast_stat which, __u64 more)
 {
 	__sync_fetch_and_add(&channel->stats[which], more);
 }
@@ -163,8 +163,8 @@ __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask
 }
 
 /* The usual case first: all blocks, and all of them touched, or none. */
-static __always_inline void add(struct xdp_md *ctx, struct fast_slot *slot,
-                                const struct inbound *in)
+static __always_inline void block_sums_add(struct xdp_md *ctx, struct fast_slot *slot,
+                                           const struct inbound *in)
 {
 	__u64 mask = slot->owned[in->worker], touched = slot->touched & mask;
 	int whole = (mask & (mask + 1)) == 0 && (touched == 0 || touched == mask);
@@ -207,16 +207,16 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 	struct answer answer = {.frame = in->frame};
 
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
-	stat(channel, FAST_STAT_RESULTS, 1);
+	stat_add(channel, FAST_STAT_RESULTS, 1);
 	if (slot->expected == 1)
-		stat(channel, FAST_STAT_SINGLE, 1);
-	add(ctx, slot, in);
+		stat_add(channel, FAST_STAT_SINGLE, 1);
+	block_sums_add(ctx, slot, in);
 	order_keep();
 	store_now(slot->state, FAST_DONE);
 	if (!quiet)
 		return XDP_PASS;
 	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes, in->six)) {
-		count(FAST_COUNT_NO_ROOM, 0);
+		verdict_count(FAST_COUNT_NO_ROOM, 0);
 		return XDP_PASS;
 	}
 	answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(in->six), answer.data_bytes);
@@ -232,47 +232,47 @@ static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
 	if (load_now(slot->frame) != in->frame || load_now(slot->state) == FAST_CLOSED)
 		return WIRE_DROP_FRAME;
 	if (in->body_bytes > bytes) {
-		count(FAST_COUNT_MERGED, 0);
+		verdict_count(FAST_COUNT_MERGED, 0);
 		return WIRE_DROP_FRAME;
 	}
 	return bytes != 0 && in->body_bytes == bytes ? WIRE_DROP_NONE : WIRE_DROP_LENGTH;
 }
 
-static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel,
-                                const struct inbound *in)
+static __always_inline int push_add(struct xdp_md *ctx, struct fast_channel *channel,
+                                    const struct inbound *in)
 {
 	struct fast_slot *slot = slot_of(channel, in->frame);
 	enum wire_drop wrong;
 	int call = is_call(channel, in->frame), verdict = call ? XDP_PASS : XDP_DROP;
 
 	if (!slot || !slot_lock(slot))
-		return slot ? count(FAST_COUNT_BUSY, XDP_PASS) : XDP_PASS;
+		return slot ? verdict_count(FAST_COUNT_BUSY, XDP_PASS) : XDP_PASS;
 	wrong = push_check(slot, in);
 	if (wrong != WIRE_DROP_NONE) {
 		slot_unlock(slot);
-		return wrong == WIRE_DROP_FRAME ? XDP_PASS : count(wrong, XDP_DROP);
+		return wrong == WIRE_DROP_FRAME ? XDP_PASS : verdict_count(wrong, XDP_DROP);
 	}
 	ack_note(channel, in);
 	if (slot->came >> in->worker & 1) {
 		slot_unlock(slot);
-		stat(channel, FAST_STAT_DUPLICATES, 1);
-		return count(WIRE_DROP_DUPLICATE, verdict);
+		stat_add(channel, FAST_STAT_DUPLICATES, 1);
+		return verdict_count(WIRE_DROP_DUPLICATE, verdict);
 	}
 	if (slot->arrived + 1 == slot->expected)
 		verdict = push_last(ctx, channel, slot, in,
 		                    group_ours(channel, in->six) && !slot->private && !call);
 	else
-		add(ctx, slot, in);
+		block_sums_add(ctx, slot, in);
 	slot_unlock(slot);
-	stat(channel, FAST_STAT_PUSHES, 1);
-	return count(FAST_COUNT_ADDED, verdict);
+	stat_add(channel, FAST_STAT_PUSHES, 1);
+	return verdict_count(FAST_COUNT_ADDED, verdict);
 }
 
 /* Marks on what user space does not see are counted here. */
 static __always_inline int push_take(struct xdp_md *ctx, struct fast_channel *channel,
                                      const struct inbound *in)
 {
-	int verdict = push(ctx, channel, in);
+	int verdict = push_add(ctx, channel, in);
 
 	if (in->marked && verdict != XDP_PASS)
 		__sync_fetch_and_add(&channel->marked[in->worker], 1);
@@ -282,8 +282,8 @@ static __always_inline int push_take(struct xdp_md *ctx, struct fast_channel *ch
 /* ---- what comes in ---- */
 
 /* Does it carry the token of its worker, or its seal? */
-static __always_inline int vouched(struct xdp_md *ctx, struct fast_channel *channel,
-                                   const struct wire_header *wire, __u32 worker, int six)
+static __always_inline int seal_vouches(struct xdp_md *ctx, struct fast_channel *channel,
+                                        const struct wire_header *wire, __u32 worker, int six)
 {
 	__u64 seal = wire->seal, made;
 	__u32 high = 0;
@@ -303,7 +303,7 @@ static __always_inline void knock_note(struct xdp_md *ctx, struct fast_channel *
 	__u32 worker = wire->worker;
 
 	if (worker < FAST_WORKERS_MAX && worker < channel->worker_count &&
-	    vouched(ctx, channel, wire, worker, six))
+	    seal_vouches(ctx, channel, wire, worker, six))
 		__sync_fetch_and_or(&channel->knocked, 1ULL << worker);
 }
 
@@ -332,8 +332,9 @@ static __always_inline int is_marked(const struct wire_header *wire, int six)
 	return (ip[1] & field) == field;
 }
 
-static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
-                                   const struct wire_header *wire, __u32 payload_bytes, int six)
+static __always_inline int wire_receive(struct xdp_md *ctx, struct fast_channel *channel,
+                                        const struct wire_header *wire, __u32 payload_bytes,
+                                        int six)
 {
 	struct inbound in = {.worker = wire->worker,
 	                     .frame = wire->frame,
@@ -346,54 +347,55 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	int verdict;
 
 	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
-		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
+		verdict = verdict_count(WIRE_DROP_WORKER, XDP_DROP);
 	else if (!channel->sealed && wire->seal != channel->tokens[in.worker])
-		verdict = count(WIRE_DROP_SEAL, XDP_DROP);
+		verdict = verdict_count(WIRE_DROP_SEAL, XDP_DROP);
 	else if (kind == WIRE_KNOCK)
 		verdict = XDP_PASS; /* user space says whether it may have moved */
 	else if (!is_home(&channel->home[in.worker], wire, six))
-		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
+		verdict = verdict_count(WIRE_DROP_ADDRESS, XDP_DROP);
 	else if (kind != WIRE_PUSH)
 		verdict = XDP_PASS;
-	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker, six))
+	else if (channel->sealed && !seal_vouches(ctx, channel, wire, in.worker, six))
 		verdict = XDP_PASS; /* forged, or several that an offload has put together */
 	else
 		verdict = push_take(ctx, channel, &in);
 	if (verdict != XDP_PASS) {
-		stat(channel, FAST_STAT_RECEIVED, 1);
-		stat(channel, FAST_STAT_RECEIVED_BYTES, payload_bytes);
+		stat_add(channel, FAST_STAT_RECEIVED, 1);
+		stat_add(channel, FAST_STAT_RECEIVED_BYTES, payload_bytes);
 	}
 	return verdict;
 }
 
 /* A datagram to our port. The same checks as packet_parse(). */
-static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settings *fast,
-                                    const struct wire_header *wire, __u32 payload_bytes, int six)
+static __always_inline int xdp_datagram_take(struct xdp_md *ctx, const struct fast_settings *fast,
+                                             const struct wire_header *wire, __u32 payload_bytes,
+                                             int six)
 {
 	struct fast_channel *channel;
 	__u32 known;
 	int verdict;
 
 	if (payload_bytes < sizeof(*wire) || (void *)(wire + 1) > (void *)(long)ctx->data_end)
-		return count(WIRE_DROP_SHORT, XDP_DROP);
+		return verdict_count(WIRE_DROP_SHORT, XDP_DROP);
 	if (wire->magic != WIRE_MAGIC)
-		return count(WIRE_DROP_MAGIC, XDP_DROP);
+		return verdict_count(WIRE_DROP_MAGIC, XDP_DROP);
 	if (wire->version != WIRE_VERSION)
-		return count(WIRE_DROP_VERSION, XDP_DROP);
+		return verdict_count(WIRE_DROP_VERSION, XDP_DROP);
 	if (wire->kind < WIRE_ANNOUNCE || wire->kind > WIRE_KNOCK)
-		return count(WIRE_DROP_KIND, XDP_DROP);
+		return verdict_count(WIRE_DROP_KIND, XDP_DROP);
 	known = load_now(fast->known[wire->channel]);
 	if (known == 0)
-		return count(WIRE_DROP_CHANNEL, XDP_DROP);
+		return verdict_count(WIRE_DROP_CHANNEL, XDP_DROP);
 	known -= FAST_KNOWN_FIRST; /* of a channel of user space alone: no such index */
 	channel = bpf_map_lookup_elem(&channels, &known);
 	if (!channel || !load_now(channel->active)) {
 		if (channel && wire->kind == WIRE_KNOCK)
 			knock_note(ctx, channel, wire, six);
-		return count(FAST_COUNT_PASSED, XDP_PASS);
+		return verdict_count(FAST_COUNT_PASSED, XDP_PASS);
 	}
-	verdict = receive(ctx, channel, wire, payload_bytes, six);
-	return verdict == XDP_PASS ? count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
+	verdict = wire_receive(ctx, channel, wire, payload_bytes, six);
+	return verdict == XDP_PASS ? verdict_count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }
 
 static __always_inline int is_ours(const struct fast_settings *fast, const __u64 *to)
@@ -434,7 +436,7 @@ static __always_inline int six_ours(const struct fast_settings *fast, const stru
  * UDP datagrams to us; the rest of the machine's traffic is none of ours. Answers go out from the
  * address that was written to: it must be one machine's.
  */
-static __always_inline int packet(struct xdp_md *ctx, int six)
+static __always_inline int packet_take(struct xdp_md *ctx, int six)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
@@ -449,7 +451,7 @@ static __always_inline int packet(struct xdp_md *ctx, int six)
 	if (bytes < sizeof(*udp) || ctx->data_end - ctx->data < UDP_AT(six) + bytes ||
 	    !(six ? six_ours(fast, eth, bytes) : four_ours(fast, eth, bytes)))
 		return XDP_PASS;
-	return datagram(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
+	return xdp_datagram_take(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
 }
 
 /*
@@ -459,7 +461,7 @@ static __always_inline int packet(struct xdp_md *ctx, int six)
 SEC("xdp")
 int winnow_six(struct xdp_md *ctx)
 {
-	return packet(ctx, 1);
+	return packet_take(ctx, 1);
 }
 
 struct {
@@ -469,14 +471,14 @@ struct {
 	__array(values, int(void *));
 } families SEC(".maps") = {.values = {(void *)&winnow_six}};
 
-static __always_inline int either(struct xdp_md *ctx)
+static __always_inline int any_packet_take(struct xdp_md *ctx)
 {
 	const struct ethhdr *eth = (void *)(long)ctx->data;
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_PASS;
 	if (eth->h_proto != bpf_htons(ETH_P_IPV6))
-		return packet(ctx, 0);
+		return packet_take(ctx, 0);
 	bpf_tail_call(ctx, &families, 0);
 	return XDP_PASS;
 }
@@ -484,7 +486,7 @@ static __always_inline int either(struct xdp_md *ctx)
 SEC("xdp")
 int winnow(struct xdp_md *ctx)
 {
-	return either(ctx);
+	return any_packet_take(ctx);
 }
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

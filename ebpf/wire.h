@@ -52,7 +52,7 @@ struct wire_header {
 	__le16 magic;
 	__u8 version;
 	__u8 kind;      /* enum wire_kind */
-	__le16 channel; /* which slot machine; its low byte chooses the aggregator's thread */
+	__le16 channel; /* a slot machine's number; its low byte chooses the aggregator's thread */
 	__le16 worker;  /* rank of the sender, or of the receiver, or WIRE_EVERYONE */
 	__le64 seal;    /* section 2.4; without a key the worker's token, or the group's */
 	__le32 frame;   /* see each kind */

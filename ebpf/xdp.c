@@ -207,7 +207,7 @@ static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, st
 	return 0;
 }
 
-static int attach(struct xdp *xdp, const struct xdp_config *config, struct why *why)
+static int xdp_attach(struct xdp *xdp, const struct xdp_config *config, struct why *why)
 {
 	int status;
 
@@ -245,7 +245,7 @@ static void unmap_memory(const struct bpf_map *map, void *memory)
 		munmap(memory, map_bytes(map));
 }
 
-static int load(struct xdp *xdp, struct why *why)
+static int xdp_load(struct xdp *xdp, struct why *why)
 {
 	int status;
 
@@ -284,12 +284,12 @@ int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why)
 		return why_set(why, -ENOMEM, "not enough memory");
 	xdp->link = -1;
 	xdp->slot_count = config->slot_count;
-	status = load(xdp, why);
+	status = xdp_load(xdp, why);
 	if (status == 0) {
 		addresses_set(xdp->view.settings, config);
 		xdp->view.settings->port = htons(config->port);
 		if (config->device != NULL)
-			status = attach(xdp, config, why);
+			status = xdp_attach(xdp, config, why);
 	}
 	if (status != 0) {
 		xdp_close(xdp);

@@ -21,7 +21,7 @@
 
 struct copy_job {
 	struct gpu_copy copy;
-	struct gpu_run runs[GPU_RUNS_MAX]; /* those that copy.runs has in the host's memory */
+	struct gpu_run runs[GPU_RUNS_MAX]; /* copy.runs, copied from the host's memory */
 	uint32_t per_cta;                  /* frames; 0: each CTA has the run of its number */
 };
 static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
@@ -29,8 +29,8 @@ static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
 /* Shared memory of a CTA. */
 struct copy_shared {
 	struct gpu_plan plan;
-	uint32_t ranks[GPU_PLAN_WORDS + 1]; /* set bits before each word */
-	uint32_t sums[CTA_WARPS];           /* and in the words of each warp */
+	uint32_t ranks[GPU_PLAN_WORDS + 1]; /* Set bits before each word. */
+	uint32_t sums[CTA_WARPS];           /* Set bits in the words of each warp. */
 	uint32_t lists[CTA_WARPS][LIST_BLOCKS];
 };
 

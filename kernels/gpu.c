@@ -18,7 +18,7 @@ struct gpu {
 	int device, processors;
 	cudaStream_t stream[STREAMS];
 	struct gpu_memory *memory; /* the caller's */
-	struct why *why;           /* of what there() does */
+	struct why *why;           /* of what gpu_thread_run() does */
 	int err;
 };
 
@@ -45,7 +45,7 @@ static int no_device(struct why *why, cudaError_t err)
 
 /* ---- what callers have ---- */
 
-static int locate(const void *memory, int *device, struct why *why)
+static int memory_locate(const void *memory, int *device, struct why *why)
 {
 	static atomic_bool there;
 	struct cudaPointerAttributes found;
@@ -88,14 +88,14 @@ static int refuse_capture(int device, cudaStream_t stream, struct why *why)
 	return err;
 }
 
-static void unmark(struct gpu_mark *mark)
+static void mark_drop(struct gpu_mark *mark)
 {
 	if (mark != NULL)
 		(void)cudaEventDestroy((cudaEvent_t)(void *)mark);
 }
 
 /* A mark is an event. */
-static int mark(int device, void *stream, struct gpu_mark **out, struct why *why)
+static int mark_set(int device, void *stream, struct gpu_mark **out, struct why *why)
 {
 	struct cuda_visit before;
 	cudaEvent_t event = NULL;
@@ -127,7 +127,7 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
  * Do this in a thread that lives on the GPU. The caller's may be on another one where it has no context: Python's
  * new threads all are on the first GPU, and going back there would create one.
  */
-static int there(struct gpu *gpu, void *(*work)(void *), struct why *why)
+static int gpu_thread_run(struct gpu *gpu, void *(*work)(void *), struct why *why)
 {
 	pthread_t thread;
 
@@ -190,7 +190,7 @@ static void gpu_close(struct gpu *gpu)
 {
 	struct why why;
 
-	(void)there(gpu, close_all, &why);
+	(void)gpu_thread_run(gpu, close_all, &why);
 	free(gpu);
 }
 
@@ -203,7 +203,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
 	gpu->memory = memory;
-	err = there(gpu, open_all, why);
+	err = gpu_thread_run(gpu, open_all, why);
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
@@ -223,7 +223,7 @@ static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 	return state == cudaErrorNotReady ? 1 : err;
 }
 
-static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
+static int gpu_scan_begin(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 {
 	int err = cuda_enter(gpu->device, NULL, why);
 
@@ -235,7 +235,7 @@ static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 	return err;
 }
 
-static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
+static int gpu_copy_begin(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 {
 	int err = cuda_enter(gpu->device, NULL, why);
 
@@ -244,11 +244,11 @@ static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 	return err;
 }
 
-static int follow(struct gpu *gpu, void *stream, struct why *why)
+static int copies_follow(struct gpu *gpu, void *stream, struct why *why)
 {
 	struct cuda_visit before;
 	struct gpu_mark *point = NULL;
-	int err = mark(gpu->device, gpu->stream[IN], &point, why);
+	int err = mark_set(gpu->device, gpu->stream[IN], &point, why);
 
 	if (err == 0)
 		err = cuda_enter(gpu->device, &before, why);
@@ -258,12 +258,12 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 		         (stream, (cudaEvent_t)(void *)point, 0));
 		cuda_leave(&before);
 	}
-	unmark(point);
+	mark_drop(point);
 	return err;
 }
 
 /* Once a kernel has failed, all calls do. */
-static int check(struct gpu *gpu, struct why *why)
+static int gpu_well(struct gpu *gpu, struct why *why)
 {
 	int err = cuda_enter(gpu->device, NULL, why);
 
@@ -276,14 +276,14 @@ __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {
 #if __has_include(<nccl.h>)
 	.node = &nccl_node,
 #endif
-	.locate = locate,
-	.mark = mark,
+	.locate = memory_locate,
+	.mark = mark_set,
 	.is_past = is_past,
-	.unmark = unmark,
+	.unmark = mark_drop,
 	.open = gpu_open,
 	.close = gpu_close,
-	.scan = scan,
-	.copy = copy,
-	.follow = follow,
-	.check = check,
+	.scan = gpu_scan_begin,
+	.copy = gpu_copy_begin,
+	.follow = copies_follow,
+	.check = gpu_well,
 };

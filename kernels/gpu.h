@@ -116,7 +116,7 @@ struct gpu_calls {
 	const char *version;           /* WINNOW_VERSION of the build */
 	const struct node_calls *node; /* NULL: the build knows no NCCL */
 
-	/* Which GPU does this memory belong to? -ENODEV: there is none. */
+	/* The GPU that this memory belongs to. -ENODEV: there is none. */
 	int (*locate)(const void *memory, int *device, struct why *why);
 
 	/*

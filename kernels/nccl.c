@@ -242,8 +242,8 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 }
 
 /* For all GPUs of this process at once, as NCCL wants it. */
-static int step(struct node_gpus *gpus, const struct node_task *task, struct node_share range,
-                bool scatter, struct why *why)
+static int nccl_step(struct node_gpus *gpus, const struct node_task *task, struct node_share range,
+                     bool scatter, struct why *why)
 {
 	int err = cuda_enter(gpus->setup.devices[0], NULL, why);
 
@@ -283,7 +283,7 @@ static int look_gpu(const struct node_gpus *gpus, uint32_t index, struct why *wh
 	                                    : NODE_IDLE;
 }
 
-static int look(struct node_gpus *gpus, struct why *why)
+static int nccl_look(struct node_gpus *gpus, struct why *why)
 {
 	int state = cuda_enter(gpus->setup.devices[0], NULL, why);
 
@@ -298,9 +298,9 @@ static int look(struct node_gpus *gpus, struct why *why)
 const struct node_calls nccl_node = {
 	.id = make_id,
 	.open = open_gpus,
-	.step = step,
+	.step = nccl_step,
 	.stream = stream_of,
-	.look = look,
+	.look = nccl_look,
 	.close = close_gpus,
 };
 

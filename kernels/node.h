@@ -35,7 +35,7 @@ struct gpu_mark;
 struct node_setup {
 	char id[NODE_ID_BYTES];     /* made by id() in one process of the node */
 	uint32_t world;             /* GPUs of the node */
-	uint32_t rank;              /* of this process's first GPU */
+	uint32_t rank;              /* the rank of this process's first GPU */
 	uint32_t count;             /* GPUs of this process */
 	int devices[NODE_GPUS_MAX]; /* [count] */
 };
@@ -49,7 +49,7 @@ enum node_state {
 /* A tensor on each GPU of this process. */
 struct node_task {
 	const void *send[NODE_GPUS_MAX]; /* [count], each in the memory of its GPU; only read */
-	void *recv[NODE_GPUS_MAX];       /* likewise; equal to send, or not overlapping it */
+	void *recv[NODE_GPUS_MAX];       /* As send: equal to it, or not overlapping it. */
 	uint64_t count;
 	enum dtype dtype;
 	enum reduction reduction;

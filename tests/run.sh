@@ -291,12 +291,11 @@ for i in "${!names[@]}"; do
 	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 0 aside
 done
 
-if [ $((passed + failed + skipped)) = 0 ]; then
-	echo "no test is called ${only[*]}"
-	failed=1
-else
-	slowest 8
-	[ ${#unsteady[@]} = 0 ] || echo "unsteady: ${unsteady[*]} failed beside others and passed alone"
-fi
+[ ${#names[@]} = 0 ] || slowest 8
+[ ${#unsteady[@]} = 0 ] || echo "unsteady: ${unsteady[*]} failed beside others and passed alone"
+listed=" ${names[*]} "
+for pattern in "${only[@]}"; do
+	[[ $listed = *\ $pattern\ * ]] || { echo "no test is called $pattern" && failed=$((failed + 1)); }
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -13,11 +13,12 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
-$(units:%=$(BUILD)/tests/unit/%.o): private extra := -O0
+# What stands in for other files takes what it does not look at.
+$(units:%=$(BUILD)/tests/unit/%.o) $(BUILD)/tests/unit/unit.o: private extra := -O0 -Wno-unused-parameter
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/test_simnet: $(BUILD)/tests/sim/simnet.o
-$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/tests/unit/unit.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcheck.a $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
 # What always holds of the machines: tests ask after every event.
@@ -84,7 +85,7 @@ mutants: ## put N=20 faults, drawn by SEED=1, into a copy of FILES="client/worke
 	$(Q)tests/mutants.py $(N) $(SEED) $(wildcard $(FILES))
 
 # A build of its own, whose programs count what they execute.
-COVERED ?= bad_joins bench deaths doctor drain garbage job log members metrics mismatch run status strangers sums tiles trace waiting
+COVERED ?= bad_joins bench deaths doctor drain garbage log members metrics mismatch run status strangers tiles tune waiting
 coverage: ## which lines of C simulation, unit tests and these end-to-end tests execute: COVERED="bench deaths"
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) BUILD=$(BUILD)/cov CFLAGS='-O1 -g --coverage' LDFLAGS=--coverage tests

@@ -52,15 +52,15 @@ struct channel_stats {
 	uint64_t sent, sent_bytes; /* A packet to a group counts once: channel_sent_more(). */
 	uint64_t drops[WIRE_DROP_COUNT];
 	uint64_t operations;     /* All workers have finished these. */
-	uint64_t eager;          /* So many of these took one channel of the job's. */
-	uint64_t mismatches;     /* So many operations failed because workers disagreed. */
+	uint64_t eager;          /* These took one channel of the job's. */
+	uint64_t mismatches;     /* Operations failed because workers disagreed. */
 	uint64_t tensor_bytes;   /* The planned segments have so many, for one worker. */
-	uint64_t blocks;         /* So many were planned. */
-	uint64_t blocks_nonzero; /* So many of these are in the union. */
+	uint64_t blocks;         /* Blocks were planned. */
+	uint64_t blocks_nonzero; /* Planned blocks are in the union. */
 	uint64_t blocks_owned;   /* The non-zero ones of each worker, added up. */
-	uint64_t pushes;         /* So many were accepted. */
-	uint64_t results;        /* So many frames were completed. */
-	uint64_t passed_through; /* So many of these had one contributor. */
+	uint64_t pushes;         /* PUSHes were accepted. */
+	uint64_t results;        /* Frames were completed. */
+	uint64_t passed_through; /* Completed frames had one contributor. */
 	uint64_t result_resends, plan_resends, wants;
 	uint64_t fast_added;  /* The kernel has added so many PUSHes of frames that it shares. */
 	uint64_t fast_missed; /* We have added so many of such frames. */
@@ -74,7 +74,7 @@ struct channel_stats {
 struct channel_stall {
 	uint64_t tag;
 	uint16_t rank;    /* The first worker that is missing has this rank. */
-	uint16_t missing; /* So many are missing. */
+	uint16_t missing; /* The number of missing workers. */
 	bool streaming;   /* False: no announcement of it came; true: data or acknowledgements. */
 	uint64_t waited_us;
 };
@@ -88,9 +88,9 @@ struct channel_wait {
 
 /* What a channel is busy with. */
 struct channel_view {
-	uint32_t operations; /* So many are under way. */
-	uint32_t slots;      /* So many frames may be under way. */
-	uint32_t slots_used; /* So many frames are. */
+	uint32_t operations; /* Operations under way. */
+	uint32_t slots;      /* Frames that may be under way. */
+	uint32_t slots_used; /* Frames under way. */
 	/* Of the oldest operation, if there is one. */
 	uint64_t tag, count;
 	uint64_t age_us; /* Its first announcement is so old. */

@@ -243,11 +243,11 @@ void fast_advertised(struct channel *channel)
 	if (channel->config.fast == NULL)
 		return;
 	told = LOAD(channel->config.fast->told_base);
-	if (channel->base - told < channel->base - channel->told_base)
-		channel->told_base = told;
+	if (channel->base - told < channel->base - channel->told.base)
+		channel->told.base = told;
 	told = LOAD(channel->config.fast->told_credit);
-	if (channel->credit - told < channel->credit - channel->advertised)
-		channel->advertised = told;
+	if (channel->credit - told < channel->credit - channel->told.credit)
+		channel->told.credit = told;
 }
 
 void fast_stats(const struct channel *channel, struct channel_stats *stats)

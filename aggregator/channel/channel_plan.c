@@ -216,7 +216,7 @@ static void plan_number(struct channel *channel, struct segment *segment, uint64
 	segment->state = SEGMENT_PLANNED;
 	segment->first = channel->planned;
 	channel->planned += segment->frame_count;
-	channel->order[channel->order_tail++ & (channel->segment_count - 1)] =
+	channel->order.places[channel->order.tail++ & (channel->segment_count - 1)] =
 		(uint32_t)(segment - channel->segments);
 	slot_open_more(channel);
 }
@@ -432,8 +432,8 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 
 void plan_release(struct channel *channel, uint64_t now_us)
 {
-	while (channel->order_head != channel->order_tail) {
-		struct segment *segment = segment_planned(channel, channel->order_head);
+	while (channel->order.head != channel->order.tail) {
+		struct segment *segment = segment_planned(channel, channel->order.head);
 		struct operation *op = &channel->ops[segment->op];
 
 		if (frame_before(channel->base, segment->first + segment->frame_count))
@@ -442,9 +442,9 @@ void plan_release(struct channel *channel, uint64_t now_us)
 		 * All workers acknowledged it before it was sent: nobody asks for it, and its place
 		 * is reused.
 		 */
-		if (channel->plans_sent == channel->order_head)
+		if (channel->plans_sent == channel->order.head)
 			channel->plans_sent++;
-		channel->order_head++;
+		channel->order.head++;
 		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
 		if (!op->failed && ++op->segments_done < op->asked.segment_count)
 			continue;

@@ -72,9 +72,9 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 	ch->ops = arena_take(arena, c->op_slots, sizeof(*ch->ops));
 	ch->segments = arena_take(arena, c->op_slots * c->segments_ahead, sizeof(*ch->segments));
 	ch->slots = arena_take(arena, c->window, sizeof(*ch->slots));
-	ch->order = arena_take(arena, ch->segment_count, sizeof(*ch->order));
-	ch->results = arena_take(arena, c->window, sizeof(*ch->results));
-	ch->replies = arena_take(arena, REPLIES_MAX, sizeof(*ch->replies));
+	ch->order.places = arena_take(arena, ch->segment_count, sizeof(*ch->order.places));
+	ch->results.frames = arena_take(arena, c->window, sizeof(*ch->results.frames));
+	ch->replies.list = arena_take(arena, REPLIES_MAX, sizeof(*ch->replies.list));
 }
 
 /*
@@ -146,8 +146,8 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	ch->config = *config;
 	ch->config.tokens = NULL;
 	ch->base = ch->opened = ch->planned = config->first_frame;
-	ch->told_base = ch->base;
-	ch->credit = ch->advertised = ch->base + 1;
+	ch->told.base = ch->base;
+	ch->credit = ch->told.credit = ch->base + 1;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];
 		ch->members[i].ack = ch->members[i].pushed = ch->base;

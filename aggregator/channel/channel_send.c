@@ -33,11 +33,11 @@ void reply_put(struct channel *channel, const struct reply *reply)
 	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
 
 	if ((again && !repeats_spend(channel, reply->rank, channel->config.payload)) ||
-	    channel->replies_tail - channel->replies_head == REPLIES_MAX) {
+	    channel->replies.tail - channel->replies.head == REPLIES_MAX) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;
 	}
-	channel->replies[channel->replies_tail++ % REPLIES_MAX] = *reply;
+	channel->replies.list[channel->replies.tail++ % REPLIES_MAX] = *reply;
 }
 
 void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank)
@@ -49,13 +49,14 @@ void reply_put_plan(struct channel *channel, const struct segment *segment, uint
 
 void result_put(struct channel *channel, struct slot *slot)
 {
-	uint32_t waiting = channel->results_tail - channel->results_head;
+	uint32_t waiting = channel->results.tail - channel->results.head;
 
 	if (waiting == channel->config.window) {
 		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
 		return;
 	}
-	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+	channel->results.frames[channel->results.tail++ & (channel->config.window - 1)] =
+		slot->frame;
 	slot->queued = true;
 }
 
@@ -173,8 +174,8 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 /* New credit goes alone only when nothing else has carried it (section 8.4). */
 static bool credit_due(const struct channel *channel)
 {
-	uint32_t credit = channel->credit - channel->advertised;
-	uint32_t base = channel->base - channel->told_base;
+	uint32_t credit = channel->credit - channel->told.credit;
+	uint32_t base = channel->base - channel->told.base;
 
 	if (channel->base == channel->planned)
 		return base > 0;
@@ -185,17 +186,18 @@ static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out
 {
 	uint32_t mask = channel->config.window - 1;
 
-	if (channel->plans_sent != channel->order_tail) {
+	if (channel->plans_sent != channel->order.tail) {
 		plan_build(channel, segment_planned(channel, channel->plans_sent++), WIRE_EVERYONE,
 		           out);
 		return true;
 	}
-	while (channel->replies_head != channel->replies_tail)
-		if (reply_build(channel, &channel->replies[channel->replies_head++ % REPLIES_MAX],
+	while (channel->replies.head != channel->replies.tail)
+		if (reply_build(channel,
+		                &channel->replies.list[channel->replies.head++ % REPLIES_MAX],
 		                now_us, out))
 			return true;
-	while (channel->results_head != channel->results_tail)
-		if (result_build(channel, channel->results[channel->results_head++ & mask],
+	while (channel->results.head != channel->results.tail)
+		if (result_build(channel, channel->results.frames[channel->results.head++ & mask],
 		                 WIRE_EVERYONE, out))
 			return true;
 	fast_advertised(channel);
@@ -208,7 +210,7 @@ static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out
 
 bool channel_sums_wait(const struct channel *channel)
 {
-	return channel->results_head != channel->results_tail;
+	return channel->results.head != channel->results.tail;
 }
 
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out)
@@ -216,8 +218,8 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 	if (!pull_one(channel, now_us, out))
 		return false;
 	if (out->dest == WIRE_EVERYONE) {
-		channel->advertised = channel->credit;
-		channel->told_base = channel->base;
+		channel->told.credit = channel->credit;
+		channel->told.base = channel->base;
 	}
 	channel_sent_more(channel, 1, out->bytes);
 	return true;

@@ -14,10 +14,10 @@
 /* The next blocks of the union. */
 static void take_blocks(struct channel *channel, const struct segment *segment, struct slot *slot)
 {
-	uint32_t left = segment->union_count - channel->open_rank;
+	uint32_t left = segment->union_count - channel->open.rank;
 	uint32_t most = segment->frames.frame_blocks, want = most < left ? most : left;
-	uint32_t word = channel->open_bit / 64;
-	uint64_t bits = segment->united[word] & UINT64_MAX << (channel->open_bit % 64);
+	uint32_t word = channel->open.bit / 64;
+	uint64_t bits = segment->united[word] & UINT64_MAX << (channel->open.bit % 64);
 
 	while (bits == 0)
 		bits = segment->united[++word];
@@ -28,8 +28,8 @@ static void take_blocks(struct channel *channel, const struct segment *segment, 
 	slot->end = word * 64 + bitmap_select(bits, want - 1) + 1;
 	if (slot->part + 1 < segment->frames.block_parts)
 		return; /* the next frame takes the next part of the same block */
-	channel->open_bit = slot->end;
-	channel->open_rank += slot->block_count;
+	channel->open.bit = slot->end;
+	channel->open.rank += slot->block_count;
 }
 
 /* What is added up in the slot. */
@@ -75,7 +75,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 void slot_open_more(struct channel *channel)
 {
 	while (channel->opened != channel->planned) {
-		struct segment *segment = segment_planned(channel, channel->open_segment);
+		struct segment *segment = segment_planned(channel, channel->open.segment);
 
 		if (segment->hollow)
 			channel->opened++;
@@ -84,9 +84,9 @@ void slot_open_more(struct channel *channel)
 		else
 			return;
 		if (channel->opened - segment->first == segment->frame_count) {
-			channel->open_segment++;
-			channel->open_rank = 0;
-			channel->open_bit = 0;
+			channel->open.segment++;
+			channel->open.rank = 0;
+			channel->open.bit = 0;
 		}
 	}
 }
@@ -197,8 +197,8 @@ static void send_again(struct channel *channel, const struct packet *packet, uin
 
 /*
  * missing_find - the frames from `from` to before `to` that lack this worker's PUSH, as a STATUS has
- * them; those that it has no room for, or may not have now, are found another time. A RESULT that the kernel has left to us,
- * with a packet that was lost on its way up, is sent now.
+ * them; those that it has no room for, or may not have now, are found another time. A RESULT that the
+ * kernel has left to us, with a packet that was lost on its way up, is sent now.
  */
 static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, uint32_t to,
                          struct status *out)

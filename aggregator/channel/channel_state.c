@@ -7,13 +7,13 @@
 
 struct segment *segment_planned(const struct channel *channel, uint32_t place)
 {
-	return &channel->segments[channel->order[place & (channel->segment_count - 1)]];
+	return &channel->segments[channel->order.places[place & (channel->segment_count - 1)]];
 }
 
 /* Planned segments follow each other without a gap. */
 struct segment *segment_find(const struct channel *channel, uint32_t frame)
 {
-	uint32_t place = channel->order_head, count = channel->order_tail - place;
+	uint32_t place = channel->order.head, count = channel->order.tail - place;
 
 	if (count == 0 || !frame_before(frame, channel->planned) ||
 	    frame_before(frame, segment_planned(channel, place)->first))
@@ -71,10 +71,10 @@ void channel_check_edges(const struct channel *c)
 {
 	assert(frames_in_order(c->base, c->opened, c->planned));
 	assert(frames_in_order(c->base + 1, c->credit, c->base + c->config.window));
-	assert(!frame_before(c->credit, c->advertised) && !frame_before(c->base, c->told_base));
-	assert(frames_in_order(c->order_head, c->plans_sent, c->order_tail));
-	assert(frames_in_order(c->order_head, c->open_segment, c->order_tail));
-	assert(c->order_tail - c->order_head <= c->segment_count);
-	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
-	assert(c->results_tail - c->results_head <= c->config.window);
+	assert(!frame_before(c->credit, c->told.credit) && !frame_before(c->base, c->told.base));
+	assert(frames_in_order(c->order.head, c->plans_sent, c->order.tail));
+	assert(frames_in_order(c->order.head, c->open.segment, c->order.tail));
+	assert(c->order.tail - c->order.head <= c->segment_count);
+	assert(c->replies.tail - c->replies.head <= REPLIES_MAX);
+	assert(c->results.tail - c->results.head <= c->config.window);
 }

@@ -23,8 +23,8 @@
  * slots reach, and the paths to all workers take RESULTs; it never goes back, and is never at base, where
  * nobody would ask for more.
  */
-#ifndef AGGREGATOR_CHANNEL_IMPL_H
-#define AGGREGATOR_CHANNEL_IMPL_H
+#ifndef AGGREGATOR_CHANNEL_STATE_H
+#define AGGREGATOR_CHANNEL_STATE_H
 
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
@@ -44,14 +44,14 @@
 
 struct member {
 	uint64_t token;
-	uint32_t earned;      /* So many bytes may go again: see repeats_spend(). */
+	uint32_t earned;      /* The bytes that may go again: see repeats_spend(). */
 	uint64_t progress_us; /* It last sent something new at this time. */
 	struct channel_waits waits;
-	uint32_t marked; /* So many datagrams of it came with congestion marked. */
+	uint32_t marked; /* The datagrams of it that came with congestion marked. */
 	uint32_t ack;
 	uint32_t room; /* Its path takes the RESULTs of the frames before this one. */
 
-	/* Which of its PUSHes are looked for, as those that it has sent may be lost. */
+	/* Its PUSHes may be lost: these say which ones are looked for. */
 	uint32_t pushed;    /* It has sent its PUSHes of the frames before this one. */
 	uint32_t looked;    /* Missing PUSHes of the frames before this one were listed. */
 	uint32_t settled;   /* It had sent its PUSHes of the frames before this one at looked_us. */
@@ -74,7 +74,7 @@ struct operation {
 	struct announce asked; /* The first worker announced it so. */
 	uint16_t asked_by;
 	struct wire_mismatch mismatch; /* It says why the operation has failed. */
-	uint32_t segments_done;        /* So many are planned, and acknowledged by all. */
+	uint32_t segments_done; /* Segments that are planned and that all have acknowledged. */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words]; these workers have announced any of it. */
 	uint64_t started_us; /* Its first announcement came at this time. */
@@ -108,7 +108,7 @@ struct segment {
 	uint8_t plan_flags;
 	uint8_t *set; /* [segment_words * 8], the union as PLANs have it */
 	uint32_t set_bytes;
-	uint32_t eager_bytes; /* So many bytes of sums follow an eager PLAN. */
+	uint32_t eager_bytes; /* The bytes of sums that follow an eager PLAN. */
 };
 
 enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
@@ -117,7 +117,7 @@ enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
 struct slot {
 	uint32_t frame;
 	uint8_t state;
-	uint16_t expected; /* So many workers own a block of it. */
+	uint16_t expected; /* The number of workers that own a block of it. */
 	uint16_t arrived;
 	uint32_t segment;
 	uint32_t first, end;    /* Its blocks lie between these two places of the segment. */
@@ -157,31 +157,41 @@ struct channel {
 	uint32_t ops_used;
 
 	uint32_t base, opened, planned;
-	uint32_t at_base;     /* So many workers have base as their ack. */
-	uint64_t alone_us;    /* They became one at this time. */
+	uint32_t at_base;     /* The number of workers whose ack is base. */
+	uint64_t alone_us;    /* at_base became 1 at this time. */
 	uint32_t turns;       /* base has passed 2^32 so often. */
 	uint32_t credit;      /* Frames before it may be pushed. */
-	uint32_t advertised;  /* All have been told this credit. */
-	uint32_t told_base;   /* All have been told this base. */
 	uint64_t now_us;      /* The packet in hand came at this time. */
 	uint64_t progress_us; /* base moved, or after a pause a frame was planned, at this time. */
 
-	/* Planned segments are in frame order at order[head % segment_count .. tail). */
-	uint32_t *order;
-	uint32_t order_head, order_tail;
+	struct {
+		uint32_t credit, base;
+	} told; /* All have been told these. */
+
+	/* Planned segments are in frame order at places[head % segment_count .. tail). */
+	struct {
+		uint32_t *places;
+		uint32_t head, tail;
+	} order;
 	uint32_t segment_count; /* The table has so many places, a power of two. */
-	uint32_t open_segment;  /* `opened` lies in the segment at this place of order. */
-	uint32_t open_rank;     /* So many union blocks of that segment have a slot. */
-	uint32_t open_bit;      /* The search for its next union block begins here. */
+	struct {
+		uint32_t segment; /* `opened` lies in the segment at this place of order. */
+		uint32_t rank;    /* Union blocks of that segment that have a slot. */
+		uint32_t bit;     /* The search for its next union block begins here. */
+	} open;
 
 	uint16_t sequence; /* The last RESULT sent to everyone had it. */
 
 	/* Waiting to be sent. */
 	uint32_t plans_sent; /* Plans of the segments before this place of order have been sent. */
-	uint32_t *results;   /* A ring of window frames that are complete. */
-	uint32_t results_head, results_tail;
-	struct reply *replies; /* A ring of REPLIES_MAX. */
-	uint32_t replies_head, replies_tail;
+	struct {
+		uint32_t *frames; /* A ring of window frames that are complete. */
+		uint32_t head, tail;
+	} results;
+	struct {
+		struct reply *list; /* A ring of REPLIES_MAX. */
+		uint32_t head, tail;
+	} replies;
 
 	struct channel_stats stats;
 	struct channel_stats with_fast; /* channel_stats() returned it last. */
@@ -328,4 +338,4 @@ void segment_all_have(const struct channel *channel, const struct segment *segme
                       uint32_t to, uint64_t words[SEGMENT_WORDS]);
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
 
-#endif /* AGGREGATOR_CHANNEL_IMPL_H */
+#endif /* AGGREGATOR_CHANNEL_STATE_H */

@@ -20,8 +20,10 @@ struct wait {
 	uint64_t tag;
 	uint64_t since_us;
 	bool streaming;
-	const uint64_t *have;    /* for ranks not in it, one bit a rank; NULL: */
-	const struct slot *slot; /* for those that lack in it; NULL: whose ack is base */
+	/* A bit a rank: those without one are waited for. NULL: `slot` decides. */
+	const uint64_t *have;
+	/* Its missing workers are waited for. NULL: those whose ack is base are. */
+	const struct slot *slot;
 };
 
 static bool is_missing(const struct channel *channel, const struct wait *wait, uint32_t rank)
@@ -109,7 +111,7 @@ static void look_frames(struct channel *channel, uint64_t now_us, struct channel
 	fast_look(slot);
 	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
 		wait.slot = slot;
-	wait.tag = channel->ops[segment_planned(channel, channel->order_head)->op].asked.tag;
+	wait.tag = channel->ops[segment_planned(channel, channel->order.head)->op].asked.tag;
 	wait_note(channel, &wait, now_us - channel->progress_us, out);
 }
 
@@ -118,7 +120,7 @@ static uint32_t slots_used(const struct channel *channel)
 {
 	uint32_t used = channel->opened - channel->base;
 
-	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
+	for (uint32_t i = channel->order.head; i != channel->order.tail; i++) {
 		const struct segment *segment = segment_planned(channel, i);
 
 		if (segment->hollow && !frame_before(segment->first, channel->base) &&

@@ -41,12 +41,12 @@ struct device_port {
 
 struct device {
 	struct net_ip ip, gateway; /* of one family, which all datagrams are of */
-	uint32_t prefix_bits;      /* that addresses of our network share, of 128 */
+	uint32_t prefix_bits;      /* bits of 128 that addresses of our network share */
 	uint16_t udp_port;
 	bool kernels; /* the kernel also has the address: it answers and asks for us */
 	uint32_t payload_max;
 	_Atomic uint32_t payload_now; /* less, when the kernel's MTU has become smaller */
-	uint32_t driver_room;         /* that a driver takes of each mbuf besides the frame */
+	uint32_t driver_room;         /* bytes of each mbuf that a driver takes besides the frame */
 	uint32_t port_count;
 	struct device_port ports[DEVICE_PORTS_MAX];
 	struct neighbours *neighbours;

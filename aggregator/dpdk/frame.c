@@ -74,7 +74,7 @@ struct carried {
 	size_t size;
 	uint32_t said;
 	uint8_t protocol, hops;
-	bool piece; /* of it */
+	bool piece; /* a part of a datagram */
 	unsigned checked;
 };
 

@@ -18,7 +18,7 @@ static void write_ether(uint8_t *out, const uint8_t *to, const uint8_t *from, ui
 /* What an IP header says, whichever family; routers look at a report that passes ("alert"). */
 struct label {
 	const struct net_ip *from, *to;
-	uint32_t bytes; /* that follow */
+	uint32_t bytes; /* the bytes that follow */
 	uint8_t protocol, hops, tos;
 	bool alert;
 };

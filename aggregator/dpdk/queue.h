@@ -19,7 +19,7 @@ struct net {
 	struct queue *queue;
 	struct net_facts facts;
 	struct net_ip group; /* none: our own address */
-	uint16_t port;       /* that its datagrams are sent to */
+	uint16_t port;       /* its datagrams are sent to this port */
 	uint32_t dscp;       /* the class of those that it sends */
 	int group_fd;     /* the kernel's membership, where the address is the kernel's; else -1 */
 	struct net *next; /* of the queue's */
@@ -54,7 +54,7 @@ struct queue {
 	struct rte_mbuf *payloads[NET_BURST_MAX];
 	uint64_t sums[NET_BURST_MAX];
 	struct rte_mbuf *frames[NET_BURST_MAX];
-	uint32_t kept_count[DEVICE_PORTS_MAX]; /* what a port had no room for */
+	uint32_t kept_count[DEVICE_PORTS_MAX]; /* frames that a port had no room for */
 	struct rte_mbuf *kept[DEVICE_PORTS_MAX][NET_BURST_MAX];
 	struct queue_asked asked[QUEUE_ASKED_MAX];
 	uint64_t tx_errors; /* frames that found no room */

@@ -43,7 +43,7 @@ struct http {
 
 	/* Pages, and the connections that wait for the next ones. */
 	struct MHD_Response *pages[PAGE_COUNT]; /* NULL: could not be made */
-	uint64_t next_us;                       /* not before */
+	uint64_t next_us;                       /* The next pages are not made before it. */
 	struct {
 		struct MHD_Connection *connection;
 		enum page page;
@@ -57,7 +57,8 @@ static void pages_make(uv_timer_t *timer);
 
 /* ---- answering ---- */
 
-static enum MHD_Result respond(struct MHD_Connection *connection, unsigned status, const char *text)
+static enum MHD_Result text_respond(struct MHD_Connection *connection, unsigned status,
+                                    const char *text)
 {
 	struct MHD_Response *response = MHD_create_response_from_buffer(
 		strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
@@ -125,8 +126,8 @@ static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *con
 		return page_await(http, connection, page);
 	}
 	if (http->pages[page] == NULL)
-		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-		               "no memory, or the control loop does not answer\n");
+		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+		                    "no memory, or the control loop does not answer\n");
 	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page]);
 }
 
@@ -137,16 +138,16 @@ static enum MHD_Result probe_answer(const struct http *http, struct MHD_Connecti
 	const bool ready = strcmp(url, "/readyz") == 0;
 
 	if (uv_hrtime() / 1000 - atomic_load(&pulse->turned_us) > HTTP_PULSE_US)
-		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-		               "the control loop does not turn\n");
+		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+		                    "the control loop does not turn\n");
 	if (ready && atomic_load(&pulse->draining))
-		return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "draining\n");
-	return respond(connection, MHD_HTTP_OK, ready ? "ready\n" : "ok\n");
+		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "draining\n");
+	return text_respond(connection, MHD_HTTP_OK, ready ? "ready\n" : "ok\n");
 }
 
-static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url,
-                              const char *method, const char *version, const char *upload,
-                              size_t *upload_bytes, void **request)
+static enum MHD_Result request_answer(void *context, struct MHD_Connection *connection,
+                                      const char *url, const char *method, const char *version,
+                                      const char *upload, size_t *upload_bytes, void **request)
 {
 	struct http *http = context;
 
@@ -154,9 +155,9 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 	(void)upload;
 	(void)upload_bytes;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-		return respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
+		return text_respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
 	if (is_rebound(http, connection))
-		return respond(
+		return text_respond(
 			connection, MHD_HTTP_FORBIDDEN,
 			"this is a loopback address: ask for it by number, as localhost, or by "
 			"this machine's name\n");
@@ -166,8 +167,8 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 		return page_answer(http, connection, PAGE_STATUS, request);
 	if (strcmp(url, "/healthz") == 0 || strcmp(url, "/readyz") == 0)
 		return probe_answer(http, connection, url);
-	return respond(connection, MHD_HTTP_NOT_FOUND,
-	               "try /metrics, /status, /healthz or /readyz\n");
+	return text_respond(connection, MHD_HTTP_NOT_FOUND,
+	                    "try /metrics, /status, /healthz or /readyz\n");
 }
 
 /* ---- pages ---- */
@@ -209,12 +210,13 @@ static void pages_make(uv_timer_t *timer)
 	for (uint32_t i = 0; i < http->waiting_count; i++)
 		wanted[http->waiting[i].page] = true;
 	taken = snapshot_take(&http->sources, &now);
-	if (wanted[PAGE_METRICS])
-		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
 	if (wanted[PAGE_STATUS])
 		page_set(http, PAGE_STATUS,
 		         taken ? http_status(&http->sources, &now, begun_us - http->since_us)
 		               : NULL);
+	/* It is the last: it leaves one membership of each job in `now`. */
+	if (wanted[PAGE_METRICS])
+		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
 	if (taken)
 		snapshot_free(&now);
 	pages_answer(http);
@@ -250,7 +252,7 @@ static void socket_polled(uv_poll_t *poll, int status, int events)
 
 /* ---- connections ---- */
 
-static void *member(int fd)
+static void *socket_key(int fd)
 {
 	return (void *)(intptr_t)fd;
 }
@@ -313,10 +315,10 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 
 	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
 		crowd_out(http);
-	crowd_add(&http->crowd, net_ip_owner(&from->ip), member(fd));
+	crowd_add(&http->crowd, net_ip_owner(&from->ip), socket_key(fd));
 	/* If it does not take the connection it closes it, without calling connection_ended(). */
 	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
-		crowd_remove(&http->crowd, member(fd));
+		crowd_remove(&http->crowd, socket_key(fd));
 	daemon_work(http);
 }
 
@@ -327,7 +329,7 @@ static void connection_ended(void *context, struct MHD_Connection *connection, v
 
 	(void)unused;
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-		crowd_remove(&http->crowd, member(connection_fd(connection)));
+		crowd_remove(&http->crowd, socket_key(connection_fd(connection)));
 }
 
 /* ---- life ---- */
@@ -335,7 +337,7 @@ static void connection_ended(void *context, struct MHD_Connection *connection, v
 static struct MHD_Daemon *daemon_start(struct http *http)
 {
 	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME,
-	                        0, NULL, NULL, answer, http, MHD_OPTION_CONNECTION_LIMIT,
+	                        0, NULL, NULL, request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
 	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
 	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,

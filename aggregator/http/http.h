@@ -24,7 +24,7 @@ struct snapshot;
 
 /* What probes ask about the control loop; it writes this at each tick. */
 struct http_pulse {
-	_Atomic uint64_t turned_us; /* as uv_hrtime(), when it last did */
+	_Atomic uint64_t turned_us; /* the last turn of the loop, as uv_hrtime() */
 	atomic_bool draining;
 };
 

@@ -6,12 +6,12 @@
 
 #include "aggregator/http/http_state.h"
 
-static void family(FILE *out, const char *name, const char *type, const char *help)
+static void family_open(FILE *out, const char *name, const char *type, const char *help)
 {
 	fprintf(out, "# HELP winnow_%s %s\n# TYPE winnow_%s %s\n", name, help, name, type);
 }
 
-static void value(FILE *out, const struct http_number *number, const void *of)
+static void value_print(FILE *out, const struct http_number *number, const void *of)
 {
 	uint64_t value = http_number(number, of);
 
@@ -26,22 +26,22 @@ static void number_family(FILE *out, const struct http_number *n)
 	bool counter = n->kind == NUMBER_COUNTER || n->kind == NUMBER_TIME;
 
 	if (n->help != NULL)
-		family(out, n->metric, counter ? "counter" : "gauge", n->help);
+		family_open(out, n->metric, counter ? "counter" : "gauge", n->help);
 }
 
-static void numbers(FILE *out, const struct http_number list[], const struct snapshot *now,
-                    bool of_jobs)
+static void numbers_print(FILE *out, const struct http_number list[], const struct snapshot *now,
+                          bool of_jobs)
 {
 	for (const struct http_number *n = list; n->bytes > 0; n++) {
 		number_family(out, n);
 		if (n->metric != NULL && !of_jobs) {
 			fprintf(out, "winnow_%s", n->metric);
-			value(out, n, now);
+			value_print(out, n, now);
 		}
 		for (uint32_t i = 0; n->metric != NULL && of_jobs && i < now->job_count; i++) {
 			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].name,
 			        n->label);
-			value(out, n, &now->jobs[i]);
+			value_print(out, n, &now->jobs[i]);
 		}
 	}
 }
@@ -59,7 +59,7 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
 				        now->jobs[i].name, rank, n->label);
-				value(out, n, &worker);
+				value_print(out, n, &worker);
 			}
 		}
 	}
@@ -67,8 +67,8 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 
 static void job_times(FILE *out, const struct snapshot *now)
 {
-	family(out, "allreduce_duration_seconds", "histogram",
-	       "Of operations, from the first worker's call until all have the result.");
+	family_open(out, "allreduce_duration_seconds", "histogram",
+	            "Of operations, from the first worker's call until all have the result.");
 	for (uint32_t i = 0; i < now->job_count; i++) {
 		const struct job_snapshot *job = &now->jobs[i];
 		const char *name = job->name;
@@ -95,8 +95,8 @@ static void job_times(FILE *out, const struct snapshot *now)
 
 static void drop_metrics(FILE *out, const struct snapshot *now)
 {
-	family(out, "packets_dropped_total", "counter",
-	       "Packets received and not used, by reason.");
+	family_open(out, "packets_dropped_total", "counter",
+	            "Packets received and not used, by reason.");
 	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++)
 		fprintf(out, "winnow_packets_dropped_total{reason=\"%s\"} %" PRIu64 "\n",
 		        fast_counter_name(d), now->drops[d]);
@@ -104,9 +104,10 @@ static void drop_metrics(FILE *out, const struct snapshot *now)
 
 static void fast_metrics(FILE *out, const struct snapshot *now)
 {
-	family(out, "xdp_packets_total", "counter",
-	       "Datagrams that the XDP program saw, by what it did; those that it dropped are in "
-	       "packets_dropped_total.");
+	family_open(
+		out, "xdp_packets_total", "counter",
+		"Datagrams that the XDP program saw, by what it did; those that it dropped are in "
+		"packets_dropped_total.");
 	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
 		fprintf(out, "winnow_xdp_packets_total{verdict=\"%s\"} %" PRIu64 "\n",
 		        fast_counter_name(i), now->fast[i]);
@@ -114,7 +115,8 @@ static void fast_metrics(FILE *out, const struct snapshot *now)
 
 static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 {
-	family(out, "joins_refused_total", "counter", "Workers that were not let in, by reason.");
+	family_open(out, "joins_refused_total", "counter",
+	            "Workers that were not let in, by reason.");
 	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
 		fprintf(out, "winnow_joins_refused_total{reason=\"%s\"} %" PRIu64 "\n",
 		        jobs_refusals[i], totals->refused[i]);
@@ -128,17 +130,17 @@ char *http_metrics(const struct http_sources *sources, struct snapshot *now)
 
 	if (out == NULL)
 		return NULL;
-	family(out, "build_info", "gauge", "What this is.");
+	family_open(out, "build_info", "gauge", "What this is.");
 	fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
 	        WINNOW_VERSION, bitmap_best()->name, http_datapath(sources));
-	numbers(out, http_numbers, now, false);
+	numbers_print(out, http_numbers, now, false);
 	refusal_metrics(out, &now->totals);
-	numbers(out, http_packet_numbers, now, false);
+	numbers_print(out, http_packet_numbers, now, false);
 	drop_metrics(out, now);
 	if (sources->offload != NULL)
 		fast_metrics(out, now);
 	snapshot_name(now);
-	numbers(out, http_job_numbers, now, true);
+	numbers_print(out, http_job_numbers, now, true);
 	worker_numbers(out, now);
 	job_times(out, now);
 	http_process(out, sources->start_s);

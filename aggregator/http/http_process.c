@@ -11,7 +11,7 @@
 
 #include "aggregator/http/http_state.h"
 
-static void family(FILE *out, const char *name, const char *type, const char *help)
+static void process_family(FILE *out, const char *name, const char *type, const char *help)
 {
 	fprintf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s ", name, help, name,
 	        type, name);
@@ -22,18 +22,19 @@ static double seconds_of(const struct timeval *time)
 	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-static void cpu(FILE *out)
+static void process_cpu(FILE *out)
 {
 	struct rusage usage;
 
 	if (getrusage(RUSAGE_SELF, &usage) != 0)
 		return;
-	family(out, "cpu_seconds_total", "counter", "CPU time of all threads, user and system.");
+	process_family(out, "cpu_seconds_total", "counter",
+	               "CPU time of all threads, user and system.");
 	fprintf(out, "%.6f\n", seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime));
 }
 
 /* Pages, in /proc/self/statm: of the address space, and of these in memory. */
-static void memory(FILE *out)
+static void process_memory(FILE *out)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
 	uint64_t virtual, resident, page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -41,22 +42,22 @@ static void memory(FILE *out)
 	if (file == NULL)
 		return;
 	if (fscanf(file, "%" SCNu64 " %" SCNu64, &virtual, &resident) == 2) {
-		family(out, "virtual_memory_bytes", "gauge", "Address space.");
+		process_family(out, "virtual_memory_bytes", "gauge", "Address space.");
 		fprintf(out, "%" PRIu64 "\n", virtual * page);
-		family(out, "resident_memory_bytes", "gauge", "Memory in use, RSS.");
+		process_family(out, "resident_memory_bytes", "gauge", "Memory in use, RSS.");
 		fprintf(out, "%" PRIu64 "\n", resident * page);
 	}
 	fclose(file);
 }
 
-static void descriptors(FILE *out)
+static void process_descriptors(FILE *out)
 {
 	DIR *folder = opendir("/proc/self/fd");
 	struct rlimit limit;
 	uint32_t count = 0;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		family(out, "max_fds", "gauge", "Descriptors that the process may have.");
+		process_family(out, "max_fds", "gauge", "Descriptors that the process may have.");
 		fprintf(out, "%" PRIu64 "\n", (uint64_t)limit.rlim_cur);
 	}
 	if (folder == NULL)
@@ -64,7 +65,7 @@ static void descriptors(FILE *out)
 	for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
 		count += entry->d_name[0] != '.';
 	closedir(folder);
-	family(out, "open_fds", "gauge", "Descriptors that the process has open.");
+	process_family(out, "open_fds", "gauge", "Descriptors that the process has open.");
 	fprintf(out, "%u\n", count - 1); /* one is the folder's own */
 }
 
@@ -93,12 +94,12 @@ double http_process_start(void)
 
 void http_process(FILE *out, double start_s)
 {
-	cpu(out);
-	memory(out);
-	descriptors(out);
+	process_cpu(out);
+	process_memory(out);
+	process_descriptors(out);
 	if (start_s > 0) {
-		family(out, "start_time_seconds", "gauge",
-		       "When the process began, in seconds since 1970.");
+		process_family(out, "start_time_seconds", "gauge",
+		               "When the process began, in seconds since 1970.");
 		fprintf(out, "%.2f\n", start_s);
 	}
 }

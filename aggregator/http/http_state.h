@@ -3,8 +3,8 @@
  * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies),
  * http_numbers.c (what they show) and http_snapshot.c (where it comes from) share; private to them
  */
-#ifndef AGGREGATOR_HTTP_IMPL_H
-#define AGGREGATOR_HTTP_IMPL_H
+#ifndef AGGREGATOR_HTTP_STATE_H
+#define AGGREGATOR_HTTP_STATE_H
 
 #include <stdio.h>
 
@@ -57,7 +57,10 @@ void snapshot_name(struct snapshot *snapshot);
 /* A worker of a job. False: it has not said what it sees. */
 bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);
 
-/* The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs: snapshot_name(). */
+/*
+ * The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs by snapshot_name(), so it
+ * comes last.
+ */
 char *http_metrics(const struct http_sources *sources, struct snapshot *now);
 char *http_status(const struct http_sources *sources, const struct snapshot *now,
                   uint64_t uptime_us);
@@ -71,10 +74,10 @@ struct http_number {
 		NUMBER_SECONDS, /* a gauge */
 		NUMBER_TIME,    /* seconds, counted */
 	} kind;
-	size_t at, bytes;           /* in the struct of its list; of seconds: in us */
-	const char *key;            /* in /status; NULL: it is not there */
-	const char *metric, *label; /* in /metrics, the label beside the job's; NULL: likewise */
-	const char *help;           /* NULL: as the one before, which has the same name */
+	size_t at, bytes; /* Its place in the struct of its list; seconds are in us there. */
+	const char *key;  /* Its name in /status; NULL: it is not there. */
+	const char *metric, *label; /* Its name in /metrics, and a second label; NULL: none. */
+	const char *help;           /* NULL: the one before has the same name and help. */
 };
 
 /* Each ends with 0 bytes. Those of packets are an object of their own in /status. */
@@ -85,4 +88,4 @@ uint64_t http_number(const struct http_number *number, const void *of);
 
 const char *http_datapath(const struct http_sources *sources);
 
-#endif /* AGGREGATOR_HTTP_IMPL_H */
+#endif /* AGGREGATOR_HTTP_STATE_H */

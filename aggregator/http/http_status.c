@@ -7,12 +7,12 @@
 #include "bitmap/dtype.h"
 #include "ebpf/packet.h"
 
-static json_t *number(uint64_t value)
+static json_t *number_json(uint64_t value)
 {
 	return json_integer((json_int_t)value);
 }
 
-static json_t *seconds(uint64_t us)
+static json_t *seconds_json(uint64_t us)
 {
 	return json_real((double)us / 1e6);
 }
@@ -26,8 +26,8 @@ static void numbers_put(json_t *object, const struct http_number list[], const v
 			json_object_set_new(object, n->key,
 			                    n->kind == NUMBER_BOOL ? json_boolean(value)
 			                    : n->kind == NUMBER_SECONDS || n->kind == NUMBER_TIME
-			                            ? seconds(value)
-			                            : number(value));
+			                            ? seconds_json(value)
+			                            : number_json(value));
 	}
 }
 
@@ -37,7 +37,7 @@ static json_t *counts_json(const uint64_t counts[], uint32_t first, uint32_t end
 	json_t *object = json_object();
 
 	for (uint32_t i = first; i < end; i++)
-		json_object_set_new(object, fast_counter_name(i), number(counts[i]));
+		json_object_set_new(object, fast_counter_name(i), number_json(counts[i]));
 	return object;
 }
 
@@ -53,8 +53,8 @@ static json_t *operation_json(const struct channel_view *busy)
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "tag", tag, "dtype",
 	                 dtype_name((enum dtype)busy->dtype), "op",
 	                 reduction_name((enum reduction)busy->reduction), "wire",
-	                 packet_form_name(busy->form), "count", number(busy->count), "age_s",
-	                 seconds(busy->age_us));
+	                 packet_form_name(busy->form), "count", number_json(busy->count), "age_s",
+	                 seconds_json(busy->age_us));
 }
 
 static json_t *wait_json(const struct channel_wait *wait)
@@ -65,13 +65,13 @@ static json_t *wait_json(const struct channel_wait *wait)
 		return json_null();
 	ranks = json_array();
 	for (uint32_t i = 0; i < wait->rank_count; i++)
-		json_array_append_new(ranks, number(wait->ranks[i]));
+		json_array_append_new(ranks, number_json(wait->ranks[i]));
 	return json_pack("{s:s, s:o, s:i, s:o}", "for", wait->stall.streaming ? "data" : "call",
-	                 "waited_s", seconds(wait->stall.waited_us), "missing",
+	                 "waited_s", seconds_json(wait->stall.waited_us), "missing",
 	                 (int)wait->stall.missing, "ranks", ranks);
 }
 
-static json_t *share(uint64_t part, uint64_t whole)
+static json_t *share_json(uint64_t part, uint64_t whole)
 {
 	return whole > 0 ? json_real((double)part / (double)whole) : json_null();
 }
@@ -92,16 +92,17 @@ static json_t *lately_json(const struct jobs_worker *worker)
 
 	if (worker->seen_over_us == 0)
 		return json_null();
-	return json_pack(
-		"{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "over_s", seconds(worker->seen_over_us),
-		"held_window",
-		share(since(now->held_window_us, before->held_window_us), worker->seen_over_us),
-		"held_credit",
-		share(since(now->held_credit_us, before->held_credit_us), worker->seen_over_us),
-		"out_marked", share(since(now->out_marked, before->out_marked), out), "out_lost",
-		share(since(now->out_lost, before->out_lost), pushes), "in_marked",
-		share(since(now->in_marked, before->in_marked), in), "in_lost",
-		share(in_lost, in + in_lost));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "over_s",
+	                 seconds_json(worker->seen_over_us), "held_window",
+	                 share_json(since(now->held_window_us, before->held_window_us),
+	                            worker->seen_over_us),
+	                 "held_credit",
+	                 share_json(since(now->held_credit_us, before->held_credit_us),
+	                            worker->seen_over_us),
+	                 "out_marked", share_json(since(now->out_marked, before->out_marked), out),
+	                 "out_lost", share_json(since(now->out_lost, before->out_lost), pushes),
+	                 "in_marked", share_json(since(now->in_marked, before->in_marked), in),
+	                 "in_lost", share_json(in_lost, in + in_lost));
 }
 
 static json_t *workers_json(const struct job_snapshot *job)
@@ -117,7 +118,7 @@ static json_t *workers_json(const struct job_snapshot *job)
 		object = json_pack("{s:i, s:s, s:s, s:s, s:s, s:b, s:o}", "rank", (int)rank,
 		                   "state", worker->state, "host", worker->host, "address",
 		                   worker->address, "says", worker->says, "multicast",
-		                   worker->multicast, "silent_s", seconds(worker->silent_us));
+		                   worker->multicast, "silent_s", seconds_json(worker->silent_us));
 		numbers_put(object, http_worker_numbers, &numbers);
 		json_object_set_new(object, "lately", lately_json(worker));
 		json_array_append_new(list, object);
@@ -132,8 +133,8 @@ static json_t *job_json(const struct job_snapshot *job)
 	json_t *object = json_pack(
 		"{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:i, s:i}, s:s?, s:o, s:o}", "name", view->name,
 		"state", view->state, "density",
-		share(stats->blocks_owned, stats->blocks * view->world), "union",
-		share(stats->blocks_nonzero, stats->blocks), "operation",
+		share_json(stats->blocks_owned, stats->blocks * view->world), "union",
+		share_json(stats->blocks_nonzero, stats->blocks), "operation",
 		operation_json(&job->busy), "waiting", wait_json(&job->busy.wait), "slots", "used",
 		(int)job->slots_used, "total", (int)job->slots, "trouble",
 		*view->trouble != '\0' ? view->trouble : NULL, "drops",
@@ -153,7 +154,7 @@ static json_t *failure_json(const struct jobs_copy *copy)
 	if (!copy->failed)
 		return json_null();
 	return json_pack("{s:s, s:s, s:s, s:o}", "job", failure->job, "code", failure->code, "text",
-	                 failure->text, "age_s", seconds(failure->age_us));
+	                 failure->text, "age_s", seconds_json(failure->age_us));
 }
 
 char *http_status(const struct http_sources *sources, const struct snapshot *now,
@@ -171,9 +172,10 @@ char *http_status(const struct http_sources *sources, const struct snapshot *now
 	                 "datapath", http_datapath(sources), "xdp",
 	                 offload_describe(sources->offload), "isa", bitmap_best()->name, "threads",
 	                 (int)sources->threads, "rcvbuf_bytes", (int)sources->rcvbuf_bytes,
-	                 "uptime_s", seconds(uptime_us), "memory_limit_from", sources->bytes_from,
-	                 "packets", packets, "drops", counts_json(now->drops, 1, WIRE_DROP_COUNT),
-	                 "last_failure", failure_json(now->copy), "jobs", list);
+	                 "uptime_s", seconds_json(uptime_us), "memory_limit_from",
+	                 sources->bytes_from, "packets", packets, "drops",
+	                 counts_json(now->drops, 1, WIRE_DROP_COUNT), "last_failure",
+	                 failure_json(now->copy), "jobs", list);
 	numbers_put(root, http_numbers, now);
 	if (sources->offload != NULL)
 		json_object_set_new(root, "xdp_packets",

@@ -13,8 +13,8 @@
  *
  * Each calls only what stands below it.
  */
-#ifndef AGGREGATOR_JOBS_IMPL_H
-#define AGGREGATOR_JOBS_IMPL_H
+#ifndef AGGREGATOR_JOBS_STATE_H
+#define AGGREGATOR_JOBS_STATE_H
 
 #include <sys/queue.h>
 
@@ -240,4 +240,4 @@ void job_forget(struct job *job); /* its memory is free, and it */
 void job_detach(struct jobs *jobs, struct job *job);
 void job_release(struct jobs *jobs, struct job *job);
 
-#endif /* AGGREGATOR_JOBS_IMPL_H */
+#endif /* AGGREGATOR_JOBS_STATE_H */

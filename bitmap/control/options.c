@@ -186,9 +186,9 @@ struct file_context {
 	struct reading *reading;
 	const char *path;
 	struct plain_file file;
-	uint32_t line;           /* the last that was read, */
-	uint32_t section_line;   /* and the last that begins a section */
-	bool given[OPTIONS_MAX]; /* by place in the list: an earlier line says it */
+	uint32_t line;           /* The last line that was read. */
+	uint32_t section_line;   /* The last line that begins a section. */
+	bool given[OPTIONS_MAX]; /* By place in the list: an earlier line has set it. */
 	int err;
 };
 

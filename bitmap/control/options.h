@@ -27,11 +27,11 @@
 
 enum option_kind {
 	OPTION_TEXT,    /* const char *; NULL when not given */
-	OPTION_SECRET,  /* likewise, and never shown */
+	OPTION_SECRET,  /* const char *; NULL when not given, and never shown */
 	OPTION_COUNT,   /* uint64_t: a plain number */
-	OPTION_COUNT32, /* uint32_t: the same */
+	OPTION_COUNT32, /* uint32_t */
 	OPTION_SIZE,    /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
-	OPTION_SIZE32,  /* uint32_t: the same */
+	OPTION_SIZE32,  /* uint32_t */
 	OPTION_RATE,    /* uint64_t: bit/s; K, M, G are powers of 1000 */
 	OPTION_TIME,    /* uint64_t: microseconds; s (the default), ms, us, m */
 	OPTION_MS,      /* uint32_t: milliseconds, written like TIME; as "NAME-ms" a plain number */
@@ -78,7 +78,7 @@ struct options {
 	const struct option *list;          /* ends with a NULL name */
 	const struct option_alias *aliases; /* ends with a NULL `said`; NULL: none */
 	const char *section;                /* of the INI file */
-	const char *file_option;            /* which option names the file; NULL: none */
+	const char *file_option;            /* the option that names the file; NULL: none */
 	const char *(*built_with)(void);    /* what --version says besides; NULL: nothing */
 	bool joins; /* it joins a job, and the library says which variables mean nothing */
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and options_print.c (help, dump) share; private to them */
+/*
+ * options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and
+ * options_print.c (help, dump) share; private to them
+ */
 #ifndef BITMAP_CONTROL_OPTIONS_IMPL_H
 #define BITMAP_CONTROL_OPTIONS_IMPL_H
 
@@ -17,8 +20,8 @@ enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
 struct origin {
 	enum source source;
 	const char *text;
-	char *copy; /* memory of `text`, or NULL; it ends with the reading, */
-	bool stays; /* unless it is the option's value */
+	char *copy; /* The memory of `text`, or NULL. */
+	bool stays; /* `copy` is the option's value, and outlives the reading. */
 	char where[ORIGIN_BYTES];
 };
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define ROOM_LEAST 4096 /* files of /proc say that they have no bytes */
+#define ROOM_SPARE 2 /* for the zero byte, and for one more that shows whether the file has grown */
 
 static const char *kind_of(mode_t mode)
 {
@@ -31,11 +32,8 @@ static void memory_free(char *memory, size_t bytes)
 /* realloc() would leave what the file said in memory that it gives back. */
 static int room_grow(struct plain_file *file, size_t bytes, size_t used)
 {
-	char *grown;
+	char *grown = malloc(bytes);
 
-	if (bytes > PLAIN_FILE_BYTES_MAX + 1)
-		return -EFBIG;
-	grown = malloc(bytes);
 	if (grown == NULL)
 		return -ENOMEM;
 	if (used > 0)
@@ -49,7 +47,7 @@ static int room_grow(struct plain_file *file, size_t bytes, size_t used)
 /* Sets *length. The file may grow meanwhile. */
 static int bytes_read(int fd, size_t size, struct plain_file *out, size_t *length)
 {
-	int err = room_grow(out, size < ROOM_LEAST ? ROOM_LEAST : size + 1, 0);
+	int err = room_grow(out, size < ROOM_LEAST ? ROOM_LEAST : size + ROOM_SPARE, 0);
 	ssize_t got = 1;
 
 	*length = 0;
@@ -58,6 +56,8 @@ static int bytes_read(int fd, size_t size, struct plain_file *out, size_t *lengt
 		if (got < 0)
 			return -errno;
 		*length += (size_t)got;
+		if (*length > PLAIN_FILE_BYTES_MAX)
+			return -EFBIG;
 		if (*length + 1 == out->bytes)
 			err = room_grow(out, 2 * out->bytes, *length);
 	}

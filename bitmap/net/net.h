@@ -54,7 +54,7 @@ struct net_addr {
 struct net_path {
 	struct net_addr to;
 	struct net_ip local;
-	uint32_t mark; /* the caller's: what troubles() tells of this path has it, too */
+	uint32_t mark; /* The caller's: troubles() repeats it for this path. */
 };
 
 struct net_in {
@@ -93,10 +93,10 @@ struct net_source {
 };
 
 struct net_config {
-	struct net_addr local; /* where to receive; port 0: any */
-	const char *interface; /* udp: by which of them datagrams leave; NULL: the system chooses */
-	struct net_ip group;   /* none; or a multicast group to receive instead, on local.port */
-	struct net_ip device;  /* with a group: our address on the network that it comes by */
+	struct net_addr local; /* The address to receive at; port 0: any. */
+	const char *interface; /* UDP sends by this one; NULL: the system chooses. */
+	struct net_ip group;   /* A multicast group to receive instead, on local.port; or none. */
+	struct net_ip device;  /* Our address on the group's network. */
 	uint32_t payload_max;  /* largest datagram sent or received */
 	uint32_t buffer_bytes; /* of the kernel, each way; what the system grants is used */
 	uint32_t dscp;         /* 0 .. 63: the class of what is sent, as RFC 2474 */
@@ -119,10 +119,10 @@ struct net_stats {
 struct net_facts {
 	int fd;                /* readable when something was received; -1: has none */
 	uint32_t buffer_bytes; /* the receive buffer granted, as the kernel counts */
-	uint32_t send_bytes;   /* likewise the send buffer; 0: has none */
+	uint32_t send_bytes;   /* the send buffer granted; 0: has none */
 	uint32_t payload_max;  /* largest datagram that it carries */
-	uint32_t burst; /* with fewer, recv() gives all that wait; 0: not known, look again */
-	struct net_addr address; /* where it receives */
+	uint32_t burst; /* recv() gives all that wait if they are fewer; 0: not known, look again */
+	struct net_addr address; /* the address that it receives at */
 };
 
 /*
@@ -191,7 +191,7 @@ extern const struct net_backend net_udp;
 /* What an object with a back end exports, under this name. */
 #define NET_PLUGIN_SYMBOL "winnow_net_plugin"
 struct net_plugin {
-	const char *version; /* that it was built with: WINNOW_VERSION */
+	const char *version; /* WINNOW_VERSION of the build */
 	const char *about;   /* of the library that it needs: "DPDK 22.11.11" */
 	const struct net_backend *backend;
 };

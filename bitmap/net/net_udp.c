@@ -3,9 +3,9 @@
  * net_udp.c - sockets, with UDP_GRO and UDP_SEGMENT
  *
  * A send() call sorts its datagrams into bins, by size and by the net that they are steered to. Each
- * bin leaves in one system call of up to 64 KB, which the kernel cuts, or does not need to: super-packets cross veth, bridge and qdisc
- * whole. Receiving is the reverse. Without either offload everything works one by one. What the
- * socket has no room for waits in the backlog.
+ * bin leaves in one system call of up to 64 KB, which the kernel cuts, or does not need to:
+ * super-packets cross veth, bridge and qdisc whole. Receiving is the reverse. Without either offload
+ * everything works one by one. What the socket has no room for waits in the backlog.
  */
 
 #include "bitmap/net/net.h"
@@ -44,39 +44,48 @@ struct message {
 	uint32_t bytes, segments, segment_bytes;
 	uint8_t steering;
 	uint32_t iovec_count;
-	uint32_t first, last; /* indices of the caller's array, linked by net->next */
+	uint32_t first, last; /* indices of the caller's array, linked by tx.next */
 };
 
-struct net {
-	struct net_facts facts;
-	bool six; /* a socket of AF_INET6 */
-	bool segment_offload;
-	struct net_stats stats;
-	struct net_troubles troubles;
+/* The messages of the last call, and how far they have been handed out. */
+struct udp_rx {
+	uint32_t count, at, offset;
+	struct mmsghdr headers[RX_MESSAGES];
+	struct iovec iovecs[RX_MESSAGES];
+	union net_sockaddr names[RX_MESSAGES];
+	struct net_in first[RX_MESSAGES]; /* A message's first datagram: the others are alike. */
+	uint8_t control[RX_MESSAGES][CONTROL_BYTES];
+	uint8_t buffer[RX_MESSAGES][RX_BYTES];
+};
 
-	/* Receiving: the messages of the last call, and how far they have been handed out. */
-	uint32_t rx_count, rx_at, rx_offset;
-	struct mmsghdr rx_headers[RX_MESSAGES];
-	struct iovec rx_iovecs[RX_MESSAGES];
-	union net_sockaddr rx_names[RX_MESSAGES];
-	struct net_in rx_first[RX_MESSAGES]; /* the first datagram in it: the others are alike */
-	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
-	uint8_t rx_buffer[RX_MESSAGES][RX_BYTES];
-
-	/* Sending. */
-	struct net_path path;  /* of the last receiver: also of what is kept */
-	union net_sockaddr to; /* the same */
+/* What is being sent to one receiver. */
+struct udp_tx {
+	struct net_path path;  /* The last receiver, also that of what is kept. */
+	union net_sockaddr to; /* path.to, as the system has it. */
 	socklen_t to_bytes;
 	uint32_t message_count;
 	struct message messages[NET_BURST_MAX];
 	uint32_t next[NET_BURST_MAX];
 	struct iovec iovecs[TX_IOVECS_MAX];
-	uint8_t tx_control[CONTROL_BYTES];
+	uint8_t control[CONTROL_BYTES];
+};
 
-	/* What the kernel did not take: copies for one receiver, one after the other. */
-	uint32_t kept_count, kept_at, kept_offset;
-	struct message kept[NET_BURST_MAX];
-	uint8_t backlog[NET_BATCH_BYTES_MAX];
+/* What the kernel did not take: copies for one receiver, one after the other. */
+struct udp_kept {
+	uint32_t count, at, offset;
+	struct message messages[NET_BURST_MAX];
+	uint8_t bytes[NET_BATCH_BYTES_MAX];
+};
+
+struct net {
+	struct net_facts facts;
+	bool six; /* The socket is of AF_INET6. */
+	bool segment_offload;
+	struct net_stats stats;
+	struct net_troubles troubles;
+	struct udp_rx rx;
+	struct udp_tx tx;
+	struct udp_kept kept;
 };
 
 /* ---- opening ---- */
@@ -107,8 +116,8 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 	net->facts.burst = RX_MESSAGES;
 	net->six = !net_ip_is_v4(&net->facts.address.ip);
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
-		net->rx_iovecs[i] =
-			(struct iovec){.iov_base = net->rx_buffer[i], .iov_len = RX_BYTES};
+		net->rx.iovecs[i] =
+			(struct iovec){.iov_base = net->rx.buffer[i], .iov_len = RX_BYTES};
 	*out = net;
 	return 0;
 }
@@ -157,13 +166,13 @@ static uint64_t came_read(const struct cmsghdr *c, uint64_t now_us, const struct
 static void control_read(struct net *net, uint32_t i, uint64_t now_us,
                          const struct timespec *system)
 {
-	struct msghdr *header = &net->rx_headers[i].msg_hdr;
-	struct net_in *first = &net->rx_first[i];
+	struct msghdr *header = &net->rx.headers[i].msg_hdr;
+	struct net_in *first = &net->rx.first[i];
 	int size;
 
-	*first = (struct net_in){.data = net->rx_iovecs[i].iov_base,
-	                         .bytes = net->rx_headers[i].msg_len,
-	                         .from = net_of_sockaddr(&net->rx_names[i].any),
+	*first = (struct net_in){.data = net->rx.iovecs[i].iov_base,
+	                         .bytes = net->rx.headers[i].msg_len,
+	                         .from = net_of_sockaddr(&net->rx.names[i].any),
 	                         .local = net->facts.address.ip};
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
@@ -184,23 +193,23 @@ static bool rx_fill(struct net *net)
 	int count;
 
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
-		net->rx_headers[i].msg_hdr = (struct msghdr){
-			.msg_name = &net->rx_names[i],
-			.msg_namelen = sizeof(net->rx_names[i]),
-			.msg_iov = &net->rx_iovecs[i],
+		net->rx.headers[i].msg_hdr = (struct msghdr){
+			.msg_name = &net->rx.names[i],
+			.msg_namelen = sizeof(net->rx.names[i]),
+			.msg_iov = &net->rx.iovecs[i],
 			.msg_iovlen = 1,
-			.msg_control = net->rx_control[i],
+			.msg_control = net->rx.control[i],
 			.msg_controllen = CONTROL_BYTES,
 		};
-	net->rx_count = net->rx_at = net->rx_offset = 0;
+	net->rx.count = net->rx.at = net->rx.offset = 0;
 	net->stats.rx_calls++;
-	count = recvmmsg(net->facts.fd, net->rx_headers, RX_MESSAGES, 0, NULL);
+	count = recvmmsg(net->facts.fd, net->rx.headers, RX_MESSAGES, 0, NULL);
 	if (count <= 0)
 		return false;
-	net->rx_count = (uint32_t)count;
+	net->rx.count = (uint32_t)count;
 	now_us = clock_us();
 	clock_gettime(CLOCK_REALTIME, &system);
-	for (uint32_t i = 0; i < net->rx_count; i++)
+	for (uint32_t i = 0; i < net->rx.count; i++)
 		control_read(net, i, now_us, &system);
 	return true;
 }
@@ -209,22 +218,22 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 {
 	uint32_t count = 0;
 
-	if (net->rx_at == net->rx_count && !rx_fill(net))
+	if (net->rx.at == net->rx.count && !rx_fill(net))
 		return 0;
-	while (count < max && net->rx_at < net->rx_count) {
-		uint32_t i = net->rx_at, bytes = net->rx_headers[i].msg_len;
-		uint32_t left = bytes - net->rx_offset;
+	while (count < max && net->rx.at < net->rx.count) {
+		uint32_t i = net->rx.at, bytes = net->rx.headers[i].msg_len;
+		uint32_t left = bytes - net->rx.offset;
 		struct net_in *one = &in[count++];
 
-		*one = net->rx_first[i];
-		one->data += net->rx_offset;
+		*one = net->rx.first[i];
+		one->data += net->rx.offset;
 		one->bytes = left < one->bytes ? left : one->bytes;
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
-		net->rx_offset += one->bytes;
-		if (net->rx_offset >= bytes) {
-			net->rx_at++;
-			net->rx_offset = 0;
+		net->rx.offset += one->bytes;
+		if (net->rx.offset >= bytes) {
+			net->rx.at++;
+			net->rx.offset = 0;
 		}
 	}
 	return count;
@@ -236,7 +245,7 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 static void control_add(struct net *net, struct msghdr *header, int level, int type,
                         const void *data, size_t bytes)
 {
-	struct cmsghdr *c = (struct cmsghdr *)(void *)(net->tx_control + header->msg_controllen);
+	struct cmsghdr *c = (struct cmsghdr *)(void *)(net->tx.control + header->msg_controllen);
 
 	c->cmsg_level = level;
 	c->cmsg_type = type;
@@ -248,13 +257,13 @@ static void control_add(struct net *net, struct msghdr *header, int level, int t
 /* A socket of IPv6 takes our mapped addresses as well. */
 static void control_fill(struct net *net, struct msghdr *header, const struct message *m)
 {
-	const struct net_ip *local = &net->path.local;
+	const struct net_ip *local = &net->tx.path.local;
 	uint16_t size = (uint16_t)m->segment_bytes;
 	struct in_pktinfo four = {.ipi_spec_dst.s_addr = htonl(net_ip_number(local))};
 	struct in6_pktinfo six = {.ipi6_ifindex = local->scope};
 
 	header->msg_controllen = 0;
-	header->msg_control = net->tx_control;
+	header->msg_control = net->tx.control;
 	if (m->segments > 1)
 		control_add(net, header, SOL_UDP, UDP_SEGMENT, &size, sizeof(size));
 	if (net_ip_none(local))
@@ -270,8 +279,8 @@ static int send_iovecs(struct net *net, const struct message *m, struct iovec *i
                        uint32_t count)
 {
 	struct msghdr header = {
-		.msg_name = &net->to,
-		.msg_namelen = net->to_bytes,
+		.msg_name = &net->tx.to,
+		.msg_namelen = net->tx.to_bytes,
 		.msg_iov = iovecs,
 		.msg_iovlen = count,
 	};
@@ -288,7 +297,7 @@ static int message_judge(struct net *net, const struct message *m, int err)
 		return -EAGAIN;
 	if (err != 0) {
 		net->stats.tx_errors += m->segments;
-		trouble_note(&net->troubles, &net->path, -err, m->segments);
+		trouble_note(&net->troubles, &net->tx.path, -err, m->segments);
 		return 0;
 	}
 	net->stats.sent += m->segments;
@@ -300,8 +309,8 @@ static uint32_t message_gather(struct net *net, const struct message *m, const s
 {
 	uint32_t count = 0;
 
-	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
-		memcpy(net->iovecs + count, out[i].pieces,
+	for (uint32_t i = m->first; i != NONE; i = net->tx.next[i]) {
+		memcpy(net->tx.iovecs + count, out[i].pieces,
 		       out[i].piece_count * sizeof(struct iovec));
 		count += out[i].piece_count;
 	}
@@ -314,7 +323,7 @@ static uint32_t message_gather(struct net *net, const struct message *m, const s
  */
 static void send_apart(struct net *net, const struct message *m, const struct net_out out[])
 {
-	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
+	for (uint32_t i = m->first; i != NONE; i = net->tx.next[i]) {
 		struct message one = {
 			.bytes = out[i].bytes, .segments = 1, .segment_bytes = out[i].bytes};
 		int err = send_iovecs(net, &one, (struct iovec *)(uintptr_t)out[i].pieces,
@@ -328,7 +337,7 @@ static void send_apart(struct net *net, const struct message *m, const struct ne
 
 static int send_message(struct net *net, const struct message *m, const struct net_out out[])
 {
-	int err = send_iovecs(net, m, net->iovecs, message_gather(net, m, out));
+	int err = send_iovecs(net, m, net->tx.iovecs, message_gather(net, m, out));
 
 	if ((err == -EIO || err == -EINVAL) && m->segments > 1) {
 		send_apart(net, m, out);
@@ -345,32 +354,32 @@ static void messages_keep(struct net *net, uint32_t from, const struct net_out o
 {
 	uint32_t used = 0;
 
-	net->kept_count = net->kept_at = net->kept_offset = 0;
+	net->kept.count = net->kept.at = net->kept.offset = 0;
 	net->stats.tx_waits++;
-	for (uint32_t i = from; i < net->message_count; i++) {
-		uint32_t count = message_gather(net, &net->messages[i], out);
+	for (uint32_t i = from; i < net->tx.message_count; i++) {
+		uint32_t count = message_gather(net, &net->tx.messages[i], out);
 
-		net->kept[net->kept_count++] = net->messages[i];
+		net->kept.messages[net->kept.count++] = net->tx.messages[i];
 		for (uint32_t k = 0; k < count; k++) {
-			memcpy(net->backlog + used, net->iovecs[k].iov_base,
-			       net->iovecs[k].iov_len);
-			used += (uint32_t)net->iovecs[k].iov_len;
+			memcpy(net->kept.bytes + used, net->tx.iovecs[k].iov_base,
+			       net->tx.iovecs[k].iov_len);
+			used += (uint32_t)net->tx.iovecs[k].iov_len;
 		}
 	}
 }
 
 static bool udp_ready(struct net *net)
 {
-	while (net->kept_at < net->kept_count) {
-		const struct message *m = &net->kept[net->kept_at];
-		struct iovec whole = {.iov_base = net->backlog + net->kept_offset,
+	while (net->kept.at < net->kept.count) {
+		const struct message *m = &net->kept.messages[net->kept.at];
+		struct iovec whole = {.iov_base = net->kept.bytes + net->kept.offset,
 		                      .iov_len = m->bytes};
 		int err = send_iovecs(net, m, &whole, 1);
 
 		if (message_judge(net, m, err) == -EAGAIN)
 			return false;
-		net->kept_offset += m->bytes;
-		net->kept_at++;
+		net->kept.offset += m->bytes;
+		net->kept.at++;
 	}
 	return true;
 }
@@ -403,13 +412,13 @@ static bool message_fits(const struct net *net, const struct message *m, const s
 static struct message *bin_for(struct net *net, uint32_t bins[BINS], const struct net_out *out)
 {
 	for (uint32_t i = 0; i < BINS; i++)
-		if (bins[i] != NONE && message_fits(net, &net->messages[bins[i]], out))
-			return &net->messages[bins[i]];
+		if (bins[i] != NONE && message_fits(net, &net->tx.messages[bins[i]], out))
+			return &net->tx.messages[bins[i]];
 	memmove(bins + 1, bins, (BINS - 1) * sizeof(bins[0]));
-	bins[0] = net->message_count++;
-	net->messages[bins[0]] = (struct message){
+	bins[0] = net->tx.message_count++;
+	net->tx.messages[bins[0]] = (struct message){
 		.segment_bytes = out->bytes, .steering = steering_of(out), .last = NONE};
-	return &net->messages[bins[0]];
+	return &net->tx.messages[bins[0]];
 }
 
 static void sort_into_bins(struct net *net, const struct net_out out[], uint32_t count)
@@ -418,15 +427,15 @@ static void sort_into_bins(struct net *net, const struct net_out out[], uint32_t
 
 	assert(count <= NET_BURST_MAX);
 	memset(bins, 0xff, sizeof(bins));
-	net->message_count = 0;
+	net->tx.message_count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		struct message *m = bin_for(net, bins, &out[i]);
 
 		if (m->last == NONE)
 			m->first = i;
 		else
-			net->next[m->last] = i;
-		net->next[i] = NONE;
+			net->tx.next[m->last] = i;
+		net->tx.next[i] = NONE;
 		m->last = i;
 		m->segments++;
 		m->bytes += out[i].bytes;
@@ -438,11 +447,11 @@ static void sort_into_bins(struct net *net, const struct net_out out[], uint32_t
 
 static void send_one(struct net *net, const struct net_path *path, const struct net_out out[])
 {
-	net->to_bytes =
-		net->six ? net_sockaddr6(&path->to, &net->to) : net_sockaddr(&path->to, &net->to);
-	net->path = *path;
-	for (uint32_t i = 0; i < net->message_count; i++) {
-		if (send_message(net, &net->messages[i], out) == 0)
+	net->tx.to_bytes = net->six ? net_sockaddr6(&path->to, &net->tx.to)
+	                            : net_sockaddr(&path->to, &net->tx.to);
+	net->tx.path = *path;
+	for (uint32_t i = 0; i < net->tx.message_count; i++) {
+		if (send_message(net, &net->tx.messages[i], out) == 0)
 			continue;
 		messages_keep(net, i, out);
 		return;
@@ -454,11 +463,11 @@ static uint32_t udp_send(struct net *net, const struct net_path to[], uint32_t t
 {
 	uint32_t served = 0;
 
-	assert(net->kept_at == net->kept_count);
+	assert(net->kept.at == net->kept.count);
 	sort_into_bins(net, out, count);
 	do
 		send_one(net, &to[served++], out);
-	while (served < to_count && net->kept_at == net->kept_count);
+	while (served < to_count && net->kept.at == net->kept.count);
 	return served;
 }
 

@@ -276,7 +276,7 @@ static void winnowd_ended(struct children *c, int how)
 }
 
 /* A shell that has replaced itself with us may have left us children of its own. */
-static void reap(struct children *c)
+static void children_reap(struct children *c)
 {
 	uint32_t before = c->running;
 	pid_t pid;
@@ -301,12 +301,14 @@ static void on_signal(uv_signal_t *signal, int number)
 	struct children *c = signal->data;
 
 	if (number == SIGCHLD) {
-		reap(c);
+		children_reap(c);
 		return;
 	}
-	if (number == SIGUSR1 || number == SIGUSR2)
+	if (number == SIGUSR1 || number == SIGUSR2) {
 		children_signal(c, number);
-	else if (c->grouped)
+		return;
+	}
+	if (c->grouped)
 		end_by(c, 128 + number, number);
 	else /* they have a terminal's signals from itself */
 		children_end(c, 128 + number);
@@ -338,5 +340,8 @@ int children_wait(struct children *c)
 	uv_timer_stop(&patience);
 	for (size_t i = 0; i < SIGNALS; i++)
 		uv_signal_stop(&signals[i]);
+	/* A notice that comes now is for workers, which have ended. */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
 	return c->status;
 }

@@ -39,7 +39,7 @@ int cli_error(int status, const char *format, ...)
 	return status;
 }
 
-static void tell(void *context, enum winnow_level level, const char *text)
+static void log_line_print(void *context, enum winnow_level level, const char *text)
 {
 	const struct winnow_config *config = context;
 
@@ -51,7 +51,7 @@ static void tell(void *context, enum winnow_level level, const char *text)
 
 void cli_tells(struct winnow_config *config)
 {
-	config->log = tell;
+	config->log = log_line_print;
 	config->log_context = config;
 }
 
@@ -143,7 +143,7 @@ uint32_t cli_item_count(const char *list)
 	return count;
 }
 
-static int ascending(const void *a, const void *b)
+static int number_compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -152,6 +152,6 @@ static int ascending(const void *a, const void *b)
 
 double median(double values[], uint64_t count)
 {
-	qsort(values, count, sizeof(values[0]), ascending);
+	qsort(values, count, sizeof(values[0]), number_compare);
 	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }

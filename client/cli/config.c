@@ -14,7 +14,7 @@
 
 static char dump_option[] = "--dump-config";
 
-static void help(FILE *out)
+static void config_help(FILE *out)
 {
 	fprintf(out, "usage: winnow config dump [COMMAND [its options]]\n\n"
 	             "Prints every option with its value and where that is from: command line, a "
@@ -41,7 +41,7 @@ static int dump_winnowd(char **argv)
 }
 
 /* argv[1] is the command, followed by its options; NULL: all of them. The two places are ours. */
-static int dump(int argc, char **argv)
+static int config_dump(int argc, char **argv)
 {
 	const char *name = argv[1];
 	bool any = false;
@@ -71,10 +71,10 @@ static int dump(int argc, char **argv)
 int cli_config(int argc, char **argv)
 {
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		help(stdout);
+		config_help(stdout);
 		return cli_flush(2);
 	}
 	if (argc < 2 || strcmp(argv[1], "dump") != 0)
 		return cli_error(2, "say what: dump; see winnow config --help");
-	return dump(argc - 1, argv + 1);
+	return config_dump(argc - 1, argv + 1);
 }

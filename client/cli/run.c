@@ -209,7 +209,7 @@ static void on_drained(uv_timer_t *unused)
 	uv_stop(uv_default_loop());
 }
 
-static int run(char **command)
+static int job_run(char **command)
 {
 	char address[32];
 	bool started = true;
@@ -250,5 +250,5 @@ int cli_run(int argc, char **argv)
 		return status == 1 ? 0 : status;
 	if (command_at >= argc)
 		return cli_error(2, "say what to run: winnow run -n 2 python3 train.py");
-	return run(argv + command_at);
+	return job_run(argv + command_at);
 }

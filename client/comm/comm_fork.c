@@ -18,12 +18,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, winnow_comm) all = LIST_HEAD_INITIALIZER(all);
 
-static void hold(void)
+static void locks_hold(void)
 {
 	pthread_mutex_lock(&lock);
 }
 
-static void release(void)
+static void locks_release(void)
 {
 	pthread_mutex_unlock(&lock);
 }
@@ -40,12 +40,12 @@ static void close_in_child(void)
 				close(comm->peers[i].fd);
 	}
 	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
-	release();
+	locks_release();
 }
 
 static void watch_forks(void)
 {
-	(void)pthread_atfork(hold, release, close_in_child);
+	(void)pthread_atfork(locks_hold, locks_release, close_in_child);
 }
 
 void comm_fork_add(struct winnow_comm *comm)
@@ -53,31 +53,31 @@ void comm_fork_add(struct winnow_comm *comm)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, watch_forks);
-	hold();
+	locks_hold();
 	LIST_INSERT_HEAD(&all, comm, forked);
-	release();
+	locks_release();
 }
 
 void comm_fork_remove(struct winnow_comm *comm)
 {
-	hold();
+	locks_hold();
 	LIST_REMOVE(comm, forked);
-	release();
+	locks_release();
 }
 
 int comm_fork_socket(int *fd, int domain, int type)
 {
-	hold();
+	locks_hold();
 	*fd = socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	release();
+	locks_release();
 	return *fd;
 }
 
 void comm_fork_close(int *fd)
 {
-	hold();
+	locks_hold();
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
-	release();
+	locks_release();
 }

@@ -70,7 +70,7 @@ int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, i
 }
 
 /* Called by the thread. A GPU that fails after the last sums have arrived has failed the operation, too. */
-static void passed(void *context, bool there)
+static void staging_passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
@@ -91,7 +91,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.pinned_max = comm->config.memory_mb > comm->config.staging_mb
 	                              ? (uint64_t)comm->config.memory_mb << 20
 	                              : (uint64_t)comm->config.staging_mb << 20,
-		.passed = passed,
+		.passed = staging_passed,
 		.viewed = comm_trace_viewed,
 	};
 	int err = 0;

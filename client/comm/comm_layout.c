@@ -129,8 +129,8 @@ static uint32_t block_for(const struct layout *layout, uint64_t row)
 }
 
 /* The next `count` elements; flat ones, of no columns, in the last part if possible. */
-static void append(struct layout *layout, uint64_t count, uint64_t columns, uint32_t tile_rows,
-                   uint32_t tile_columns)
+static void part_append(struct layout *layout, uint64_t count, uint64_t columns, uint32_t tile_rows,
+                        uint32_t tile_columns)
 {
 	struct geometry_part *last = layout->count > 0 ? &layout->parts[layout->count - 1] : NULL;
 
@@ -201,14 +201,14 @@ static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_s
 	for (uint32_t i = 0; i < segment_count; i++) {
 		const struct winnow_segment *s = &segments[i];
 
-		append(layout, s->offset - end, 0, 1, layout->usual);
+		part_append(layout, s->offset - end, 0, 1, layout->usual);
 		if (s->tile_rows > 0)
-			append(layout, s->count, s->row, s->tile_rows, s->tile_columns);
+			part_append(layout, s->count, s->row, s->tile_rows, s->tile_columns);
 		else
-			append(layout, s->count, 0, 1, block_for(layout, s->row));
+			part_append(layout, s->count, 0, 1, block_for(layout, s->row));
 		end = s->offset + s->count;
 	}
-	append(layout, count - end, 0, 1, layout->usual);
+	part_append(layout, count - end, 0, 1, layout->usual);
 	return true;
 }
 

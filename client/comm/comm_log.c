@@ -9,9 +9,9 @@
 #include "bitmap/control/options.h"
 #include "client/comm/comm_state.h"
 
-#define WAIT_FIRST_US 2000000 /* for an aggregator, until that is said, */
-#define WAIT_RANKS_US                                                                              \
-	5000000 /* and for other workers, which take their time to start; the aggregator names them by then */
+#define WAIT_FIRST_US 2000000 /* a shorter wait for an aggregator is not told */
+/* Other workers take their time to start: a shorter wait for them is not told. By then the aggregator names them. */
+#define WAIT_RANKS_US 5000000
 
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 {
@@ -70,8 +70,8 @@ void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait)
 /* ---- what the thread knows ---- */
 
 /* Why `peer` has not let us in yet; "": it has. `ranks_us`: since when it has waited for other workers, or 0. */
-static void awaits(const struct winnow_comm *comm, const struct comm_peer *peer, char *text,
-                   size_t room, uint64_t *ranks_us)
+static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *peer, char *text,
+                        size_t room, uint64_t *ranks_us)
 {
 	const struct link *link = session_link(comm->session, (uint32_t)(peer - comm->peers));
 
@@ -94,7 +94,7 @@ void comm_awaits(struct winnow_comm *comm)
 	uint32_t more = 0;
 
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		awaits(comm, &comm->peers[i], one, sizeof(one), &one_us);
+		peer_awaits(comm, &comm->peers[i], one, sizeof(one), &one_us);
 		if (*one == '\0')
 			continue;
 		more += one_us == 0;

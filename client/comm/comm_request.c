@@ -60,7 +60,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 }
 
 /* Free what belongs to the operation, not the request. */
-static void release(struct winnow_request *request)
+static void request_release(struct winnow_request *request)
 {
 	rows_close(request->rows);
 	request->rows = NULL;
@@ -72,7 +72,7 @@ static void give_back(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	release(request);
+	request_release(request);
 	pthread_mutex_lock(&comm->lock);
 	STAILQ_INSERT_HEAD(&comm->unused, request, next);
 	pthread_mutex_unlock(&comm->lock);
@@ -103,7 +103,7 @@ void comm_requests_free(struct winnow_comm *comm)
 
 	for (struct winnow_request *request = comm->requests; request != NULL; request = next) {
 		next = request->made_before;
-		release(request);
+		request_release(request);
 		pthread_cond_destroy(&request->changed);
 		free(request);
 	}
@@ -148,7 +148,7 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 }
 
 /* The library is done with the request; its result is final. */
-static void over(struct winnow_request *request)
+static void request_over(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
@@ -170,7 +170,7 @@ void comm_complete(struct winnow_request *request)
 	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
 		comm->error = request->why;
 	pthread_mutex_unlock(&comm->lock);
-	over(request);
+	request_over(request);
 }
 
 void comm_request_end(struct winnow_request *request, int result, const char *why)
@@ -178,7 +178,7 @@ void comm_request_end(struct winnow_request *request, int result, const char *wh
 	request->task.status = result;
 	if (result != WINNOW_OK)
 		why_set(&request->why, 0, "%s", why);
-	over(request);
+	request_over(request);
 }
 
 /* ---- reporting ---- */
@@ -186,7 +186,7 @@ void comm_request_end(struct winnow_request *request, int result, const char *wh
 static const char no_request[] = "the request is NULL: it has been freed, or never begun";
 
 /* Report the result of a request that is done. */
-static int tell(const struct winnow_request *request, struct winnow_op_stats *stats)
+static int request_tell(const struct winnow_request *request, struct winnow_op_stats *stats)
 {
 	int result = request->task.status;
 
@@ -220,7 +220,7 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 		err = comm_cond_wait(&request->changed, &comm->lock, until_us);
 	done = request->done;
 	pthread_mutex_unlock(&comm->lock);
-	return done ? tell(request, stats)
+	return done ? request_tell(request, stats)
 	            : comm_fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
 }
 
@@ -233,5 +233,5 @@ int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stat
 	pthread_mutex_lock(&request->comm->lock);
 	*done = request->done;
 	pthread_mutex_unlock(&request->comm->lock);
-	return *done ? tell(request, stats) : WINNOW_OK;
+	return *done ? request_tell(request, stats) : WINNOW_OK;
 }

@@ -19,9 +19,9 @@ struct comm_question {
 	atomic_bool answered;
 	char name[256];
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX];
-	uint32_t count; /* 0: there are none, */
+	uint32_t count; /* 0: `why` says why. */
 	int err;
-	struct why why; /* since */
+	struct why why; /* It is set if count is 0. */
 };
 
 static void let_go(struct comm_question *question)
@@ -30,7 +30,7 @@ static void let_go(struct comm_question *question)
 		free(question);
 }
 
-static void *ask(void *context)
+static void *question_ask(void *context)
 {
 	struct comm_question *question = context;
 
@@ -43,7 +43,7 @@ static void *ask(void *context)
 	return NULL;
 }
 
-static void begin(struct comm_peer *peer)
+static void question_begin(struct comm_peer *peer)
 {
 	struct comm_question *question = calloc(1, sizeof(*question));
 	pthread_t thread;
@@ -52,7 +52,7 @@ static void begin(struct comm_peer *peer)
 		return;
 	memcpy(question->name, peer->name, sizeof(question->name));
 	atomic_init(&question->holders, 2);
-	if (comm_thread_start(&thread, ask, question) != 0) {
+	if (comm_thread_start(&thread, question_ask, question) != 0) {
 		free(question);
 		return;
 	}
@@ -65,7 +65,7 @@ static bool is_answered(const struct comm_peer *peer)
 	return atomic_load_explicit(&peer->question->answered, memory_order_acquire);
 }
 
-static void take(struct comm_peer *peer)
+static void addresses_take(struct comm_peer *peer)
 {
 	const struct comm_question *question = peer->question;
 
@@ -81,9 +81,9 @@ void comm_resolve_again(struct comm_peer *peer)
 	if (peer->question != NULL && !is_answered(peer))
 		return;
 	if (peer->question != NULL)
-		take(peer);
+		addresses_take(peer);
 	comm_resolve_drop(peer);
-	begin(peer);
+	question_begin(peer);
 }
 
 int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
@@ -97,7 +97,7 @@ int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct wi
 	if (why->text[0] == '\0')
 		why_set(why, 0, "cannot find host of '%.100s': no answer", peer->name);
 	snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text, patience_s);
-	begin(peer);
+	question_begin(peer);
 	if (peer->question == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(config->give_up)) {
@@ -108,7 +108,7 @@ int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct wi
 	if (is_answered(peer)) {
 		err = peer->question->err;
 		*why = peer->question->why;
-		take(peer);
+		addresses_take(peer);
 	}
 	comm_resolve_drop(peer);
 	return err;

@@ -132,13 +132,13 @@ void comm_publish(struct winnow_comm *comm)
 
 /* ---- arguments ---- */
 
-static bool aligned(const void *buffer, uint32_t bytes)
+static bool buffer_aligned(const void *buffer, uint32_t bytes)
 {
 	return (uintptr_t)buffer % bytes == 0;
 }
 
 /* Or in place: `recv` is the part of `send` that it is for. */
-static bool apart(const struct allreduce *task, uint32_t elem_bytes)
+static bool buffers_apart(const struct allreduce *task, uint32_t elem_bytes)
 {
 	uintptr_t send = (uintptr_t)task->send, recv = (uintptr_t)task->recv;
 	uint64_t count = task->scatter ? task->share_count : task->count;
@@ -159,9 +159,9 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "count is above 2^48";
 	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
 		return "a buffer is NULL";
-	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
+	if (!buffer_aligned(task->send, elem_bytes) || !buffer_aligned(task->recv, elem_bytes))
 		return "a buffer is not aligned for its element type";
-	if (!apart(task, elem_bytes))
+	if (!buffers_apart(task, elem_bytes))
 		return task->scatter ? "the buffers overlap: recv must be send + rank * "
 		                       "recv_count, or apart"
 		                     : "the buffers overlap: they must be equal or apart";

@@ -25,8 +25,8 @@
  * The thread owns the session and the sockets. Callers and thread share only the fields below the
  * lock.
  */
-#ifndef CLIENT_COMM_H
-#define CLIENT_COMM_H
+#ifndef CLIENT_COMM_STATE_H
+#define CLIENT_COMM_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -393,4 +393,4 @@ uint64_t comm_left_out(const struct winnow_comm *comm); /* places of the list, a
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);
 
-#endif /* CLIENT_COMM_H */
+#endif /* CLIENT_COMM_STATE_H */

@@ -25,7 +25,7 @@
 /* A place in a channel's ring of sums. */
 struct staging_cell {
 	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
-	uint32_t frame; /* its number */
+	uint32_t frame; /* the frame's number */
 };
 
 /* One for each shard; and one of one frame for each operation, for what travels with announcements. */
@@ -39,13 +39,13 @@ struct staging_ring {
 /* A segment of a shard; its frames are those before `end`. All zero: there is none. */
 struct staging_part {
 	struct staging_ring *ring;
-	bool announced; /* and not planned */
-	uint32_t words; /* of its bitmaps */
+	bool announced; /* It is announced and not planned. */
+	uint32_t words; /* The words of its bitmaps. */
 	uint32_t end;
-	uint32_t packed;   /* copies out are done for frames before it: they may be pushed */
-	uint32_t stored;   /* results have arrived for frames before it */
-	uint32_t unpacked; /* copies in are done for frames before it */
-	uint32_t copies;   /* that are under way, of both directions */
+	uint32_t packed;   /* Frames before it are copied out: they may be pushed. */
+	uint32_t stored;   /* Results have arrived for frames before it. */
+	uint32_t unpacked; /* Frames before it are copied in. */
+	uint32_t copies;   /* Copies under way, of both directions. */
 };
 
 /* Copies in one direction, of which one runs at a time. */
@@ -77,7 +77,7 @@ struct staging {
 	struct staging_config config;
 	struct gpu *gpu;
 	struct gpu_memory memory;
-	uint32_t bits; /* that an operation has room for */
+	uint32_t bits; /* the most that an operation has room for */
 	uint32_t frame_count, frame_stride;
 	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
 	uint32_t part_count; /* of an operation: ahead * shard_count */
@@ -94,7 +94,7 @@ struct staging {
 };
 
 /* Has the GPU come to this value? They are numbers, which begin again after 2^32. */
-static bool reached(const struct gpu_word *word)
+static bool word_reached(const struct gpu_word *word)
 {
 	return (int32_t)(__atomic_load_n(word->at, __ATOMIC_ACQUIRE) - word->value) >= 0;
 }
@@ -125,7 +125,7 @@ static size_t place_of(const struct staging *s, const struct staging_ring *ring,
 /* ---- opening ---- */
 
 /* The area's next bytes; NULL while lay_out() only counts. */
-static void *place(struct gpu_area *area, size_t bytes)
+static void *area_place(struct gpu_area *area, size_t bytes)
 {
 	uint8_t *at = area->at != NULL ? area->at + area->bytes : NULL;
 
@@ -143,19 +143,21 @@ static void lay_out(struct staging *s)
 
 	pinned->bytes = device->bytes = 0;
 	for (uint32_t out = 0; out < 2; out++)
-		s->lanes[out].copy = (struct gpu_copy){.out = out,
-		                                       .runs = s->lanes[out].runs,
-		                                       .ticket = place(device, sizeof(uint32_t)),
-		                                       .done.at = place(pinned, sizeof(uint32_t))};
-	s->plans = place(pinned, sizeof(struct gpu_plan) * s->part_count * job->op_slots);
+		s->lanes[out].copy =
+			(struct gpu_copy){.out = out,
+		                          .runs = s->lanes[out].runs,
+		                          .ticket = area_place(device, sizeof(uint32_t)),
+		                          .done.at = area_place(pinned, sizeof(uint32_t))};
+	s->plans = area_place(pinned, sizeof(struct gpu_plan) * s->part_count * job->op_slots);
 	for (uint32_t i = 0; i < job->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
 		op->parts = &s->parts[(size_t)i * s->part_count];
 		op->eager = &s->rings[job->channels + i];
-		op->scan.done.at = place(pinned, sizeof(uint32_t));
-		op->scan.found = place(pinned, scan_bytes);
-		op->scan.scratch = place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+		op->scan.done.at = area_place(pinned, sizeof(uint32_t));
+		op->scan.found = area_place(pinned, scan_bytes);
+		op->scan.scratch =
+			area_place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
 	for (uint32_t i = 0; i < job->channels + job->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
@@ -163,8 +165,8 @@ static void lay_out(struct staging *s)
 		ring->cells = cells;
 		ring->frame_count = i < job->channels ? s->frame_count : WIRE_EAGER_SEGMENTS;
 		cells += ring->frame_count;
-		ring->out = place(pinned, (size_t)ring->frame_count * s->frame_stride);
-		ring->in = place(pinned, (size_t)ring->frame_count * s->frame_stride);
+		ring->out = area_place(pinned, (size_t)ring->frame_count * s->frame_stride);
+		ring->in = area_place(pinned, (size_t)ring->frame_count * s->frame_stride);
 	}
 }
 
@@ -566,7 +568,7 @@ static bool copy_next(struct staging *s, struct staging_lane *lane)
 	struct gpu_copy *copy = &lane->copy;
 	bool was_busy = copy->run_count > 0;
 
-	if (was_busy && !reached(&copy->done))
+	if (was_busy && !word_reached(&copy->done))
 		return false;
 	for (uint32_t i = 0; i < copy->run_count; i++)
 		run_done(s, &lane->runs[i], copy->out);
@@ -716,7 +718,7 @@ bool staging_turn(struct staging *staging, bool check)
 		struct staging_op *op = &staging->ops[i];
 		struct staged *staged = op->staged;
 
-		op->scanning = op->scanning && !reached(&op->scan.done);
+		op->scanning = op->scanning && !word_reached(&op->scan.done);
 		if (staged == NULL || !is_over(op))
 			continue;
 		any = true;

@@ -29,8 +29,8 @@ struct staging_config {
 	uint32_t world;
 	/* The window is a power of two. Fewer segments go ahead if plans take too much memory. */
 	struct session_shape shape;
-	uint64_t pinned_bytes; /* about; more if the window needs more, */
-	uint64_t pinned_max;   /* but no more than this; 0: no limit */
+	uint64_t pinned_bytes; /* A rough size: the window may need more. */
+	uint64_t pinned_max;   /* The limit; 0: none. */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
 	/* Called before that, for each part, if a bitmap was wanted. NULL: there is no memory for it. */
@@ -45,7 +45,7 @@ struct staged {
 	struct staging *staging;
 	void *context;         /* for passed() and viewed() */
 	uint32_t fine;         /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-	struct gpu_mark *mark; /* where it begins in the caller's stream; until staging_finish() */
+	struct gpu_mark *mark; /* its start in the caller's stream; until staging_finish() */
 
 	struct staging_op *op;        /* from when the GPU has come there until passed() */
 	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */

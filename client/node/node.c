@@ -9,7 +9,7 @@
 #include "client/node/node_state.h"
 
 /* NCCL's part of the plugin. */
-static int plugin(const struct gpu_calls **gpu, struct why *why)
+static int gpu_plugin_open(const struct gpu_calls **gpu, struct why *why)
 {
 	int err = comm_gpu_calls(gpu, why);
 
@@ -22,7 +22,7 @@ int winnow_node_id_make(struct winnow_node_id *out)
 {
 	const struct gpu_calls *gpu;
 	struct why why;
-	int err = plugin(&gpu, &why);
+	int err = gpu_plugin_open(&gpu, &why);
 
 	if (err == 0)
 		err = gpu->node->id(out->bytes, &why);
@@ -48,8 +48,8 @@ static const char *wrong_config(const struct winnow_node_config *config)
 	return NULL;
 }
 
-static int join(struct winnow_node *node, const struct winnow_node_config *config,
-                const char *suffix, uint32_t rank, uint32_t world, struct winnow_comm **out)
+static int share_join(struct winnow_node *node, const struct winnow_node_config *config,
+                      const char *suffix, uint32_t rank, uint32_t world, struct winnow_comm **out)
 {
 	struct winnow_config each = *config->config;
 	char job[2 * CONTROL_NAME_BYTES];
@@ -72,13 +72,13 @@ static int join_all(struct winnow_node *node, const struct winnow_node_config *c
 	int result = WINNOW_OK;
 
 	if (setup->count < setup->world)
-		result = join(node, config, "", node_rank * setup->world + setup->rank,
-		              nodes * setup->world, &node->comms[0]);
+		result = share_join(node, config, "", node_rank * setup->world + setup->rank,
+		                    nodes * setup->world, &node->comms[0]);
 	for (uint32_t i = 0; i < setup->count && result == WINNOW_OK; i++) {
 		char suffix[16];
 
 		snprintf(suffix, sizeof(suffix), "-%u", setup->rank + i);
-		result = join(node, config, suffix, node_rank, nodes, &node->comms[1 + i]);
+		result = share_join(node, config, suffix, node_rank, nodes, &node->comms[1 + i]);
 		if (result == WINNOW_OK)
 			result = comm_gpu_open(node->comms[1 + i], setup->devices[i]);
 	}
@@ -99,7 +99,7 @@ static int start_thread(struct winnow_node *node)
 	return winnow_node_check(node);
 }
 
-static void init(struct winnow_node *node, const struct winnow_node_config *config)
+static void node_init(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	node->setup.world = config->local_world;
 	node->setup.rank = config->local_rank;
@@ -126,8 +126,8 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	init(node, config);
-	result = comm_gpu_result(NULL, plugin(&node->gpu, &why), &why);
+	node_init(node, config);
+	result = comm_gpu_result(NULL, gpu_plugin_open(&node->gpu, &why), &why);
 	if (result == WINNOW_OK)
 		result = join_all(node, config);
 	if (result == WINNOW_OK)
@@ -181,7 +181,7 @@ void winnow_node_destroy(struct winnow_node *node)
  * out too late; and mark the streams. A GPU that fails here ends the node, as it would later. A
  * caller's mistake does no harm.
  */
-static int prepare(struct winnow_node *node, struct node_op *op, void *const streams[])
+static int op_prepare(struct winnow_node *node, struct node_op *op, void *const streams[])
 {
 	struct node_task *task = &op->task;
 	const char *wrong = NULL;
@@ -254,7 +254,7 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
 		memcpy(made->segments, segments, segment_count * sizeof(*segments));
 	result = winnow_node_check(node);
 	if (result == WINNOW_OK)
-		result = prepare(node, made, streams);
+		result = op_prepare(node, made, streams);
 	if (result == WINNOW_OK) {
 		made->request = comm_request_new(node->comms[1]);
 		if (made->request == NULL)

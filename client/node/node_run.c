@@ -60,7 +60,7 @@ static bool going_on(struct winnow_node *node, int result)
 }
 
 /* False: the node has ended. `err` is of node_calls. Where NCCL waits in vain a communicator knows why. */
-static bool well(struct winnow_node *node, int err, const struct why *why)
+static bool node_well(struct winnow_node *node, int err, const struct why *why)
 {
 	int result = winnow_node_check(node);
 
@@ -69,7 +69,7 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 }
 
 /* Now and then check communicators, NCCL and the time limits. */
-static bool watch(struct winnow_node *node)
+static bool nccl_watch(struct winnow_node *node)
 {
 	const volatile int *give_up = node->config.give_up;
 	uint64_t now_us = clock_us();
@@ -92,27 +92,27 @@ static bool watch(struct winnow_node *node)
 	err = node->gpu->node->look(node->gpus, &why);
 	if (err >= 0 && (now_us > node->due_us || (give_up != NULL && *give_up != 0)))
 		err = why_set(&why, -ECANCELED, "the node's other GPUs did not come in time");
-	return well(node, err, &why);
+	return node_well(node, err, &why);
 }
 
-static bool nap(struct winnow_node *node)
+static bool node_nap(struct winnow_node *node)
 {
 	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
-	return watch(node);
+	return nccl_watch(node);
 }
 
 /* Wait until all GPUs are in this state or a lower one. NCCL settles soon if it does at all. */
-static bool await(struct winnow_node *node, enum node_state most)
+static bool nccl_await(struct winnow_node *node, enum node_state most)
 {
 	for (uint32_t tries = 0;; tries++) {
 		struct why why;
 		int state = node->gpu->node->look(node->gpus, &why);
 
 		if (state <= (int)most)
-			return well(node, state, &why);
+			return node_well(node, state, &why);
 		if (state == NODE_SETTLES && tries < SETTLE_TRIES)
 			sched_yield();
-		else if (!nap(node))
+		else if (!node_nap(node))
 			return false;
 	}
 }
@@ -143,13 +143,14 @@ static uint64_t chunk_tag(uint64_t tag, uint32_t number)
 	return tag == 0 || number == 0 ? tag : ours | geometry_hash(geometry_hash(tag, number), 0);
 }
 
-static bool step(struct winnow_node *node, const struct node_op *op, uint32_t number, bool scatter)
+static bool op_step(struct winnow_node *node, const struct node_op *op, uint32_t number,
+                    bool scatter)
 {
 	struct why why;
 	int err = node->gpu->node->step(node->gpus, &op->task, chunk_of(node, op, number), scatter,
 	                                &why);
 
-	return well(node, err, &why) && await(node, NODE_WORKS);
+	return node_well(node, err, &why) && nccl_await(node, NODE_WORKS);
 }
 
 /* ---- shares ---- */
@@ -206,11 +207,11 @@ static int reduce_share(struct winnow_node *node, struct node_op *op, uint32_t n
 	                      &node->under_way[number % 2][index]);
 }
 
-static bool scatter(struct winnow_node *node, struct node_op *op, uint32_t number)
+static bool chunk_scatter(struct winnow_node *node, struct node_op *op, uint32_t number)
 {
 	int result = WINNOW_OK;
 
-	if (!step(node, op, number, true))
+	if (!op_step(node, op, number, true))
 		return false;
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->setup.count && op->task.count > 0 && result == WINNOW_OK;
@@ -230,7 +231,7 @@ static bool await_shares(struct winnow_node *node, struct node_op *op, uint32_t 
 
 		while (!done) {
 			result = winnow_test(shares[i], &done, &stats);
-			if (!done && !nap(node))
+			if (!done && !node_nap(node))
 				return false;
 		}
 		winnow_request_free(&shares[i]);
@@ -248,18 +249,18 @@ static bool await_shares(struct winnow_node *node, struct node_op *op, uint32_t 
 /* ---- an operation ---- */
 
 /* False: the node has ended. */
-static bool perform(struct winnow_node *node, struct node_op *op)
+static bool op_perform(struct winnow_node *node, struct node_op *op)
 {
 	bool going = true;
 
 	op->chunks = chunk_count(node, &op->task);
 	node->due_us = clock_us() + (uint64_t)node->config.timeout_ms * 1000;
 	for (uint32_t i = 0; i <= op->chunks && going; i++) {
-		going = i == op->chunks || scatter(node, op, i);
+		going = i == op->chunks || chunk_scatter(node, op, i);
 		if (going && i > 0)
-			going = await_shares(node, op, i - 1) && step(node, op, i - 1, false);
+			going = await_shares(node, op, i - 1) && op_step(node, op, i - 1, false);
 	}
-	going = going && await(node, NODE_IDLE);
+	going = going && nccl_await(node, NODE_IDLE);
 	node->due_us = UINT64_MAX;
 	return going;
 }
@@ -269,7 +270,7 @@ static bool open_gpus(struct winnow_node *node)
 {
 	struct why why;
 	int err = node->gpu->node->open(&node->setup, &node->gpus, &why);
-	bool going = well(node, err, &why) && await(node, NODE_IDLE);
+	bool going = node_well(node, err, &why) && nccl_await(node, NODE_IDLE);
 
 	node->due_us = UINT64_MAX;
 	node->config.give_up = NULL; /* it was for this */
@@ -292,7 +293,7 @@ static void give_up(struct winnow_node *node)
 }
 
 /* The next operation, NULL if none has come within IDLE_US. False: the node is to end. */
-static bool next(struct winnow_node *node, struct node_op **out)
+static bool op_next(struct winnow_node *node, struct node_op **out)
 {
 	bool stop;
 
@@ -321,8 +322,8 @@ void *node_run(void *context)
 	node->open = true;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
-	while (next(node, &op)) {
-		going = going && (op != NULL ? perform(node, op) : watch(node));
+	while (op_next(node, &op)) {
+		going = going && (op != NULL ? op_perform(node, op) : nccl_watch(node));
 		if (!going)
 			give_up(node);
 		if (op == NULL)

@@ -12,8 +12,8 @@
  * A process gathers only when its own share has arrived. So if one share fails, every gather waits
  * until NCCL is aborted, and no process takes incomplete data for a result.
  */
-#ifndef CLIENT_NODE_IMPL_H
-#define CLIENT_NODE_IMPL_H
+#ifndef CLIENT_NODE_STATE_H
+#define CLIENT_NODE_STATE_H
 
 #include <pthread.h>
 
@@ -25,7 +25,7 @@
 struct node_op {
 	struct winnow_request *request;
 	struct node_task task;
-	uint32_t chunks; /* that it goes in */
+	uint32_t chunks; /* the number of chunks that it goes in */
 	struct winnow_options options;
 	STAILQ_ENTRY(node_op) next; /* in the queue */
 	uint32_t segment_count;
@@ -33,7 +33,7 @@ struct node_op {
 };
 
 struct winnow_node {
-	const struct gpu_calls *gpu; /* with a table of NCCL's */
+	const struct gpu_calls *gpu; /* Its table `node` is there. */
 	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
 	struct winnow_comm *comms[1 + NODE_GPUS_MAX];
@@ -49,7 +49,7 @@ struct winnow_node {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool open;                   /* NCCL is, or has failed */
+	bool open;                   /* NCCL is open, or has failed. */
 	_Atomic uint64_t stop_by_us; /* by then the thread must end; UINT64_MAX: it need not */
 	STAILQ_HEAD(node_queue, node_op) queue;
 };
@@ -74,4 +74,4 @@ void node_fail(struct winnow_node *node, int result, const char *why);
 uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
                           struct winnow_segment *out);
 
-#endif /* CLIENT_NODE_IMPL_H */
+#endif /* CLIENT_NODE_STATE_H */

@@ -50,7 +50,7 @@ bool trace_config_read(struct trace_config *config)
 }
 
 /* The disk is full, or the limit is reached: what there is stays. */
-static void stop(struct trace *trace, const char *why)
+static void trace_stop(struct trace *trace, const char *why)
 {
 	fprintf(stderr, "winnow: the trace %s ends after %llu operations: %s; the job goes on\n",
 	        trace->path, (unsigned long long)trace->operations, why);
@@ -62,7 +62,7 @@ static bool bytes_write(struct trace *trace, const void *bytes, size_t count)
 {
 	if (fwrite(bytes, 1, count, trace->file) == count)
 		return true;
-	stop(trace, strerror(errno));
+	trace_stop(trace, strerror(errno));
 	return false;
 }
 
@@ -119,7 +119,7 @@ static void record_write(struct trace *trace, const struct trace_record *record)
 	    !bytes_write(trace, trace->body, record->body_bytes))
 		return;
 	if (fflush(trace->file) != 0) {
-		stop(trace, strerror(errno));
+		trace_stop(trace, strerror(errno));
 		return;
 	}
 	trace->bytes += sizeof(bytes) + record->body_bytes;
@@ -150,7 +150,7 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 void trace_lacks_memory(struct trace *trace)
 {
 	if (trace->file != NULL)
-		stop(trace, "no memory for a bitmap");
+		trace_stop(trace, "no memory for a bitmap");
 }
 
 /* False: there is nothing to write, or it cannot be. */
@@ -183,7 +183,7 @@ static void record_end(struct trace *trace, struct trace_record *record, const u
 {
 	trace_bitmap_put(bits, record, trace->bitmap, trace->body);
 	if (trace->bytes + TRACE_RECORD_BYTES + record->body_bytes > trace->config.limit_bytes)
-		stop(trace, "WINNOW_TRACE_LIMIT is reached");
+		trace_stop(trace, "WINNOW_TRACE_LIMIT is reached");
 	else
 		record_write(trace, record);
 }

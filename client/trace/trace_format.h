@@ -28,7 +28,7 @@ struct trace_head {
 	uint32_t rank, world;
 	uint32_t aggregators, channels, payload, window;
 	uint32_t multicast; /* aggregators whose results came by multicast */
-	uint64_t run;       /* the same on all workers of one run of a job, and on no other */
+	uint64_t run;       /* one number for all workers of this run of the job */
 	uint64_t started_s; /* since 1970 */
 	char job[TRACE_JOB_BYTES];
 	char zeros[7];
@@ -48,8 +48,8 @@ struct trace_record {
 	union {
 		struct {
 			uint64_t tag, count;
-			uint64_t first; /* where it begins in the operation's tensor, */
-			uint32_t parts; /* whose layout has so many such parts; 0: it has none */
+			uint64_t first;     /* its place in the operation's tensor */
+			uint32_t parts;     /* parts of the tensor's layout; 0: it has none */
 			uint32_t tile_rows; /* of a matrix in tiles: how high these are */
 		};
 		struct { /* of the end */

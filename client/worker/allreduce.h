@@ -21,9 +21,9 @@ struct allreduce;
 /* What to look for in a segment of all shards. */
 struct access_scan {
 	struct bitmap_pool *pool;
-	uint64_t *bits;             /* of its blocks, in tensor order, from bit 0 */
-	uint64_t *spare;            /* as many words, for blocks that nobody reads */
-	struct bitmap_range *range; /* of its values; NULL: not wanted */
+	uint64_t *bits;             /* A bit for each block, in tensor order, from bit 0. */
+	uint64_t *spare;            /* As many words, for blocks that nobody reads. */
+	struct bitmap_range *range; /* The range of its values; NULL: not wanted. */
 };
 
 /*
@@ -36,9 +36,9 @@ struct access_frame {
 	const struct geometry_segment *cut;
 	const uint64_t *united, *own; /* the segment's: [(cut->block_count + 63) / 64] */
 	uint32_t count;               /* blocks of the union that are in it */
-	enum dtype wire;              /* what it travels in; where not the tensor's own type: */
-	int shift;                    /* of integers: section 9; */
-	bool nonfinite;               /* integers that cannot say so: the results are NaN */
+	enum dtype wire;              /* The type that it travels in. */
+	int shift;                    /* The shift of fixed-point integers: section 9. */
+	bool nonfinite;               /* The results are NaN, and integers cannot say so. */
 	uint32_t world;
 	const struct bitmap_engine *engine;
 
@@ -103,7 +103,7 @@ struct allreduce {
 	uint32_t part_count;
 	struct geometry_part
 		*parts;  /* the tensor's layout; NULL: it is flat, in blocks of block_elems */
-	uint64_t agreed; /* what else must be the same for all workers */
+	uint64_t agreed; /* a number that must be the same for all workers */
 	bool form_auto;  /* natively, where that is eager and takes no more datagrams */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
@@ -112,7 +112,7 @@ struct allreduce {
 	int status;                    /* enum winnow_result */
 	struct wire_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
 	uint64_t blocks;               /* of the tensor */
-	uint64_t blocks_nonzero;       /* of this worker */
+	uint64_t blocks_nonzero;       /* this worker's */
 	uint64_t blocks_union; /* of any worker; of a reduce-scatter those that came to this one */
 
 	/* The engine's own. */

@@ -62,8 +62,8 @@ static uint32_t own_bytes(const struct allreduce *task, const struct access_fram
 }
 
 /* `bytes` of elements as they travel (PROTOCOL.md section 9). */
-static void encode(const struct allreduce *task, const struct access_frame *frame, uint8_t *to,
-                   const uint8_t *from, uint32_t bytes)
+static void blocks_encode(const struct allreduce *task, const struct access_frame *frame,
+                          uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
 	const uint32_t count = bytes / dtype_bytes(frame->wire);
 
@@ -77,8 +77,8 @@ static void encode(const struct allreduce *task, const struct access_frame *fram
 		frame->engine->fixed_encode(to, from, count, frame->wire, frame->shift);
 }
 
-static void decode(const struct allreduce *task, const struct access_frame *frame, uint8_t *to,
-                   const uint8_t *from, uint32_t bytes)
+static void blocks_decode(const struct allreduce *task, const struct access_frame *frame,
+                          uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
 	const uint32_t count = bytes / dtype_bytes(frame->wire);
 	const uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
@@ -102,7 +102,7 @@ static void put_block(const struct allreduce *task, const struct access_frame *f
 	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 
 	if (bytes > 0)
-		encode(task, frame, to, from, bytes);
+		blocks_encode(task, frame, to, from, bytes);
 	memset(to + bytes, 0, frame->unit_bytes - bytes);
 	packet_point(out, to, frame->unit_bytes);
 }
@@ -141,10 +141,10 @@ void blocks_store(const struct allreduce *task, const struct access_frame *frame
 
 	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
 	     i++, data += frame->unit_bytes)
-		decode(task, frame,
-		       place(task, frame, block_of(task, frame, i)) +
-		               own_bytes(task, frame, offset),
-		       data, frame->unit_bytes);
+		blocks_decode(task, frame,
+		              place(task, frame, block_of(task, frame, i)) +
+		                      own_bytes(task, frame, offset),
+		              data, frame->unit_bytes);
 }
 
 /* ---- the arrays ---- */
@@ -217,7 +217,7 @@ static void stretch_push(const struct allreduce *task, const struct access_frame
 	stretch.data = send_at(task, stretch_of(task, frame, frame->own, &stretch, bits));
 	bytes = (uint32_t)frame->engine->pack(&stretch, bits, packed) * dtype_bytes(frame->wire);
 	if (packed == wide)
-		encode(task, frame, to, wide, bytes);
+		blocks_encode(task, frame, to, wide, bytes);
 	memset(to + bytes, 0, whole - bytes);
 	packet_point(out, to, whole);
 }
@@ -231,7 +231,7 @@ static void stretch_store(const struct allreduce *task, const struct access_fram
 	uint64_t first = stretch_of(task, frame, frame->united, &stretch, bits);
 
 	if (frame->wire != task->dtype) {
-		decode(task, frame, wide, data, frame->count * frame->unit_bytes);
+		blocks_decode(task, frame, wide, data, frame->count * frame->unit_bytes);
 		data = wide;
 	}
 	frame->engine->unpack(&stretch, bits, data, recv_at(task, first));
@@ -289,8 +289,8 @@ static void tiles_push(const struct allreduce *task, const struct access_frame *
 		memset(to, 0, frame->unit_bytes);
 		for (; row < end; row++) {
 			if (piece_of(frame, &tile, row, &piece))
-				encode(task, frame, to + piece.at, send_at(task, piece.element),
-				       piece.bytes);
+				blocks_encode(task, frame, to + piece.at,
+				              send_at(task, piece.element), piece.bytes);
 		}
 		packet_point(out, to, frame->unit_bytes);
 	}
@@ -307,8 +307,8 @@ static void tiles_store(const struct allreduce *task, const struct access_frame 
 
 		for (; row < end; row++) {
 			if (piece_of(frame, &tile, row, &piece))
-				decode(task, frame, recv_at(task, piece.element), data + piece.at,
-				       piece.bytes);
+				blocks_decode(task, frame, recv_at(task, piece.element),
+				              data + piece.at, piece.bytes);
 		}
 	}
 }
@@ -486,8 +486,10 @@ static void lost_add(const struct allreduce *task, const struct access_frame *al
 	for (uint64_t end = first + count, n; first < end; first += n) {
 		n = end - first < LOST_ELEMS ? end - first : LOST_ELEMS;
 		memcpy(own, send_at(task, first), n * sizeof(float));
-		encode(task, alone, wire, (uint8_t *)own, (uint32_t)n * dtype_bytes(alone->wire));
-		decode(task, alone, (uint8_t *)sent, wire, (uint32_t)n * dtype_bytes(alone->wire));
+		blocks_encode(task, alone, wire, (uint8_t *)own,
+		              (uint32_t)n * dtype_bytes(alone->wire));
+		blocks_decode(task, alone, (uint8_t *)sent, wire,
+		              (uint32_t)n * dtype_bytes(alone->wire));
 		for (uint64_t i = 0; i < n; i++) {
 			const float lost = own[i] - sent[i];
 

@@ -3,7 +3,7 @@
 
 #include "client/worker/breaker.h"
 
-static void begin(struct breaker_way *way, uint64_t packets, uint64_t lost, uint64_t now_us)
+static void way_begin(struct breaker_way *way, uint64_t packets, uint64_t lost, uint64_t now_us)
 {
 	*way = (struct breaker_way){.packets = packets, .lost = lost, .began_us = now_us};
 }
@@ -17,7 +17,7 @@ static bool way_look(struct breaker_way *way, uint64_t packets, uint64_t lost, u
 	    here < BREAKER_PACKETS_MIN)
 		return false;
 	if (lost_here * BREAKER_SHARE <= here) {
-		begin(way, packets, lost, now_us);
+		way_begin(way, packets, lost, now_us);
 		return false;
 	}
 	way->packets = packets;
@@ -36,8 +36,8 @@ bool breaker_look(struct breaker *breaker, const struct control_seen *seen, uint
 
 	if (!breaker->begun) {
 		breaker->begun = true;
-		begin(&breaker->out, seen->pushes, seen->out_lost, now_us);
-		begin(&breaker->in, in, seen->in_lost, now_us);
+		way_begin(&breaker->out, seen->pushes, seen->out_lost, now_us);
+		way_begin(&breaker->in, in, seen->in_lost, now_us);
 		return false;
 	}
 	out_ends = way_look(&breaker->out, seen->pushes, seen->out_lost, now_us);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* engine_state.h - the engine's state; for engine.c and tests/check only */
-#ifndef CLIENT_ENGINE_IMPL_H
-#define CLIENT_ENGINE_IMPL_H
+#ifndef CLIENT_ENGINE_STATE_H
+#define CLIENT_ENGINE_STATE_H
 
 #include <sys/queue.h>
 
@@ -39,4 +39,4 @@ struct engine {
 	struct stream *streams[];
 };
 
-#endif /* CLIENT_ENGINE_IMPL_H */
+#endif /* CLIENT_ENGINE_STATE_H */

@@ -20,12 +20,12 @@ struct knock {
 	uint32_t largest, size; /* UDP payload: to begin with, and being tried */
 	bool wants_probe;
 	bool done;       /* datagrams of `size` pass; a PROBE has come, or there was time for one */
-	uint32_t rounds; /* of this size */
-	uint32_t passes; /* how often all sizes have been tried */
+	uint32_t rounds; /* rounds of this size */
+	uint32_t passes; /* passes through all sizes */
 	uint32_t turn;   /* channel to knock on next in this round */
 	uint64_t due_us;
-	uint64_t answered;       /* bits of channels: this size; */
-	uint64_t asked, hurried; /* due at once; were, in this round */
+	uint64_t answered;       /* a bit a channel: datagrams of this size pass */
+	uint64_t asked, hurried; /* a bit a channel: it is due at once; it was, in this round */
 	uint64_t probe_until_us; /* NEVER before all channels have answered */
 };
 

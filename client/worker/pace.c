@@ -42,14 +42,14 @@ void pace_init(struct pace *pace, const struct pace_config *config)
 	*pace = (struct pace){
 		.window_max = most,
 		.private_network = config->private_network,
-		.epoch_us = config->epoch_us,
+		.empty.epoch_us = config->epoch_us,
 		.window_min = PACE_WINDOW_MIN < most ? PACE_WINDOW_MIN : most,
 		.doubling = true,
 		.marked_share = 1024,
-		.round_least_us = UINT64_MAX,
+		.round.least_us = UINT64_MAX,
 		.best_us = UINT64_MAX,
 		.path_us = {.here = UINT64_MAX, .before = UINT64_MAX},
-		.loss = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
+		.loss.least = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
 	};
 	window_set(pace, (uint64_t)PARTS * config->window_start);
 }
@@ -72,7 +72,7 @@ static void least_take(struct pace_least *least, uint64_t value, uint64_t now, u
 
 /* ---- round trips ---- */
 
-static void smooth(struct pace *pace, uint64_t rtt_us)
+static void rtt_smooth(struct pace *pace, uint64_t rtt_us)
 {
 	uint64_t distance;
 
@@ -126,7 +126,7 @@ uint64_t pace_measure_us(const struct pace *pace)
 
 	if (pace->srtt_us == 0 || pace->backoff > 0)
 		return (uint64_t)MEASURE_US_MAX << pace->backoff;
-	if (!pace->round_full)
+	if (!pace->round.full)
 		return MEASURE_US_MAX;
 	if (pace->doubling && pace->window < pace->window_max)
 		return pace->srtt_us;
@@ -191,11 +191,11 @@ static uint32_t share_of(const struct pace_marks *marks)
 /* As DCTCP: half of the share that is marked, of the worse direction. */
 static bool marks_look(struct pace *pace)
 {
-	uint32_t sent = share_of(&pace->round_sent), received = share_of(&pace->round_received);
+	uint32_t sent = share_of(&pace->round.sent), received = share_of(&pace->round.received);
 	uint32_t share = sent > received ? sent : received;
 
 	pace->marked_share = (15 * pace->marked_share + share + 15) / 16;
-	pace->round_sent = pace->round_received = (struct pace_marks){0};
+	pace->round.sent = pace->round.received = (struct pace_marks){0};
 	return share > 0;
 }
 
@@ -207,7 +207,7 @@ static bool is_far(const struct pace *pace)
 
 static uint64_t queued_us(const struct pace *pace)
 {
-	return pace->round_least_us - (is_far(pace) ? 0 : pace->best_us);
+	return pace->round.least_us - (is_far(pace) ? 0 : pace->best_us);
 }
 
 /*
@@ -217,31 +217,31 @@ static uint64_t queued_us(const struct pace *pace)
  */
 static bool is_emptying(struct pace *pace, uint64_t now_us)
 {
-	if (pace->emptying > 0) {
-		if (--pace->emptying > 0)
+	if (pace->empty.rounds > 0) {
+		if (--pace->empty.rounds > 0)
 			return true;
-		if (8 * queued_us(pace) > 3 * pace->kept_us) {
-			window_set(pace, pace->kept);
+		if (8 * queued_us(pace) > 3 * pace->empty.queued_us) {
+			window_set(pace, pace->empty.parts);
 			return true;
 		}
 	} else {
-		bool first = pace->look_us == 0;
+		bool first = pace->empty.due_us == 0;
 
-		if (now_us < pace->look_us)
+		if (now_us < pace->empty.due_us)
 			return false;
-		pace->look_us = now_us + LOOK_US - (now_us + pace->epoch_us) % LOOK_US;
+		pace->empty.due_us = now_us + LOOK_US - (now_us + pace->empty.epoch_us) % LOOK_US;
 		if (first)
 			return false;
 	}
 	if (queued_us(pace) < LONG_US || pace->private_network ||
 	    pace->window <= pace->window_min) {
-		pace->contending = false;
+		pace->rivals.contending = false;
 		return false;
 	}
-	pace->emptying = EMPTY_ROUNDS;
-	pace->kept = pace->parts;
-	pace->kept_us = queued_us(pace);
-	pace->mark = 0;
+	pace->empty.rounds = EMPTY_ROUNDS;
+	pace->empty.parts = pace->parts;
+	pace->empty.queued_us = queued_us(pace);
+	pace->rivals.parts = 0;
 	window_set(pace, pace->parts / 4);
 	return true;
 }
@@ -256,31 +256,31 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 {
 	uint64_t queued = queued_us(pace);
 
-	if (pace->contending)
+	if (pace->rivals.contending)
 		return true;
-	if (pace->private_network || (pace->mark == 0 && queued < LONG_US))
+	if (pace->private_network || (pace->rivals.parts == 0 && queued < LONG_US))
 		return false;
 	if (queued <= target_us(pace) || (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
-		pace->mark = 0;
+		pace->rivals.parts = 0;
 		return false;
 	}
-	if (pace->mark == 0)
-		pace->patient_us = now_us + PATIENCE_US;
-	if (pace->mark < pace->parts) {
-		pace->mark = pace->parts;
-		pace->mark_us = queued;
+	if (pace->rivals.parts == 0)
+		pace->rivals.patient_us = now_us + PATIENCE_US;
+	if (pace->rivals.parts < pace->parts) {
+		pace->rivals.parts = pace->parts;
+		pace->rivals.queued_us = queued;
 	}
-	if (pace->parts > pace->mark / 4 && pace->window > pace->window_min)
+	if (pace->parts > pace->rivals.parts / 4 && pace->window > pace->window_min)
 		return false;
-	if (queued < pace->mark_us - pace->mark_us / 4) {
-		pace->mark_us = queued; /* that was ours; and the rest? */
-		pace->patient_us = now_us + PATIENCE_US;
+	if (queued < pace->rivals.queued_us - pace->rivals.queued_us / 4) {
+		pace->rivals.queued_us = queued; /* that was ours; and the rest? */
+		pace->rivals.patient_us = now_us + PATIENCE_US;
 	}
-	if (now_us < pace->patient_us || queued < LONG_US)
+	if (now_us < pace->rivals.patient_us || queued < LONG_US)
 		return false;
-	window_set(pace, pace->mark);
-	pace->mark = 0;
-	pace->contending = true;
+	window_set(pace, pace->rivals.parts);
+	pace->rivals.parts = 0;
+	pace->rivals.contending = true;
 	return true;
 }
 
@@ -288,81 +288,81 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
  * As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance.
  * Where more than a fifth of the RESULTs is lost no window helps: that is for the breaker.
  */
-static void contend(struct pace *pace, uint64_t round_us)
+static void queue_contend(struct pace *pace, uint64_t round_us)
 {
-	uint64_t queued = pace->round_least_us - pace->best_us;
-	bool missed = pace->round_missed > 0 && 4 * pace->round_missed <= pace->round_results;
-	bool lost = (pace->round_lost > 0 || missed) && queued > TARGET_US;
+	uint64_t queued = pace->round.least_us - pace->best_us;
+	bool missed = pace->round.missed > 0 && 4 * pace->round.missed <= pace->round.results;
+	bool lost = (pace->round.lost > 0 || missed) && queued > TARGET_US;
 
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
-	if (lost && !pace->recovering)
+	if (lost && !pace->rivals.recovering)
 		window_shrink(pace, LOSS_PART, 10);
-	else if (!lost && pace->round_full)
+	else if (!lost && pace->round.full)
 		window_set(pace, pace->parts + PARTS * round_us / pace->srtt_us);
-	pace->recovering = lost && !pace->recovering;
+	pace->rivals.recovering = lost && !pace->rivals.recovering;
 }
 
 /* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
 static bool is_used(const struct pace *pace)
 {
-	return 2 * pace->round_results >= pace->window;
+	return 2 * pace->round.results >= pace->window;
 }
 
 /* Where nothing queues, loss is chance. */
 static bool has_overflowed(const struct pace *pace, uint64_t excess_us)
 {
-	return pace->private_network && pace->round_lost > 0 && excess_us > TARGET_US;
+	return pace->private_network && pace->round.lost > 0 && excess_us > TARGET_US;
 }
 
 static void end_round(struct pace *pace, uint64_t now_us)
 {
-	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
+	uint64_t excess_us = pace->round.least_us - least_of(&pace->path_us);
 	uint64_t rtt_us =
-		pace->srtt_us > pace->round_least_us ? pace->srtt_us : pace->round_least_us;
+		pace->srtt_us > pace->round.least_us ? pace->srtt_us : pace->round.least_us;
 
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
 	else if (is_emptying(pace, now_us))
 		pace->doubling = false;
 	else if (is_contended(pace, excess_us, now_us))
-		contend(pace, now_us - pace->round_start_us);
+		queue_contend(pace, now_us - pace->round.start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
 	else if (has_overflowed(pace, excess_us))
 		window_shrink(pace, LOSS_PART, 10);
 	else if (pace->doubling && excess_us < allowed_us(pace) / 2 ? is_used(pace)
-	                                                            : pace->round_full)
+	                                                            : pace->round.full)
 		window_grow(pace, excess_us);
 }
 
 /* A little may have queued by chance, or of our own, for this one way: that does not end the doubling. */
 static bool is_unsure(const struct pace *pace)
 {
-	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
+	uint64_t excess_us = pace->round.least_us - least_of(&pace->path_us);
 
 	return excess_us >= allowed_us(pace) / 2 && excess_us <= target_us(pace);
 }
 
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us)
 {
-	smooth(pace, rtt_us);
+	rtt_smooth(pace, rtt_us);
 	least_take(&pace->path_us, path_us, now_us, RTT_SPAN_US);
 	if (path_us < pace->best_us)
 		pace->best_us = path_us;
-	if (now_us - rtt_us < pace->round_start_us)
+	if (now_us - rtt_us < pace->round.start_us)
 		return;
-	if (path_us < pace->round_least_us)
-		pace->round_least_us = path_us;
-	if (++pace->round_samples < ROUND_SAMPLES_MIN && (!pace->doubling || is_unsure(pace)))
+	if (path_us < pace->round.least_us)
+		pace->round.least_us = path_us;
+	if (++pace->round.samples < ROUND_SAMPLES_MIN && (!pace->doubling || is_unsure(pace)))
 		return;
 	end_round(pace, now_us);
-	pace->round_start_us = now_us;
-	pace->round_least_us = UINT64_MAX;
-	pace->round_samples = 0;
-	pace->round_lost = pace->round_missed = 0;
-	pace->round_full = false;
-	pace->round_results = 0;
+	pace->round.start_us = now_us;
+	pace->round.least_us = UINT64_MAX;
+	pace->round.samples = 0;
+	pace->round.lost = pace->round.missed = 0;
+	pace->round.full = false;
+	pace->round.results = 0;
 }
 
 /* ---- loss ---- */
@@ -382,8 +382,8 @@ void pace_progress(struct pace *pace)
 
 void pace_eager(struct pace *pace, uint32_t under_way)
 {
-	pace->round_full = pace->round_full || under_way >= pace->window;
-	pace->round_sent.packets++;
+	pace->round.full = pace->round.full || under_way >= pace->window;
+	pace->round.sent.packets++;
 }
 
 void pace_sent(struct pace *pace, uint32_t under_way)
@@ -391,45 +391,45 @@ void pace_sent(struct pace *pace, uint32_t under_way)
 	uint32_t ratio;
 
 	pace_eager(pace, under_way);
-	if (++pace->loss_sent < LOSS_ROUND_PACKETS)
+	if (++pace->loss.sent < LOSS_ROUND_PACKETS)
 		return;
-	ratio = (uint32_t)((uint64_t)pace->loss_lost * 1024 / pace->loss_sent);
-	if (ratio > 2 * least_of(&pace->loss) + LOSS_SLACK && !pace->private_network)
+	ratio = (uint32_t)((uint64_t)pace->loss.lost * 1024 / pace->loss.sent);
+	if (ratio > 2 * least_of(&pace->loss.least) + LOSS_SLACK && !pace->private_network)
 		window_shrink(pace, LOSS_PART, 10);
-	least_take(&pace->loss, ratio, ++pace->loss_rounds, LOSS_SPAN);
-	pace->loss_sent = pace->loss_lost = 0;
+	least_take(&pace->loss.least, ratio, ++pace->loss.rounds, LOSS_SPAN);
+	pace->loss.sent = pace->loss.lost = 0;
 }
 
 bool pace_result(struct pace *pace)
 {
-	bool was_full = pace->round_full;
+	bool was_full = pace->round.full;
 
-	pace->round_results++;
-	pace->round_full = was_full || is_used(pace);
-	return pace->round_full && !was_full;
+	pace->round.results++;
+	pace->round.full = was_full || is_used(pace);
+	return pace->round.full && !was_full;
 }
 
 void pace_received(struct pace *pace, bool marked)
 {
-	pace->round_received.packets++;
-	pace->round_received.marked += marked;
+	pace->round.received.packets++;
+	pace->round.received.marked += marked;
 }
 
 void pace_marked(struct pace *pace, uint32_t total)
 {
 	if (frame_before(pace->marked_total, total)) {
-		pace->round_sent.marked += total - pace->marked_total;
+		pace->round.sent.marked += total - pace->marked_total;
 		pace->marked_total = total;
 	}
 }
 
 void pace_lost(struct pace *pace, uint32_t packets)
 {
-	pace->loss_lost += packets;
-	pace->round_lost += packets;
+	pace->loss.lost += packets;
+	pace->round.lost += packets;
 }
 
 void pace_missed(struct pace *pace)
 {
-	pace->round_missed++;
+	pace->round.missed++;
 }

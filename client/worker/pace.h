@@ -8,8 +8,9 @@
  * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
  * the last sign: only much more of it than the path has shown at its best counts, so a link that
  * loses 5 % of everything still runs full. On a private network queues are nobody else's: they may
- * take milliseconds, so that a link is busy while its host waits for a CPU, until one loses a datagram. Pure: time comes in as an argument, in microseconds of any
- * clock that does not run backwards.
+ * take milliseconds, so that a link is busy while its host waits for a CPU, until one loses a
+ * datagram. Pure: time comes in as an argument, in microseconds of any clock that does not run
+ * backwards.
  */
 #ifndef CLIENT_PACE_H
 #define CLIENT_PACE_H
@@ -33,54 +34,69 @@ struct pace_marks {
 	uint32_t packets, marked;
 };
 
-struct pace {
-	uint64_t srtt_us; /* 0 before the first sample */
-	uint64_t rttvar_us;
-	uint32_t backoff; /* doublings since progress was last seen */
+/* The round under way: a few round trips. */
+struct pace_round {
+	uint64_t start_us;
+	uint64_t least_us; /* The shortest way there and back. */
+	uint32_t samples;
+	uint32_t results;
+	bool full; /* The window has held us up in it. */
+	struct pace_marks sent, received;
+	uint32_t lost;   /* PUSHes. */
+	uint32_t missed; /* RESULTs. */
+};
 
-	uint32_t window; /* packets that may be under way; */
-	uint32_t parts;  /* the same in parts of a packet, of which it changes by a few at a time */
+/* Loss has rounds of its own, of many packets. */
+struct pace_loss {
+	uint32_t sent, lost;
+	uint64_t rounds;
+	struct pace_least least; /* Per 1024. */
+};
+
+/* Others may fill a long queue, whatever we leave to them: see is_contended(). */
+struct pace_rivals {
+	uint32_t parts;      /* `parts` of pace before it shrank; 0: the queue is not long. */
+	uint64_t queued_us;  /* The queue at that time. */
+	uint64_t patient_us; /* Until then others of us may make the queue shorter. */
+	bool contending;
+	bool recovering; /* The window shrank after the last round: this one's loss may be older. */
+};
+
+/* All look at once whether a long queue is theirs: see is_emptying(). */
+struct pace_empty {
+	uint64_t epoch_us;
+	uint64_t due_us;    /* The next look. */
+	uint32_t rounds;    /* The rounds left of this look. */
+	uint32_t parts;     /* `parts` of pace before this look. */
+	uint64_t queued_us; /* The queue at that time. */
+};
+
+struct pace {
+	uint64_t srtt_us; /* It is 0 before the first sample. */
+	uint64_t rttvar_us;
+	uint32_t backoff; /* Doublings since progress was last seen. */
+
+	uint32_t window; /* Packets that may be under way. */
+	uint32_t parts;  /* The window in parts of a packet: it changes by a few at a time. */
 	uint32_t window_min, window_max;
 	bool private_network;
-	bool doubling; /* there has been no sign of congestion yet */
+	bool doubling; /* There has been no sign of congestion yet. */
 
-	/* The round under way: the shortest way there and back, and was the window what held us up? */
-	uint64_t round_start_us;
-	uint64_t round_least_us;
-	uint32_t round_samples;
-	bool round_full;
-	uint32_t round_results;
-	struct pace_marks round_sent, round_received;
-	uint32_t marked_total; /* of what we have sent, as last told */
-	uint32_t marked_share; /* per 1024, smoothed */
+	uint32_t marked_total; /* Datagrams of ours that came marked, as last told. */
+	uint32_t marked_share; /* Per 1024, smoothed. */
+	uint64_t best_us;      /* The shortest way ever. */
 	struct pace_least path_us;
-	uint32_t round_lost, round_missed; /* PUSHes, RESULTs */
-
-	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */
-	uint64_t best_us;    /* the shortest way ever */
-	uint32_t mark;       /* what `parts` was before it shrank, 0: the queue is not long; */
-	uint64_t mark_us;    /* and what queued then */
-	uint64_t patient_us; /* until when others of us may make it shorter */
-	bool contending;
-	bool recovering; /* it shrank after the round before, in which more may have been lost */
-	/* All look at once whether a long queue is theirs: see is_emptying(). */
-	uint64_t epoch_us;
-	uint64_t look_us;  /* when */
-	uint32_t emptying; /* rounds left, */
-	uint32_t kept;     /* what `parts` was before, */
-	uint64_t kept_us;  /* and what queued then */
-
-	/* Loss has rounds of its own, of many packets. */
-	uint32_t loss_sent, loss_lost;
-	uint64_t loss_rounds;
-	struct pace_least loss; /* per 1024 */
+	struct pace_round round;
+	struct pace_loss loss;
+	struct pace_rivals rivals;
+	struct pace_empty empty;
 };
 
 struct pace_config {
 	uint32_t window_start, window_max;
 	bool private_network;
-	uint64_t
-		epoch_us; /* to be added to now_us for a time that all who share a queue have, roughly */
+	/* now_us plus this is roughly the same time for all who share a queue. */
+	uint64_t epoch_us;
 };
 void pace_init(struct pace *pace, const struct pace_config *config);
 

@@ -35,9 +35,9 @@ struct path {
 };
 
 struct path_verdict {
-	uint32_t channel; /* index: there datagrams of the job's size pass no more; */
-	uint32_t passing; /* of this one they do; 0: of none */
-	uint32_t sent;    /* of the job's size, without an answer */
+	uint32_t channel; /* datagrams of the job's size pass no more on this one */
+	uint32_t passing; /* datagrams of this size still do; 0: none do */
+	uint32_t sent;    /* datagrams of the job's size that had no answer */
 };
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us);

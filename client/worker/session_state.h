@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* session_state.h - a session's state; for session.c and tests/check only */
-#ifndef CLIENT_SESSION_IMPL_H
-#define CLIENT_SESSION_IMPL_H
+#ifndef CLIENT_SESSION_STATE_H
+#define CLIENT_SESSION_STATE_H
 
 #include "client/worker/breaker.h"
 #include "client/worker/session.h"
@@ -28,4 +28,4 @@ struct session {
 	struct control_message stay; /* `kind`: it has been said */
 };
 
-#endif /* CLIENT_SESSION_IMPL_H */
+#endif /* CLIENT_SESSION_STATE_H */

@@ -49,10 +49,10 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	}
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
-	s->ack_sent = s->room_sent = s->credit = s->ack;
-	s->ack_due_us = s->quiet_due_us = s->announce_due_us = NEVER;
-	s->ping_due_us = 0;
-	s->gap_due_us = NEVER;
+	s->told.ack = s->told.room = s->credit = s->ack;
+	s->due.ack_us = s->due.quiet_us = s->due.announce_us = NEVER;
+	s->due.ping_us = 0;
+	s->gap.due_us = NEVER;
 	for (uint32_t i = 0; i < segment_count; i++)
 		s->segments[i].slot = i / config->segments_ahead;
 	s->jitter = (uint32_t)config->token;
@@ -109,13 +109,13 @@ static void stream_advance(struct stream *s)
 static void ack_look(struct stream *s, uint64_t now_us)
 {
 	uint32_t room = stream_room(s);
-	uint32_t news = frame_before(s->room_sent, room) ? room - s->room_sent : 0;
+	uint32_t news = frame_before(s->told.room, room) ? room - s->told.room : 0;
 
-	if (2 * news >= s->pace.window || s->ack - s->ack_sent >= s->config.window / 4 ||
-	    (s->ack != s->ack_sent && stream_ack_urgent(s)))
-		s->ack_due_us = now_us;
-	else if (s->ack != s->ack_sent)
-		sooner(&s->ack_due_us, now_us + ACK_DELAY_US);
+	if (2 * news >= s->pace.window || s->ack - s->told.ack >= s->config.window / 4 ||
+	    (s->ack != s->told.ack && stream_ack_urgent(s)))
+		s->due.ack_us = now_us;
+	else if (s->ack != s->told.ack)
+		sooner(&s->due.ack_us, now_us + ACK_DELAY_US);
 }
 
 /*
@@ -147,17 +147,17 @@ static void gap_look(struct stream *s, uint64_t now_us)
 	bool gap = sequence_before(s->stored, s->sequence) || frame_before(s->horizon, s->planned);
 
 	if (!gap) {
-		s->gap_due_us = NEVER;
-	} else if (s->gap_due_us == NEVER) {
-		s->gap_due_us = now_us + pace_late_us(&s->pace);
-		s->gap_sequence = s->sequence;
-		s->gap_answered_us = s->answered_us;
-		s->gap_count = (uint16_t)(s->sequence - s->stored);
+		s->gap.due_us = NEVER;
+	} else if (s->gap.due_us == NEVER) {
+		s->gap.due_us = now_us + pace_late_us(&s->pace);
+		s->gap.sequence = s->sequence;
+		s->gap.answered_us = s->asked.answered_us;
+		s->gap.count = (uint16_t)(s->sequence - s->stored);
 	}
 }
 
 /* How many packets were not as the protocol says, or for nothing that is under way: they are no news. */
-static uint64_t senseless(const struct stream *s)
+static uint64_t senseless_drops(const struct stream *s)
 {
 	return s->stats.drops[WIRE_DROP_LENGTH] + s->stats.drops[WIRE_DROP_OPERATION];
 }
@@ -167,10 +167,10 @@ static void news_take(struct stream *s, uint64_t now_us)
 {
 	s->news_us = now_us;
 	pace_progress(&s->pace);
-	s->quiet_asked_us = 0;
-	s->quiet_due_us = NEVER;
+	s->asked.quiet_us = 0;
+	s->due.quiet_us = NEVER;
 	if (s->base != s->next || frame_before(s->horizon, s->planned))
-		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
+		s->due.quiet_us = now_us + pace_rto_us(&s->pace);
 }
 
 /* When what has this stamp was sent: in the last 71 minutes. */
@@ -181,8 +181,8 @@ static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
 }
 
 /* A round trip; of the path alone is what it has waited for neither there nor here. */
-static void measured(struct stream *s, const struct packet *packet, const struct status *status,
-                     uint64_t asked_us, uint64_t now_us)
+static void rtt_measured(struct stream *s, const struct packet *packet, const struct status *status,
+                         uint64_t asked_us, uint64_t now_us)
 {
 	uint64_t came_us = packet->came_us != 0 ? packet->came_us : now_us;
 	uint32_t rtt_us = now_us > asked_us ? (uint32_t)(now_us - asked_us) : 0;
@@ -202,11 +202,11 @@ static void answer_take(struct stream *s, const struct packet *packet, const str
 {
 	uint64_t asked_us = stamped_us(status->stamp, now_us);
 
-	if (status->stamp == 0 || asked_us <= s->answered_us || asked_us > s->asked_us)
+	if (status->stamp == 0 || asked_us <= s->asked.answered_us || asked_us > s->asked.last_us)
 		return;
-	s->answered_us = asked_us;
-	measured(s, packet, status, asked_us, now_us);
-	sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
+	s->asked.answered_us = asked_us;
+	rtt_measured(s, packet, status, asked_us, now_us);
+	sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
 }
 
 static void status_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -226,7 +226,7 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task = NULL;
-	uint64_t before = senseless(s);
+	uint64_t before = senseless_drops(s);
 	uint32_t base = s->base;
 
 	s->stats.received++;
@@ -257,8 +257,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	}
 	stream_advance(s);
 	ack_look(s, now_us);
-	if (s->base != base ||
-	    ((packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN) && senseless(s) == before))
+	if (s->base != base || ((packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN) &&
+	                        senseless_drops(s) == before))
 		news_take(s, now_us);
 	gap_look(s, now_us);
 	stream_check_edges(s);
@@ -270,7 +270,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 /* May what was asked for then be asked for again: has the answer come, or should it have? */
 static bool may_ask(const struct stream *s, uint32_t asked_us, uint64_t now_us)
 {
-	return asked_us == 0 || s->gap_answered_us >= stamped_us(asked_us, now_us) ||
+	return asked_us == 0 || s->gap.answered_us >= stamped_us(asked_us, now_us) ||
 	       (uint32_t)now_us - asked_us >= pace_base_us(&s->pace);
 }
 
@@ -292,12 +292,12 @@ static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 	uint32_t listed = 0;
 	bool late;
 
-	count = count < s->gap_count ? count : s->gap_count;
-	late = count > s->gap_asked;
-	count -= s->gap_asked;
+	count = count < s->gap.count ? count : s->gap.count;
+	late = count > s->gap.asked;
+	count -= s->gap.asked;
 	if (late) {
-		s->gap_asked += count;
-		s->gap_asked_us = (uint32_t)now_us | 1;
+		s->gap.asked += count;
+		s->gap.asked_us = (uint32_t)now_us | 1;
 	}
 	for (uint32_t frame = s->ack; late && frame != s->next; frame++) {
 		if (!frame_before(frame, s->highest) && listed >= count)
@@ -311,9 +311,9 @@ static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 		s->stats.lost++;
 		pace_missed(&s->pace);
 	}
-	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
+	if (frame_before(s->horizon, s->planned) && may_ask(s, s->asked.plan_us, now_us) &&
 	    status_list(out, s->horizon)) {
-		s->plan_asked_us = (uint32_t)now_us | 1;
+		s->asked.plan_us = (uint32_t)now_us | 1;
 		s->stats.lost++;
 	}
 }
@@ -326,8 +326,8 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 	status->late = (uint16_t)pace_late_us(&s->pace);
 	if (status->asks) {
 		s->calm = false;
-		s->asked_us = now_us | 1;
-		s->ping_due_us = now_us + pace_measure_us(&s->pace);
+		s->asked.last_us = now_us | 1;
+		s->due.ping_us = now_us + pace_measure_us(&s->pace);
 	}
 	stream_head(s, out, WIRE_STATUS, status->first);
 	packet_put_status(out, status);
@@ -337,29 +337,29 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	struct status status = {.asks = true};
 
-	if (now_us < s->gap_due_us)
+	if (now_us < s->gap.due_us)
 		return false;
-	if (may_ask(s, s->gap_asked_us, now_us))
-		s->gap_asked = 0;
+	if (may_ask(s, s->gap.asked_us, now_us))
+		s->gap.asked = 0;
 	gap_list(s, now_us, &status);
 	if (status.word_count > 0) {
 		status_build(s, &status, now_us, out);
 		s->stats.nacks++;
 	}
-	s->gap_due_us = NEVER;
+	s->gap.due_us = NEVER;
 	gap_look(s, now_us + (status.word_count > 0 ? pace_late_us(&s->pace) : 0));
 	return status.word_count > 0;
 }
 
 /* There is something under way to measure, or a good time for it. */
-static bool measures(const struct stream *s)
+static bool is_measuring(const struct stream *s)
 {
-	return s->next != s->ack || s->calm || (s->pace.round_full && eager_under_way(s) > 0);
+	return s->next != s->ack || s->calm || (s->pace.round.full && eager_under_way(s) > 0);
 }
 
 static bool is_to_measure(const struct stream *s, uint64_t now_us)
 {
-	return now_us >= s->ping_due_us && measures(s);
+	return now_us >= s->due.ping_us && is_measuring(s);
 }
 
 /*
@@ -369,15 +369,15 @@ static bool is_to_measure(const struct stream *s, uint64_t now_us)
  */
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	bool quiet = now_us >= s->quiet_due_us;
+	bool quiet = now_us >= s->due.quiet_us;
 	bool ping = is_to_measure(s, now_us);
 
-	if (now_us < s->ack_due_us && !quiet && !ping)
+	if (now_us < s->due.ack_us && !quiet && !ping)
 		return false;
 	if (quiet) {
-		pace_timeout(&s->pace, s->answered_us < s->quiet_asked_us);
-		s->quiet_asked_us = now_us | 1;
-		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
+		pace_timeout(&s->pace, s->asked.answered_us < s->asked.quiet_us);
+		s->asked.quiet_us = now_us | 1;
+		s->due.quiet_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
 	}
 	status_build(s, &(struct status){.asks = quiet || ping}, now_us, out);
 	return true;
@@ -402,13 +402,13 @@ bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 
 uint64_t stream_deadline(const struct stream *s)
 {
-	uint64_t due_us = s->ack_due_us;
+	uint64_t due_us = s->due.ack_us;
 
-	sooner(&due_us, s->quiet_due_us);
-	sooner(&due_us, s->announce_due_us);
-	sooner(&due_us, s->gap_due_us);
-	if (measures(s))
-		sooner(&due_us, s->ping_due_us);
+	sooner(&due_us, s->due.quiet_us);
+	sooner(&due_us, s->due.announce_us);
+	sooner(&due_us, s->gap.due_us);
+	if (is_measuring(s))
+		sooner(&due_us, s->due.ping_us);
 	return due_us;
 }
 
@@ -428,7 +428,7 @@ bool stream_is_busy(const struct stream *stream)
 bool stream_quiet(const struct stream *stream)
 {
 	return stream->announced_count == 0 && stream->base == stream->ack &&
-	       stream->ack == stream->ack_sent && !frame_before(stream->horizon, stream->planned);
+	       stream->ack == stream->told.ack && !frame_before(stream->horizon, stream->planned);
 }
 
 uint64_t stream_edge(const struct stream *stream)
@@ -456,8 +456,8 @@ void stream_look(const struct stream *stream, struct control_seen *sum)
 	if (pace->srtt_us > 0 && pace->best_us < sum->rtt_least_us)
 		sum->rtt_least_us = (uint32_t)pace->best_us;
 	sum->frames += pace->window;
-	sum->held_window_us += stream->held_us[STREAM_HELD_WINDOW];
-	sum->held_credit_us += stream->held_us[STREAM_HELD_CREDIT];
+	sum->held_window_us += stream->held.us[STREAM_HELD_WINDOW];
+	sum->held_credit_us += stream->held.us[STREAM_HELD_CREDIT];
 	sum->out += stats->sent;
 	sum->out_marked += pace->marked_total;
 	sum->pushes += stats->pushes;

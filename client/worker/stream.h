@@ -21,8 +21,8 @@
 struct stream;
 
 struct stream_config {
-	uint16_t channel;     /* as the aggregator numbers it */
-	uint16_t shard;       /* which channel of the job this is, over all aggregators */
+	uint16_t channel;     /* the aggregator's number of it */
+	uint16_t shard;       /* this channel's index in the job, over all aggregators */
 	uint16_t shard_count; /* channels of the job */
 	uint16_t rank;
 	uint16_t world;
@@ -32,16 +32,16 @@ struct stream_config {
 	uint32_t op_slots;
 	uint32_t segments_ahead;
 	uint32_t first_frame;
-	uint64_t token;       /* what our packets carry */
-	uint64_t group_token; /* what theirs carry */
+	uint64_t token;       /* our packets carry it */
+	uint64_t group_token; /* packets to the group carry it */
 	const struct bitmap_engine *engine;
-	bool private_network; /* see pace.h, */
-	uint64_t epoch_us;    /* likewise */
+	bool private_network; /* see struct pace_config */
+	uint64_t epoch_us;    /* see struct pace_config */
 };
 
 struct stream_stats {
 	uint64_t sent, sent_bytes;         /* packets and UDP payload bytes */
-	uint64_t received, received_bytes; /* likewise; multicast copies included */
+	uint64_t received, received_bytes; /* multicast copies included */
 	uint64_t pushes, retransmits;      /* PUSHes sent; those of them sent again */
 	uint64_t nacks;
 	uint64_t lost; /* RESULTs and PLANs asked for again */

@@ -118,8 +118,8 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 
 	frame->sent_us = (uint32_t)now_us;
 	s->next++;
-	if (s->quiet_due_us == NEVER)
-		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
+	if (s->due.quiet_us == NEVER)
+		s->due.quiet_us = now_us + pace_rto_us(&s->pace);
 }
 
 static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -148,13 +148,13 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 		}
 		frame->flags |= FRAME_SENT;
 		if (s->base == s->next && s->pace.srtt_us != 0 &&
-		    s->ping_due_us < now_us + pace_late_us(&s->pace))
-			s->ping_due_us = now_us + pace_late_us(&s->pace);
+		    s->due.ping_us < now_us + pace_late_us(&s->pace))
+			s->due.ping_us = now_us + pace_late_us(&s->pace);
 		frame_passed(s, now_us);
 		s->under_way++;
 		pace_sent(&s->pace, s->under_way);
 		if (s->under_way == s->pace.window)
-			sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
+			sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
 		return true;
 	}
 	return false;
@@ -163,16 +163,16 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 /* What holds it is known when there is nothing to push; it has held since the time before. */
 static void held_note(struct stream *s, uint64_t now_us)
 {
-	s->held_us[s->held] += now_us - s->held_since_us;
-	s->held_since_us = now_us;
+	s->held.us[s->held.by] += now_us - s->held.since_us;
+	s->held.since_us = now_us;
 	if (!frame_before(s->next, s->horizon))
-		s->held = STREAM_IDLE;
+		s->held.by = STREAM_IDLE;
 	else if (!frame_before(s->next, s->credit))
-		s->held = STREAM_HELD_CREDIT;
+		s->held.by = STREAM_HELD_CREDIT;
 	else if (s->under_way >= s->pace.window)
-		s->held = STREAM_HELD_WINDOW;
+		s->held.by = STREAM_HELD_WINDOW;
 	else
-		s->held = STREAM_IDLE; /* the tensor is not ready */
+		s->held.by = STREAM_IDLE; /* the tensor is not ready */
 }
 
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -187,13 +187,13 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool waits = false; /* it was sent once, so it does not */
 
-	if (frame_before(s->resend_from, s->ack))
-		s->resend_from = s->ack;
-	if (frame_before(s->resend_to,
-	                 s->resend_from)) /* 2^31 frames later it would seem to lie ahead */
-		s->resend_to = s->resend_from;
-	while (frame_before(s->resend_from, s->resend_to)) {
-		uint32_t number = s->resend_from++;
+	if (frame_before(s->resend.from, s->ack))
+		s->resend.from = s->ack;
+	/* 2^31 frames later an old end would seem to lie ahead. */
+	if (frame_before(s->resend.to, s->resend.from))
+		s->resend.to = s->resend.from;
+	while (frame_before(s->resend.from, s->resend.to)) {
+		uint32_t number = s->resend.from++;
 		struct stream_frame *frame = stream_frame_of(s, number);
 		struct stream_segment *segment;
 
@@ -206,7 +206,7 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		frame->flags |= FRAME_AGAIN;
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
-		sooner(&s->ping_due_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
+		sooner(&s->due.ping_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
 		return true;
 	}
 	return false;
@@ -235,16 +235,16 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 		    (status->stamp == 0 || frame_before(status->stamp, frame->sent_us + least_us)))
 			continue;
 		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
-			sooner(&s->ping_due_us, now_us + late_us);
+			sooner(&s->due.ping_us, now_us + late_us);
 			continue;
 		}
 		frame->flags |= FRAME_RESEND;
-		if (!frame_before(s->resend_from, s->resend_to))
-			s->resend_from = s->resend_to = number;
-		if (frame_before(number, s->resend_from))
-			s->resend_from = number;
-		if (!frame_before(number, s->resend_to))
-			s->resend_to = number + 1;
+		if (!frame_before(s->resend.from, s->resend.to))
+			s->resend.from = s->resend.to = number;
+		if (frame_before(number, s->resend.from))
+			s->resend.from = number;
+		if (!frame_before(number, s->resend.to))
+			s->resend.to = number + 1;
 		pace_lost(&s->pace, 1);
 	}
 }
@@ -312,11 +312,11 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	s->stored++;
 	s->ahead++;
 	if (pace_result(&s->pace))
-		sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
+		sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;
-	if (packet->worker != WIRE_EVERYONE && s->gap_asked > 0)
-		s->gap_asked--;
+	if (packet->worker != WIRE_EVERYONE && s->gap.asked > 0)
+		s->gap.asked--;
 	if (++segment->received < segment->frame_count)
 		return NULL;
 	return stream_segment_done(s, segment);

@@ -92,7 +92,7 @@ bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32
 	if (!room && segment->state == SEGMENT_IDLE)
 		stream->wants_base = true;
 	if (stream_ack_urgent(stream))
-		stream->ack_due_us = 0;
+		stream->due.ack_us = 0;
 	return room;
 }
 
@@ -116,7 +116,7 @@ static void segment_queue(struct stream *s, struct stream_segment *segment, uint
 	segment->state = SEGMENT_ANNOUNCED;
 	segment->tries = 0;
 	segment->announce_due_us = now_us;
-	sooner(&s->announce_due_us, now_us);
+	sooner(&s->due.announce_us, now_us);
 }
 
 /* Nothing more to announce: it has a plan, or its operation is over. */
@@ -221,7 +221,7 @@ bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	struct stream_segment *due = NULL;
 	uint64_t next_us = NEVER;
 
-	if (now_us < s->announce_due_us)
+	if (now_us < s->due.announce_us)
 		return false;
 	for (uint32_t i = 0; i < s->announced_count; i++) {
 		struct stream_segment *segment = &s->segments[s->announced[i]];
@@ -240,7 +240,7 @@ bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		announce_build(s, due, out);
 		sooner(&next_us, due->announce_due_us);
 	}
-	s->announce_due_us = next_us;
+	s->due.announce_us = next_us;
 	return due != NULL;
 }
 
@@ -266,7 +266,7 @@ static void order_insert(struct stream *s, struct stream_segment *segment)
 	uint32_t place = s->order_count++;
 
 	assert(place < s->config.op_slots * s->config.segments_ahead);
-	s->plan_asked_us = 0;
+	s->asked.plan_us = 0;
 	while (place > 0 && frame_before(segment->first, s->segments[s->order[place - 1]].first)) {
 		s->order[place] = s->order[place - 1];
 		place--;
@@ -402,7 +402,7 @@ static void eager_overtaken(struct stream *s, const struct stream_segment *plann
 			continue;
 		sooner(&segment->announce_due_us,
 		       now_us + stream_spread(s, pace_late_us(&s->pace)));
-		sooner(&s->announce_due_us, segment->announce_due_us);
+		sooner(&s->due.announce_us, segment->announce_due_us);
 	}
 }
 

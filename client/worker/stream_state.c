@@ -49,15 +49,15 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 		.frame = frame,
 		.edge = s->ack,
 		.window = (uint16_t)(room - s->ack),
-		.sequence = s->gap_sequence,
+		.sequence = s->gap.sequence,
 		.pushed = s->next,
 	};
 
 	out->dest = s->config.rank;
 	packet_begin(out, &head);
-	s->ack_sent = s->ack;
-	s->room_sent = room;
-	s->ack_due_us = NEVER;
+	s->told.ack = s->ack;
+	s->told.room = room;
+	s->due.ack_us = NEVER;
 }
 
 uint64_t stream_news_us(const struct stream *stream)
@@ -76,11 +76,11 @@ uint64_t stream_waits_us(const struct stream *stream)
 void stream_check_edges(const struct stream *s)
 {
 	assert(frames_in_order(s->base, s->ack, s->next) && !frame_before(s->horizon, s->next));
-	assert(frames_in_order(s->base, s->ack_sent, s->ack) || frame_before(s->ack_sent, s->base));
+	assert(frames_in_order(s->base, s->told.ack, s->ack) || frame_before(s->told.ack, s->base));
 	assert(!frame_before(s->base + s->config.window, s->credit));
 	assert(s->under_way <= s->next - s->ack && s->next - s->ack <= s->config.window);
 	assert(s->order_count + s->announced_count <=
 	       s->config.op_slots * s->config.segments_ahead);
-	assert(s->base == s->next || s->quiet_due_us != NEVER);
-	assert(!frame_before(s->resend_to, s->resend_from));
+	assert(s->base == s->next || s->due.quiet_us != NEVER);
+	assert(!frame_before(s->resend.to, s->resend.from));
 }

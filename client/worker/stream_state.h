@@ -14,8 +14,8 @@
  * ack: all RESULTs before it are here. next: frames before it were pushed or need nothing
  * from us. horizon: frames before it have a known plan; plans beyond a gap may be known too.
  */
-#ifndef CLIENT_STREAM_IMPL_H
-#define CLIENT_STREAM_IMPL_H
+#ifndef CLIENT_STREAM_STATE_H
+#define CLIENT_STREAM_STATE_H
 
 #include "client/worker/pace.h"
 #include "client/worker/stream.h"
@@ -29,7 +29,7 @@
 /* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
 enum stream_held {
 	STREAM_IDLE,
-	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
+	STREAM_HELD_WINDOW, /* the path takes no more than what is under way */
 	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
 	STREAM_HELD_COUNT,
 };
@@ -41,13 +41,13 @@ struct stream_segment {
 	uint8_t state;
 	uint8_t announce_flags;
 	uint8_t plan_flags;
-	bool hollow; /* its one frame was the PLAN itself */
+	bool hollow; /* The PLAN was its one frame. */
 	uint8_t tries;
 	int16_t exponent;
 	uint32_t slot;
 	uint32_t number;
 	struct geometry_segment cut;
-	uint32_t own_frames; /* that our own blocks would fill */
+	uint32_t own_frames; /* The frames that our own blocks would fill. */
 	uint64_t announce_due_us;
 	uint32_t union_count;
 	uint32_t first;
@@ -69,7 +69,7 @@ struct stream_op {
 	uint32_t segments_left;
 	uint32_t end_frame;     /* LINGERING: free once base gets here */
 	struct allreduce *task; /* ACTIVE only */
-	struct announce asked;  /* what every announcement of it says */
+	struct announce asked;  /* Every announcement of it says this. */
 };
 
 #define FRAME_HAVE 1   /* RESULT is here */
@@ -84,6 +84,32 @@ struct stream_frame {
 	uint32_t asked_us; /* stamp of the STATUS that last listed it; 0: none has */
 };
 
+/* When to send next without a cause, or NEVER. */
+struct stream_due {
+	uint64_t ack_us;
+	uint64_t quiet_us;    /* A STATUS asks then, if no news has come. */
+	uint64_t ping_us;     /* A STATUS measures then, and finds what is lost. */
+	uint64_t announce_us; /* No announcement is due before it. */
+};
+
+/* RESULTs that are missing: they may be late or lost. */
+struct stream_gap {
+	uint64_t due_us;      /* They count as lost from then on. */
+	uint64_t answered_us; /* asked.answered_us when the gap was seen. */
+	uint16_t sequence;    /* The newest RESULT when the gap was seen. */
+	uint16_t count;       /* The number of missing RESULTs. */
+	uint16_t asked;       /* Asked for, and neither here nor refused by an answer. */
+	uint32_t asked_us;    /* The stamp of the STATUS that last asked for any. */
+};
+
+/* Times of the STATUSes that ask. */
+struct stream_asked {
+	uint64_t last_us;
+	uint64_t answered_us; /* The last one that has been answered; 0: none. */
+	uint64_t quiet_us;    /* The last one after a time-out; 0: news has come since. */
+	uint32_t plan_us;     /* The stamp of the last one for a PLAN; 0: a PLAN has come since. */
+};
+
 struct stream {
 	struct stream_config config;
 	struct pace pace;
@@ -92,52 +118,41 @@ struct stream {
 	struct stream_frame *frames;
 
 	uint32_t ack, base, next, credit, horizon;
-	uint32_t turns;     /* how often ack has passed 2^32 */
-	uint32_t highest;   /* frame after the last RESULT stored */
-	uint32_t planned;   /* what the aggregator says has plans */
-	uint16_t sequence;  /* the latest seen: so many RESULTs have been sent to everyone, */
-	uint16_t stored;    /* and so many are here */
-	uint32_t under_way; /* frames pushed whose RESULT is not here */
-	uint32_t ahead;     /* frames after ack whose RESULT is here */
+	uint32_t turns;     /* ack has passed 2^32 so often. */
+	uint32_t highest;   /* The frame after the last RESULT stored. */
+	uint32_t planned;   /* The aggregator says that the frames before it have plans. */
+	uint16_t sequence;  /* The number of RESULTs sent to everyone, as last heard. */
+	uint16_t stored;    /* The number of these RESULTs that are here. */
+	uint32_t under_way; /* Frames pushed whose RESULT is not here. */
+	uint32_t ahead;     /* Frames after ack whose RESULT is here. */
+	uint32_t marked;    /* Datagrams that came with congestion marked. */
+	uint32_t jitter;    /* The state of the spread of timers: see stream_spread(). */
 
-	/* Known plans that reach beyond ack, by first frame: order[head .. tail). */
+	/* Known plans that reach beyond ack, by first frame. */
 	uint32_t *order;
 	uint32_t order_count;
-
-	uint32_t resend_from, resend_to; /* FRAME_RESEND is set on frames of this range only */
 
 	/* Segments announced and not planned. */
 	uint32_t *announced;
 	uint32_t announced_count;
 
-	uint64_t news_us; /* when operations last got what they wait for, or began to wait */
-
-	uint32_t ack_sent;
-	uint32_t room_sent; /* the frame that stream_room() was last sent with */
-	bool calm;          /* nothing has been pushed yet: a good time to measure the way */
-	bool wants_base;    /* the engine has more to announce, and base keeps it from doing so */
-	uint64_t ack_due_us;
-	uint64_t quiet_due_us; /* without news until then, ask */
-	uint64_t ping_due_us;  /* likewise, to measure, and to find what is lost */
-
-	uint64_t announce_due_us; /* no announcement is due before it */
-	uint64_t gap_due_us;      /* something is missing; until then it may only be late, */
-	uint16_t gap_sequence;    /* if it was sent after this one, */
-	uint64_t gap_answered_us; /* or in answer to a STATUS that was sent later. */
-	uint16_t gap_count;       /* RESULTs missing; */
-	uint16_t gap_asked;       /* asked for, and neither here nor refused by an answer, */
-	uint32_t gap_asked_us;    /* the last time with this stamp */
-	uint64_t asked_us;        /* when the last STATUS that asks was sent, */
-	uint64_t answered_us;     /* and the last of those that have been answered; 0: none */
-	uint32_t marked;          /* datagrams that came with congestion marked */
-	uint64_t quiet_asked_us;  /* when a time-out had passed, and it asked; 0: since news came */
-	uint32_t plan_asked_us;   /* as asked_us; 0: not since the last PLAN came */
-
-	enum stream_held held; /* by what, when it was last to push; */
-	uint64_t held_since_us;
-	uint64_t held_us[STREAM_HELD_COUNT];
-
-	uint32_t jitter; /* state of the spread of timers: see stream_spread() */
+	struct {
+		uint32_t from, to; /* FRAME_RESEND is set on frames of this range only. */
+	} resend;
+	struct {
+		uint32_t ack, room; /* The last ack and stream_room() that were sent. */
+	} told;
+	bool calm;        /* Nothing has been pushed yet: a good time to measure the way. */
+	bool wants_base;  /* The engine has more to announce, and base keeps it from doing so. */
+	uint64_t news_us; /* Operations last got what they wait for, or began to wait. */
+	struct stream_due due;
+	struct stream_gap gap;
+	struct stream_asked asked;
+	struct {
+		enum stream_held by; /* What held the stream when it was last to push. */
+		uint64_t since_us;
+		uint64_t us[STREAM_HELD_COUNT];
+	} held;
 	struct stream_stats stats;
 };
 
@@ -181,7 +196,7 @@ static inline uint64_t stream_spread(struct stream *s, uint64_t us)
  */
 static inline bool stream_ack_urgent(const struct stream *s)
 {
-	return s->wants_base && s->ack == s->horizon && s->ack != s->ack_sent;
+	return s->wants_base && s->ack == s->horizon && s->ack != s->told.ack;
 }
 
 /* stream_plan.c */
@@ -214,4 +229,4 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame);
 void stream_check_edges(const struct stream *s); /* after every packet: it costs nothing */
 
-#endif /* CLIENT_STREAM_IMPL_H */
+#endif /* CLIENT_STREAM_STATE_H */

@@ -65,7 +65,7 @@ int bench_prepare(struct xdp_md *ctx)
 SEC("xdp")
 int bench_winnow(struct xdp_md *ctx)
 {
-	return prepare(ctx) ? either(ctx) : XDP_ABORTED;
+	return prepare(ctx) ? any_packet_take(ctx) : XDP_ABORTED;
 }
 
 /* The same for a job with seals, on a channel of its own. */
@@ -98,7 +98,7 @@ int bench_prepare_sealed(struct xdp_md *ctx)
 SEC("xdp")
 int bench_sealed(struct xdp_md *ctx)
 {
-	return prepare_sealed(ctx) ? either(ctx) : XDP_ABORTED;
+	return prepare_sealed(ctx) ? any_packet_take(ctx) : XDP_ABORTED;
 }
 
 /* The least that an answer takes: addresses and ports turned round. */

@@ -112,7 +112,7 @@ static void settings_fill(struct bench_settings *settings, char **argv)
 		.seed = 1,
 		.dtype = WINNOW_F32,
 		.op = WINNOW_SUM,
-		.overlap_text = argv[4],
+		.text.overlap = argv[4],
 		.overlap = strcmp(argv[4], "random") == 0 ? PATTERN_RANDOM
 	                   : strcmp(argv[4], "all") == 0  ? PATTERN_ALL
 	                   : strcmp(argv[4], "none") == 0 ? PATTERN_NONE

@@ -124,19 +124,19 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 /* Planned segments follow each other without a gap, from the one that base lies in to `planned`. */
 static void check_frames(const struct channel *c)
 {
-	uint32_t next = c->order_head != c->order_tail ? segment_planned(c, c->order_head)->first
+	uint32_t next = c->order.head != c->order.tail ? segment_planned(c, c->order.head)->first
 	                                               : c->planned;
 
 	assert(frames_in_order(next, c->base, c->planned));
-	for (uint32_t i = c->order_head; i != c->order_tail; i++) {
+	for (uint32_t i = c->order.head; i != c->order.tail; i++) {
 		const struct segment *segment = segment_planned(c, i);
 		uint32_t end = segment->first + segment->frame_count;
 
 		assert(segment->state == SEGMENT_PLANNED && segment->first == next);
 		assert(frame_before(c->base, end));
-		assert((i == c->open_segment) ==
+		assert((i == c->open.segment) ==
 		       (c->opened - segment->first < segment->frame_count));
-		assert(i != c->open_segment || c->open_rank <= segment->union_count);
+		assert(i != c->open.segment || c->open.rank <= segment->union_count);
 		next = end;
 		if (segment->hollow || !frame_before(segment->first, c->opened))
 			continue;
@@ -168,7 +168,7 @@ static void check_ops(const struct channel *c)
 		check_segment(c, i);
 		planned += c->segments[i].state == SEGMENT_PLANNED;
 	}
-	assert(planned == c->order_tail - c->order_head);
+	assert(planned == c->order.tail - c->order.head);
 }
 
 void channel_check(const struct channel *channel)

@@ -20,8 +20,8 @@ static void check_frames(const struct stream *s)
 		assert(frame_before(number, s->next) ||
 		       (flags == FRAME_HAVE && frame_before(number, s->credit)));
 		assert(!(flags & FRAME_RESEND) ||
-		       ((flags & FRAME_SENT) && frame_before(number, s->resend_to) &&
-		        !frame_before(number, s->resend_from)));
+		       ((flags & FRAME_SENT) && frame_before(number, s->resend.to) &&
+		        !frame_before(number, s->resend.from)));
 		under_way += (flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT;
 		ahead += (flags & FRAME_HAVE) != 0;
 	}
@@ -107,7 +107,8 @@ void stream_check(const struct stream *stream)
 	const struct stream *s = stream;
 
 	stream_check_edges(s);
-	assert(s->answered_us <= s->asked_us && s->gap_answered_us <= s->answered_us);
+	assert(s->asked.answered_us <= s->asked.last_us &&
+	       s->gap.answered_us <= s->asked.answered_us);
 	if (!check_walks(s->config.window + s->config.op_slots * s->config.segments_ahead))
 		return;
 	check_frames(s);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Whatever strangers and tenants send to the control port and to HTTP without end (flood.py): heartbeats of other jobs leave in
 # time, a 4 KB operation takes at most three times its own time, and SIGTERM ends winnowd. test_floods_all.sh has all floods.
+# late: it measures what others on this machine would disturb
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy

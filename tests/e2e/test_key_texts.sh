@@ -73,8 +73,4 @@ env WINNOW_KEY="$key" WINNOW_AGGREGATORS=" 127.0.0.1:$one, 127.0.0.1:$PORT "$'\n
 	>"$tmp/joins.out" 2>"$tmp/joins.err" || fail "a list with blanks: $(cat "$tmp/joins.err")"
 refuses 2 "RANK is '0[?]1': want a whole number" env RANK=$'0\n1' "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${tiny[@]}"
 refuses 1 "job name 'two[?]lines'" env WINNOW_KEY="$key" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" --job $'two\nlines' "${tiny[@]}"
-printf '[winnowd]\nthreads = 1\nlisten = 127.0.0.1:1\nthreads = 2\n' >"$tmp/twice.ini"
-refuses 2 'twice.ini, line 4: an earlier line says threads' "$BUILD/winnowd" --insecure-no-key --check --config "$tmp/twice.ini"
-iconv -t UTF-16 <"$tmp/twice.ini" >"$tmp/wide.ini"
-refuses 2 'wide.ini: it is in UTF-16, save it as UTF-8' "$BUILD/winnowd" --insecure-no-key --check --config "$tmp/wide.ini"
 echo "the key is what stands there"

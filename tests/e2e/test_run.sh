@@ -198,6 +198,42 @@ both told
 : >"$tmp/go"
 wait "${pids[-1]}" || fail "after SIGUSR1: exit status $?: $(cat "$tmp/run.err")"
 
+# Nor does a notice cut short what winnowd, told to end, still does for others: only a signal that ends the job does.
+mkdir "$tmp/beside"
+cp "$BUILD/winnow" "$tmp/beside"
+cat >"$tmp/beside/winnowd" <<END
+#!/usr/bin/python3
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+open("$tmp/beside/up", "w").close()
+for word in 1, 2:
+    signal.sigwait({signal.SIGTERM})
+    print("told", file=open("$tmp/told", "a"), flush=True)
+END
+chmod +x "$tmp/beside/winnowd"
+: >"$tmp/told"
+blocked() { # how often winnow run has begun to wait
+	awk '/^voluntary_ctxt_switches/ {print $2}' "/proc/${pids[-1]}/status"
+}
+LD_LIBRARY_PATH=$BUILD "$tmp/beside/winnow" run -n 1 sh -c 'for i in $(seq 400); do [ ! -e "$0" ] || exit 0; sleep 0.05; done; exit 9' "$tmp/beside/up" >"$tmp/run.out" 2>"$tmp/run.err" &
+pids+=($!)
+for _ in $(seq 400); do
+	[ ! -s "$tmp/told" ] || break
+	sleep 0.05
+done
+[ "$(wc -l <"$tmp/told")" = 1 ] || fail "winnowd is not told to end: $(cat "$tmp/run.err")"
+before=$(blocked)
+kill -USR1 "${pids[-1]}"
+for _ in $(seq 400); do
+	[ "$(blocked)" = "$before" ] || break
+	sleep 0.05
+done
+[ "$(blocked)" != "$before" ] || fail "winnow run does not look at SIGUSR1"
+[ "$(wc -l <"$tmp/told")" = 1 ] || fail "SIGUSR1 ends what winnowd does for others"
+kill -TERM "${pids[-1]}"
+wait "${pids[-1]}" || true
+[ "$(wc -l <"$tmp/told")" = 2 ] || fail "the second word does not reach winnowd"
+
 # The first word that is no option is the command, as mpirun and torchrun take it; what follows is its own.
 for words in "-n 3" -n3 "-np 3" "--np 3" --np=3 "--nproc-per-node 3" --nproc_per_node=3 "--workers=3 --"; do
 	# shellcheck disable=SC2086 # several words

@@ -89,6 +89,15 @@ printf '#!/bin/sh\nexit 3\n' >"$tmp/bin/gnuplot"
 chmod +x "$tmp/bin/gnuplot"
 refuses 1 'cannot draw .*b.png: gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 [ ! -e "$tmp/b.png" ] || fail "a picture that is none stays"
+no_disk() { # Nothing can be written but to pipes.
+	(trap '' XFSZ && ulimit -f 0 && "$w" tune --size 1M --plot "$tmp/c.svg") 2>&1 | cat >"$tmp/no_disk.log"
+	return "${PIPESTATUS[0]}"
+}
+got=0
+no_disk || got=$?
+[ "$got" = 1 ] || fail "no script for gnuplot: exit status $got: $(cat "$tmp/no_disk.log")"
+grep -q 'cannot write a temporary file: File too large' "$tmp/no_disk.log" || fail "no script for gnuplot: $(cat "$tmp/no_disk.log")"
+[ ! -e "$tmp/c.svg" ] || fail "a picture of no script"
 
 # A trace, whose bits are finer than its job's blocks; of two of its workers; what it has counted.
 rm -rf "$tmp/trace"
@@ -109,6 +118,7 @@ refuses 2 'traces of the jobs .* and .*: say --job' "$w" tune "$tmp/trace"
 "$w" tune "$tmp/trace" --job other >/dev/null || fail "--job"
 
 refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
+refuses 2 "size is 3: want at least 4, an element of f32" "$w" tune --size 3
 refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70
 refuses 2 "aggregator-count is 17000: want 1 to 256" "$w" tune --aggregator-count 17000
 refuses 2 "aggregators is now called --aggregator-count" "$w" tune --aggregators 4
@@ -122,6 +132,10 @@ head -c 9001 "$tmp/flat.0" >"$tmp/cut"
 refuses 1 'cannot use .*cut: its 9001 bytes are no whole number of f32' "$w" tune "$tmp/cut"
 printf '\x93NUMPY..' >"$tmp/numpy"
 refuses 1 'it is a .npy file: write raw elements, with array.tofile' "$w" tune "$tmp/numpy"
+refuses 1 'cannot use /dev/zero: it is no regular file' "$w" tune /dev/zero
+mkdir "$tmp/pipe"
+mkfifo "$tmp/pipe/a.trace"
+refuses 1 'cannot use .*a.trace: it is no regular file' "$w" tune "$tmp/pipe"
 mkdir "$tmp/empty"
 refuses 1 'holds no trace: run the job with WINNOW_TRACE' "$w" tune "$tmp/empty"
 refuses 1 'cannot write /nowhere/x.svg: No such file' "$w" tune --size 1M --plot /nowhere/x.svg

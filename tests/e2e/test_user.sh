@@ -69,6 +69,13 @@ grep -qE '^NoNewPrivs:[[:space:]]+1$' "/proc/$DAEMON/status" || fail "it may hav
 
 refuses 2 "there is no user 'no-such' on this machine; want a name, or UID:GID" "$BUILD/winnowd" --insecure-no-key --check --user no-such
 refuses 2 "there is no user '65534' on" "$BUILD/winnowd" --insecure-no-key --check --user 65534
+for wrong in -1:-1 4294967295:65534 65534:4294967295 4294967297:65534 9999999999:1 65534:65534x; do
+	refuses 2 "there is no user '$wrong' on" "$BUILD/winnowd" --insecure-no-key --check --user "$wrong"
+done
+# Clusters give numbers of ten digits.
+for many in 1000680000:1000680000 4294967294:4294967294; do
+	"$BUILD/winnowd" --insecure-no-key --check --user $many >/dev/null || fail "$many is no user"
+done
 for root in root 0:0 0:65534 65534:0; do
 	refuses 2 "'$root' is root, or of root's group: want another one" "$BUILD/winnowd" --insecure-no-key --check --user $root
 done

@@ -96,7 +96,7 @@ static void pull_all(struct machine *m, uint32_t at_most)
 static void deliver(struct machine *m)
 {
 	struct packet_out out = {0};
-	uint32_t waiting = m->channel->replies_tail - m->channel->replies_head, items = 1;
+	uint32_t waiting = m->channel->replies.tail - m->channel->replies.head, items = 1;
 	struct packet packet;
 	uint8_t *data;
 
@@ -111,7 +111,7 @@ static void deliver(struct machine *m)
 			items = packet.body_bytes * 8 + 1;
 		items++; /* what is missing of this worker's */
 		channel_receive(m->channel, &packet, m->now_us);
-		assert(m->channel->replies_tail - m->channel->replies_head <= waiting + items);
+		assert(m->channel->replies.tail - m->channel->replies.head <= waiting + items);
 	}
 	free(data);
 }

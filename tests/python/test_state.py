@@ -156,6 +156,7 @@ class States(unittest.TestCase):
             (b'["tensor", "float32", 1000000000000]', "larger than what came"),
             (b'["tensor", "float32", 4294967296, 4294967296]', "larger than what came"),
             (b'["tensor", "float32", 0, 99999999999999999999999]', "larger than what came"),
+            (b'["tensor", "float32", 4294967296, 4294967296, 0]', "larger than what came"),
             (b"nonsense", "not JSON"),
             (b"\xff\xfe", "not JSON"),
             (b"[" * 100000, "not JSON|deep"),

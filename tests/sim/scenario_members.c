@@ -181,6 +181,17 @@ bool members_walk(uint32_t stride, uint32_t workers, uint32_t aggregators)
 	return right;
 }
 
+/* Prints what it counted. Returns whether nothing was wrong. */
+static bool tally_end(const struct tally *tally)
+{
+	printf("%llu worlds, in %llu some cannot continue; %llu memberships, %llu results right, "
+	       "%llu worlds wrong\n",
+	       (unsigned long long)tally->worlds, (unsigned long long)tally->stuck,
+	       (unsigned long long)tally->begun, (unsigned long long)tally->operations,
+	       (unsigned long long)tally->wrong);
+	return tally->wrong == 0;
+}
+
 /*
  * A worker is cut off from both aggregators while it is in a membership that an aggregator has named, so that it
  * comes to that once more. The first aggregator then hears its HELLO and not its JOIN, and the second one, which is
@@ -210,12 +221,7 @@ bool members_split(void)
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		for (uint64_t at = 200; at <= 600 && splits(seed, at, &tally); at += 10)
 			;
-	printf("%llu worlds, in %llu some cannot continue; %llu memberships, %llu results right, "
-	       "%llu worlds wrong\n",
-	       (unsigned long long)tally.worlds, (unsigned long long)tally.stuck,
-	       (unsigned long long)tally.begun, (unsigned long long)tally.operations,
-	       (unsigned long long)tally.wrong);
-	return tally.wrong == 0;
+	return tally_end(&tally);
 }
 
 static bool fault_read(const char *text, struct member_fault *out)
@@ -358,10 +364,5 @@ bool members_seeds(uint64_t from, uint64_t count)
 		if (tally.wrong > wrong)
 			printf("  replay: sim --members %llu 1\n", (unsigned long long)seed);
 	}
-	printf("%llu worlds, in %llu some cannot continue; %llu memberships, %llu results right, "
-	       "%llu worlds wrong\n",
-	       (unsigned long long)tally.worlds, (unsigned long long)tally.stuck,
-	       (unsigned long long)tally.begun, (unsigned long long)tally.operations,
-	       (unsigned long long)tally.wrong);
-	return tally.wrong == 0;
+	return tally_end(&tally);
 }

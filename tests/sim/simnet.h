@@ -15,7 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SIMNET_NODES_MAX 8192
 #define SIMNET_BURST_US 250
 #define SIMNET_HEADER_BYTES 42 /* Ethernet, IPv4, UDP: a datagram takes as much more of a link */
 

@@ -167,11 +167,10 @@ static void check_scan(const struct bitmap_engine *engine, const struct bitmap_t
 	}
 }
 
-static void test_scan(void **state)
+TEST(scan)
 {
 	const struct fixture fixture = fixture_open();
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = dtypes[round % DTYPE_COUNT];
 		struct bitmap_tensor tensor;
@@ -191,11 +190,10 @@ static void test_scan(void **state)
 }
 
 /* Every position of one non-zero element in blocks of every length up to 200. */
-static void test_scan_each_position(void **state)
+TEST(scan_each_position)
 {
 	const struct fixture fixture = fixture_open();
 
-	(void)state;
 	for (unsigned length = 1; length <= 200; length++) {
 		enum dtype dtype = dtypes[length % DTYPE_COUNT];
 		const size_t size = dtype_bytes(dtype);
@@ -216,9 +214,8 @@ static void test_scan_each_position(void **state)
 }
 
 /* Every value of the 16-bit types, and powers of two of the others, alone in a tensor. */
-static void test_range_each_value(void **state)
+TEST(range_each_value)
 {
-	(void)state;
 	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
 		for (size_t d = 0; d < DTYPE_COUNT && bitmap_engines[e]->usable(); d++) {
 			const unsigned bits = dtype_bytes(dtypes[d]) * 8;
@@ -317,12 +314,11 @@ static void check_unpack(const struct bitmap_engine *engine, const struct bitmap
 			         (unsigned long long)tensor->block_elems);
 }
 
-static void test_pack_unpack(void **state)
+TEST(pack_unpack)
 {
 	const struct fixture fixture = fixture_open();
 	const struct arena unpacked = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct bitmap_tensor tensor;
 		const uint64_t *bits;
@@ -350,9 +346,8 @@ static void test_pack_unpack(void **state)
 	fixture_close(&fixture);
 }
 
-static void test_nothing(void **state)
+TEST(nothing)
 {
-	(void)state;
 	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
 		const struct bitmap_engine *engine = bitmap_engines[e];
 
@@ -372,11 +367,10 @@ static void test_nothing(void **state)
 	}
 }
 
-static void test_engines(void **state)
+TEST(engines)
 {
 	const struct bitmap_engine *best = bitmap_engines[0];
 
-	(void)state;
 	assert_string_equal(best->name, "scalar");
 	assert_true(best->usable());
 	assert_null(bitmap_named("mmx"));
@@ -397,12 +391,11 @@ static void test_engines(void **state)
 }
 
 /* clear() touches exactly its bytes, at any address, long and short. */
-static void test_clear(void **state)
+TEST(clear)
 {
 	static const uint64_t sizes[] = {0, 1, 63, 64, 100, 8191, 8192, 8193, 8300, 100001};
 	unsigned char *memory = malloc(100001 + 256);
 
-	(void)state;
 	assert_non_null(memory);
 	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
 		if (!bitmap_engines[e]->usable())
@@ -419,20 +412,4 @@ static void test_clear(void **state)
 		}
 	}
 	free(memory);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_engines),
-		cmocka_unit_test(test_nothing),
-		cmocka_unit_test(test_scan),
-		cmocka_unit_test(test_scan_each_position),
-		cmocka_unit_test(test_range_each_value),
-		cmocka_unit_test(test_pack_unpack),
-		cmocka_unit_test(test_clear),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -8,19 +8,14 @@
 #define TESTS_UNIT_TEST_BITMAP_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "bitmap/bitmap.h"
 #include "tests/unit/test_elements.h"
+#include "tests/unit/unit.h"
 
 #define PAGE_BYTES 4096
 #define POISON 0xa5

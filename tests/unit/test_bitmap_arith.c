@@ -184,11 +184,10 @@ static void check_fold(struct buffers *buffers, const unsigned char *src, uint64
 	}
 }
 
-static void test_reduce(void **state)
+TEST(reduce)
 {
 	struct buffers *buffers = buffers_open();
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
 		enum reduction op = (enum reduction)(1 + round / DTYPE_COUNT % REDUCE_COUNT);
@@ -209,13 +208,12 @@ static void test_reduce(void **state)
 }
 
 /* Every NaN and every other number, on either side, whatever the vector's other lanes hold. */
-static void test_nan(void **state)
+TEST(nan)
 {
 	const enum reduction ops[] = {REDUCE_SUM, REDUCE_MIN, REDUCE_MAX, REDUCE_PROD};
 	const float other[] = {0, -0.0f, 1, -3.5f, INFINITY, -INFINITY, NAN};
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
 		for (unsigned i = 0; i < 4 * 7 * 40; i++) {
 			const unsigned lane = i / 28;
@@ -240,11 +238,10 @@ static void test_nan(void **state)
 		}
 }
 
-static void test_wrap(void **state)
+TEST(wrap)
 {
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
 		for (unsigned i = 0; i < 33; i++) {
 			int32_t a[33] = {0}, b[33] = {0};
@@ -263,11 +260,10 @@ static void test_wrap(void **state)
 		}
 }
 
-static void test_nothing(void **state)
+TEST(nothing)
 {
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
 		for (unsigned i = 0; i < DTYPE_COUNT * REDUCE_COUNT; i++) {
 			enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT);
@@ -279,17 +275,4 @@ static void test_nothing(void **state)
 			engine->fixed_encode(NULL, NULL, 0, DTYPE_I32, 200);
 			engine->fixed_decode(NULL, NULL, 0, DTYPE_I8, -200, 3);
 		}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing),
-		cmocka_unit_test(test_reduce),
-		cmocka_unit_test(test_nan),
-		cmocka_unit_test(test_wrap),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

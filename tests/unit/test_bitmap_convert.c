@@ -47,14 +47,13 @@ static uint64_t plain_narrow(double x, enum dtype dtype)
 	return sign | (uint64_t)units;
 }
 
-static void test_load_each_half(void **state)
+TEST(load_each_half)
 {
 	const enum dtype dtypes[] = {DTYPE_F16, DTYPE_BF16};
 	const struct bitmap_engine *engine;
 	static uint16_t halves[65536];
 	static float wide[65536];
 
-	(void)state;
 	for (unsigned i = 0; i < 65536; i++)
 		halves[i] = (uint16_t)i;
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
@@ -75,13 +74,12 @@ static void test_load_each_half(void **state)
 }
 
 /* load() at every address, of every length, for every type: the rest of its contract. */
-static void test_load_anywhere(void **state)
+TEST(load_anywhere)
 {
 	const struct arena src_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	const struct arena acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
 		const size_t size = dtype_bytes(dtype), acc_size = size == 2 ? 4 : size;
@@ -172,7 +170,7 @@ static void check_finish(const struct bitmap_engine *engine, const unsigned char
 }
 
 /* f32 values at, between and around all 16-bit ones: the upper half counts up, the lower is below. */
-static void test_finish_each_half(void **state)
+TEST(finish_each_half)
 {
 	static const uint16_t lower[] = {0,      1,      0x0fff, 0x1000, 0x1001, 0x1fff,
 	                                 0x2000, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000,
@@ -182,7 +180,6 @@ static void test_finish_each_half(void **state)
 	static uint16_t halves[65536];
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned l = 0; l < LOWER_COUNT; l++) {
 		for (uint32_t i = 0; i < 65536; i++)
 			store_element(&wide[i], DTYPE_F32, i << 16 | lower[l]);
@@ -197,14 +194,13 @@ static void test_finish_each_half(void **state)
 	}
 }
 
-static void test_finish(void **state)
+TEST(finish)
 {
 	const struct arena acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	const struct arena dst_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	static unsigned char before[COUNT_MAX * DTYPE_BYTES_MAX];
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
 		enum reduction op = (enum reduction)(1 + random_below(REDUCE_COUNT));
@@ -286,13 +282,12 @@ static int32_t fixed_number(const unsigned char *from, enum dtype dtype)
 	return half;
 }
 
-static void test_fixed_encode(void **state)
+TEST(fixed_encode)
 {
 	const struct arena src_arena = arena_open(COUNT_MAX * 4);
 	const struct arena dst_arena = arena_open(COUNT_MAX * 4);
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		const int shift = (int)random_below(401) - 200;
 		const uint64_t count = random_below(round % 2 ? 80 : COUNT_MAX);
@@ -338,7 +333,7 @@ static void test_fixed_encode(void **state)
 }
 
 /* Sums of narrow integers, in blocks or whole, and what their frames' results are. */
-static void test_fixed_sums(void **state)
+TEST(fixed_sums)
 {
 	enum { ELEMS = 777, WORKERS_MAX = 256 };
 	static int16_t halves[ELEMS];
@@ -346,7 +341,6 @@ static void test_fixed_sums(void **state)
 	static int32_t sums[ELEMS], want[ELEMS];
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned round = 0; round < 60; round++) {
 		const enum dtype dtype = round % 2 ? DTYPE_I16 : DTYPE_I8;
 		const int limit = round % 2 ? 32767 : 127, extreme = round % 3 == 0;
@@ -384,13 +378,12 @@ static void test_fixed_sums(void **state)
 	}
 }
 
-static void test_fixed_decode(void **state)
+TEST(fixed_decode)
 {
 	const struct arena src_arena = arena_open(COUNT_MAX * 4);
 	const struct arena dst_arena = arena_open(COUNT_MAX * 4);
 	const struct bitmap_engine *engine;
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		const int shift = (int)random_below(401) - 200;
 		const uint32_t divisor = random_below(2) ? 1 : 1 + (uint32_t)random_below(1000);
@@ -429,17 +422,4 @@ static void test_fixed_decode(void **state)
 	}
 	arena_close(&src_arena);
 	arena_close(&dst_arena);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_load_each_half),   cmocka_unit_test(test_load_anywhere),
-		cmocka_unit_test(test_finish_each_half), cmocka_unit_test(test_finish),
-		cmocka_unit_test(test_fixed_encode),     cmocka_unit_test(test_fixed_decode),
-		cmocka_unit_test(test_fixed_sums),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -49,7 +49,7 @@ static uint64_t plain_within(const uint64_t mine[], const uint64_t united[], uin
 	return own;
 }
 
-static void test_within(void **state)
+TEST(within)
 {
 	const struct arena mine_arena = arena_open(WORDS_MAX * 8);
 	const struct arena united_arena = arena_open(WORDS_MAX * 8);
@@ -57,7 +57,6 @@ static void test_within(void **state)
 	const struct bitmap_engine *engine;
 	uint64_t want[WORDS_MAX];
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		uint64_t words = random_below(WORDS_MAX), bytes = words * 8, first, count = 0;
 		uint64_t *mine = arena_place(&mine_arena, bytes, 8);
@@ -104,13 +103,12 @@ static enum dtype acc_dtype(enum dtype dtype)
 	return dtype_bytes(dtype) == 2 ? DTYPE_F32 : dtype;
 }
 
-static void test_neutral(void **state)
+TEST(neutral)
 {
 	const struct arena arena = arena_open(200 * 8);
 	const struct bitmap_engine *engine;
 	unsigned char src[200 * 8], want[200 * 8];
 
-	(void)state;
 	for (unsigned i = 0; i < 300 * DTYPE_COUNT * REDUCE_COUNT; i++) {
 		enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT), wide = acc_dtype(dtype);
 		enum reduction op = (enum reduction)(1 + i / DTYPE_COUNT % REDUCE_COUNT);
@@ -224,11 +222,10 @@ static void fill_elements(unsigned char *at, uint64_t count, enum dtype dtype)
 		store_element(at + i * dtype_bytes(dtype), dtype, random_element(dtype));
 }
 
-static void test_reduce_at(void **state)
+TEST(reduce_at)
 {
 	struct buffers *buffers = test_malloc(sizeof(*buffers));
 
-	(void)state;
 	buffers->acc = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
 	buffers->src = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
 	buffers->bits = arena_open(WORDS_MAX * 8);
@@ -250,16 +247,4 @@ static void test_reduce_at(void **state)
 	arena_close(&buffers->src);
 	arena_close(&buffers->bits);
 	test_free(buffers);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_within),
-		cmocka_unit_test(test_neutral),
-		cmocka_unit_test(test_reduce_at),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_breaker.c - loss ends a job when it is heavy and does not pause, and not before */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "client/worker/breaker.h"
+#include "tests/unit/unit.h"
 
 static struct breaker breaker;
 static struct control_seen seen;
@@ -16,7 +11,6 @@ static uint64_t now_us;
 
 static int begin(void **state)
 {
-	(void)state;
 	breaker = (struct breaker){0};
 	seen = (struct control_seen){.pushes = 5000, .out_lost = 4000, .in = 7000, .in_lost = 6000};
 	now_us = 123;
@@ -34,9 +28,8 @@ static bool second(uint64_t out, uint64_t out_lost, uint64_t in, uint64_t in_los
 	return breaker_look(&breaker, &seen, now_us, &found);
 }
 
-static void test_out(void **state)
+TEST_BETWEEN(out, begin, NULL)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 9; i++)
 		assert_false(second(1000, 201 + i, 1000, 200));
 	assert_true(second(1000, 300, 1000, 200));
@@ -45,9 +38,8 @@ static void test_out(void **state)
 }
 
 /* What did not come is no part of what came. */
-static void test_in(void **state)
+TEST_BETWEEN(in, begin, NULL)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 9; i++)
 		assert_false(second(100, 0, 1000, 210));
 	assert_true(second(100, 0, 1000, 210));
@@ -55,9 +47,8 @@ static void test_in(void **state)
 }
 
 /* A fifth is borne for ever; a second with less than that begins anew. */
-static void test_borne(void **state)
+TEST_BETWEEN(borne, begin, NULL)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 1000; i++)
 		assert_false(second(1000, 200, 1000, 200));
 	for (uint32_t k = 0; k < 20; k++) {
@@ -68,11 +59,10 @@ static void test_borne(void **state)
 }
 
 /* Few datagrams say nothing in a second, but in several: then it takes as much longer. */
-static void test_few(void **state)
+TEST_BETWEEN(few, begin, NULL)
 {
 	uint32_t seconds = 0;
 
-	(void)state;
 	while (!second(10, 5, 0, 0))
 		assert_in_range(++seconds, 1, 69);
 	assert_int_equal(seconds, 69);
@@ -83,9 +73,8 @@ static void test_few(void **state)
 }
 
 /* However often it is looked at. */
-static void test_often(void **state)
+TEST_BETWEEN(often, begin, NULL)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 9999; i++) {
 		now_us += 1000;
 		seen.pushes += 10;
@@ -97,15 +86,4 @@ static void test_often(void **state)
 	seen.out_lost += 3;
 	assert_true(breaker_look(&breaker, &seen, now_us, &found));
 	assert_true(found.packets == 100000 && found.lost == 30000);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_out, begin),   cmocka_unit_test_setup(test_in, begin),
-		cmocka_unit_test_setup(test_borne, begin), cmocka_unit_test_setup(test_few, begin),
-		cmocka_unit_test_setup(test_often, begin),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

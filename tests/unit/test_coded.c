@@ -165,41 +165,23 @@ static void check_round(const struct fixture *fixture)
 	check_decodes(fixture, bytes, want, words, count);
 }
 
-static void test_round(void **state)
+TEST(round)
 {
 	const struct fixture fixture = fixture_open();
 
-	(void)state;
 	for (int i = 0; i < 6000; i++)
 		check_round(&fixture);
 	fixture_close(&fixture);
 }
 
-/* What PROTOCOL.md may print: 3, 4 and 70 of 128 take r = 4, and 5 + 1+4 + 1+4 + 4+1+4 bits. */
-static void test_example(void **state)
-{
-	const uint64_t words[2] = {0x18, 0x40}, none[2] = {0, 0}, first[2] = {1, 0};
-	const uint8_t coded[3] = {0xe4, 0x04, 0x18}, nothing[1] = {0}, one[1] = {0x20};
-	uint8_t bytes[8];
-
-	(void)state;
-	assert_int_equal(bits_code(words, 128, bytes, 8), 3);
-	assert_memory_equal(bytes, coded, 3);
-	assert_int_equal(bits_code(none, 128, bytes, 8), 1);
-	assert_memory_equal(bytes, nothing, 1);
-	assert_int_equal(bits_code(first, 128, bytes, 8), 1);
-	assert_memory_equal(bytes, one, 1);
-}
-
 /* Up to the largest segments that anybody may think of, and gaps of more than 2^19. */
-static void test_large(void **state)
+TEST(large)
 {
 	const size_t count = 1u << 20;
 	uint64_t *words = test_calloc(count / 64, 8), *decoded = test_malloc(count / 8);
 	uint8_t *bytes = test_malloc(count / 8);
 	size_t size;
 
-	(void)state;
 	for (int i = 0; i < 12; i++) {
 		memset(words, 0, count / 8);
 		if (i == 0)
@@ -241,13 +223,12 @@ static double measured_ratio(size_t count, double density)
 	return bytes * 8 / ((double)count * entropy_bits(density) * sets);
 }
 
-static void test_size(void **state)
+TEST(size)
 {
 	const size_t counts[] = {4096, 11000, 16384};
 	const double densities[] = {.001, .002, .003, .005, .01, .02, .03, .05};
 	double ratio;
 
-	(void)state;
 	for (size_t d = 0; d < sizeof(densities) / sizeof(densities[0]); d++) {
 		printf("%5.1f %%:", 100 * densities[d]);
 		for (size_t c = 0; c < 3; c++) {
@@ -283,14 +264,13 @@ static void check_hostile(const struct fixture *fixture, const uint8_t *from, si
 	assert_memory_equal(again, bytes, size);
 }
 
-static void test_hostile(void **state)
+TEST(hostile)
 {
 	const struct fixture fixture = fixture_open();
 	uint64_t words[WORDS_MAX], decoded[WORDS_MAX];
 	uint8_t bytes[BYTES_MAX + 16] = {0};
 	size_t count, size;
 
-	(void)state;
 	for (uint32_t i = 0; i < 65536; i++) { /* all of two bytes */
 		memcpy(bytes, &i, 2);
 		check_hostile(&fixture, bytes, 2, 64 + i % 300);
@@ -316,14 +296,13 @@ static void test_hostile(void **state)
 }
 
 /* {0, 7}: z = 6, r = 1, so 10000, 1 0, 000 1 0; and each rule of the form broken alone. */
-static void test_refused(void **state)
+TEST(refused)
 {
 	const uint8_t right[3] = {0x21, 0x04, 0}; /* and a byte too many */
 	const uint8_t parameter[2] = {0x20, 0x10};
 	const uint8_t cut[2] = {0x21, 0x80}; /* the code at the end lacks its low bit */
 	uint64_t words[2];
 
-	(void)state;
 	assert_int_equal(bits_decode(right, 2, words, 64), 0);
 	assert_int_equal(words[0], 0x81);
 	assert_int_equal(bits_decode(right, 2, words, 8), 0);
@@ -333,16 +312,4 @@ static void test_refused(void **state)
 	assert_int_equal(bits_decode(right, 2, words, 0), -EINVAL);
 	assert_int_equal(bits_decode(parameter, 2, words, 64), -EINVAL);
 	assert_int_equal(bits_decode(cut, 2, words, 64), -EINVAL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round),   cmocka_unit_test(test_example),
-		cmocka_unit_test(test_large),   cmocka_unit_test(test_size),
-		cmocka_unit_test(test_hostile), cmocka_unit_test(test_refused),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

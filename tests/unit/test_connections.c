@@ -5,6 +5,7 @@
 
 #include "aggregator/budget.h"
 #include "aggregator/connections.h"
+#include "tests/unit/unit.h"
 
 #define PEERS 64
 #define WORK_US 1000 /* what a line "work" costs */
@@ -75,8 +76,6 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us)
 {
 	struct jobs_peer *peer = &peers[peer_count++];
-
-	(void)jobs;
 	assert_true(now_us > 0 && peer_count <= PEERS);
 	burn(hello_us);
 	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local = *local};
@@ -87,8 +86,6 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	unsigned number;
-
-	(void)jobs;
 	assert_true(now_us > 0 && !peer->refused);
 	if (strcmp(line, "join") == 0 && !keys_ready)
 		return false;
@@ -108,8 +105,6 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 {
-	(void)jobs;
-	(void)why;
 	peer->garbage = true;
 	connections_shut(NULL, peer);
 }
@@ -117,7 +112,6 @@ void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 /* As jobs.c does, it closes the peer in turn. */
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
-	(void)jobs;
 	assert_false(peer->gone || peer->refused || peer->garbage);
 	peer->gone = true;
 	snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
@@ -126,7 +120,6 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 
 bool jobs_crowd_out(struct jobs *jobs)
 {
-	(void)jobs;
 	for (uint32_t i = 0; crowded && i < peer_count; i++) {
 		if (peers[i].gone || peers[i].refused)
 			continue;
@@ -140,7 +133,6 @@ bool jobs_crowd_out(struct jobs *jobs)
 
 char *jobs_turn_away(struct jobs *jobs, const char *why)
 {
-	(void)jobs;
 	assert_non_null(strstr(why, hello_us > 0 ? "too often" : "descriptor"));
 	sorry++;
 	return strdup("sorry\n");
@@ -152,8 +144,6 @@ static int begin(void **state)
 {
 	struct why why;
 	int fd;
-
-	(void)state;
 	peer_count = sorry = 0;
 	crowded = keys_ready = false;
 	hello_us = still_ns = 0;
@@ -168,7 +158,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	connections_end(&connections);
 	assert_true(connections_none(&connections));
 	loop_end();
@@ -195,13 +184,12 @@ static void expect_all(int fd, const char *text)
 	close(fd);
 }
 
-static void test_lines(void **state)
+TEST_BETWEEN(lines, begin, end)
 {
 	int fd = dial_peer(9);
 	char text[16];
 	size_t used = 0;
 
-	(void)state;
 	assert_int_equal(net_ip_number(&peers[0].from.ip), 0x7f000009);
 	assert_int_equal(net_ip_number(&peers[0].local), 0x7f000001);
 	say_text(fd, "on");
@@ -221,11 +209,10 @@ static void test_lines(void **state)
 }
 
 /* What jobs.c says last arrives; what the peer says after that is nobody's. */
-static void test_last_line(void **state)
+TEST_BETWEEN(last_line, begin, end)
 {
 	int fd = dial_peer(1), other = dial_peer(1);
 
-	(void)state;
 	say_text(fd, "first\nrefuse me\nand more\n");
 	expect_all(fd, "hello\nno\n");
 	assert_int_equal(peers[0].lines, 2);
@@ -236,12 +223,11 @@ static void test_last_line(void **state)
 	UNTIL(connections_none(&connections));
 }
 
-static void test_garbage(void **state)
+TEST_BETWEEN(garbage, begin, end)
 {
 	char text[9000];
 	int fd = dial_peer(1);
 
-	(void)state;
 	memset(text, 'x', sizeof(text));
 	text[sizeof(text) - 1] = '\0';
 	say_text(fd, text);
@@ -258,13 +244,12 @@ static void count_queued(uv_handle_t *handle, void *queued)
 }
 
 /* Lines of 8 KB to a peer that does not read: until the kernel takes no more, then up to our limit, and no further. */
-static void test_does_not_read(void **state)
+TEST_BETWEEN(does_not_read, begin, end)
 {
 	int deaf = dial_peer(1), other = dial_peer(1);
 	static char line[8192];
 	size_t queued = 0, most = 0;
 
-	(void)state;
 	memset(line, 'x', sizeof(line) - 2);
 	line[sizeof(line) - 2] = '\n';
 	for (uint32_t i = 0; i < 4000; i++) { /* 32 MB */
@@ -286,14 +271,13 @@ static void test_does_not_read(void **state)
 }
 
 /* A peer that does not take its last lines is given up, but not at once. */
-static void test_linger(void **state)
+TEST_BETWEEN(linger, begin, end)
 {
 	int fd = dial_peer(1);
 	static char line[8192];
 	uint64_t shut_us;
 	size_t queued;
 
-	(void)state;
 	memset(line, 'x', sizeof(line) - 2);
 	line[sizeof(line) - 2] = '\n';
 	do {
@@ -328,13 +312,12 @@ static uint32_t say_many(int fd, const char *line)
 }
 
 /* However long its lines are, of one that has sent much a turn reads one buffer. */
-static void test_long_lines(void **state)
+TEST_BETWEEN(long_lines, begin, end)
 {
 	static char line[4001];
 	int fd = dial_peer(1);
 	uint32_t most = 0;
 
-	(void)state;
 	memset(line, 'x', sizeof(line) - 2);
 	line[sizeof(line) - 2] = '\n';
 	for (uint32_t i = 0; i < 25; i++) /* 100 KB lie in the socket */
@@ -348,13 +331,12 @@ static void test_long_lines(void **state)
 }
 
 /* Of one that says much at once a turn hears a few lines; in the end all are heard, in order. */
-static void test_turns(void **state)
+TEST_BETWEEN(turns, begin, end)
 {
 	int fd = dial_peer(1), other = dial_peer(1);
 	uint32_t most = 0;
 	char text[32];
 
-	(void)state;
 	for (uint32_t i = 0; i < 5000; i++) {
 		snprintf(text, sizeof(text), "number %u\n", i);
 		say_text(fd, text);
@@ -387,13 +369,12 @@ static uint32_t lines_of(uint32_t first, uint32_t end)
  * Three connections of an owner flood us with lines that cost much. Others are heard at once; the loop
  * works no longer for the flood than its share of the time; and a fourth one of this owner has its turn.
  */
-static void test_flood(void **state)
+TEST_BETWEEN(flood, begin, end)
 {
 	const uint32_t at_once = BUDGET_MOST_US / WORK_US;
 	int floods[3], calm, fourth;
 	uint32_t before;
 
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++)
 		floods[i] = dial_peer(1);
 	calm = dial_peer(2);
@@ -432,11 +413,10 @@ static void test_flood(void **state)
 }
 
 /* One that has a key has an account of its own, whatever its address. */
-static void test_owners(void **state)
+TEST_BETWEEN(owners, begin, end)
 {
 	int flood = dial_peer(1), calm = dial_peer(1);
 
-	(void)state;
 	still_ns = uv_hrtime();
 	peers[0].owner = 4711;
 	say_many(flood, "work\n");
@@ -449,11 +429,10 @@ static void test_owners(void **state)
 }
 
 /* One that waits for its turn may be shut, and may close. */
-static void test_ends_in_queue(void **state)
+TEST_BETWEEN(ends_in_queue, begin, end)
 {
 	int floods[3];
 
-	(void)state;
 	still_ns = uv_hrtime();
 	for (uint32_t i = 0; i < 3; i++) {
 		floods[i] = dial_peer(1);
@@ -471,11 +450,10 @@ static void test_ends_in_queue(void **state)
 }
 
 /* A line whose key is being made waits, with all behind it; then it comes again. */
-static void test_awaits_key(void **state)
+TEST_BETWEEN(awaits_key, begin, end)
 {
 	int fd = dial_peer(1), other = dial_peer(1), third = dial_peer(1);
 
-	(void)state;
 	say_text(fd, "join\nnumber 1\nnumber 2\n");
 	say_text(third, "join\n");
 	turns(20);
@@ -499,11 +477,10 @@ static void test_awaits_key(void **state)
 }
 
 /* A host that comes again and again takes no more than its share of the time either. */
-static void test_comes_often(void **state)
+TEST_BETWEEN(comes_often, begin, end)
 {
 	int fds[3];
 
-	(void)state;
 	still_ns = uv_hrtime();
 	hello_us = BUDGET_MOST_US;
 	for (uint32_t i = 0; i < 3; i++)
@@ -533,12 +510,11 @@ static void dial_by(const int fds[], uint32_t count)
 }
 
 /* Whoever comes is told so. */
-static void test_no_descriptors(void **state)
+TEST_BETWEEN(no_descriptors, begin, end)
 {
 	int first = dial_peer(1), fds[4];
 	struct rlimit before;
 
-	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	before = allow_descriptors(0);
@@ -553,14 +529,13 @@ static void test_no_descriptors(void **state)
 }
 
 /* Not even the reserve is left: they wait, and the loop does not turn like mad meanwhile. */
-static void test_no_reserve(void **state)
+TEST_BETWEEN(no_reserve, begin, end)
 {
 	int fds[4];
 	uint64_t until_ms;
 	struct rlimit before;
 	uint32_t count = 0;
 
-	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	close(connections.listener.reserve);
@@ -582,14 +557,13 @@ static void test_no_reserve(void **state)
 }
 
 /* One that does not take its last lines gives its descriptor up first. */
-static void test_lingering_gives_way(void **state)
+TEST_BETWEEN(lingering_gives_way, begin, end)
 {
 	int first = dial_peer(1), second = dial_peer(1), third;
 	static char line[8192];
 	struct rlimit before;
 	size_t queued = 0;
 
-	(void)state;
 	crowded = true;
 	memset(line, 'x', sizeof(line) - 2);
 	line[sizeof(line) - 2] = '\n';
@@ -611,12 +585,11 @@ static void test_lingering_gives_way(void **state)
 }
 
 /* One that has not joined gives its descriptor up. */
-static void test_gives_way(void **state)
+TEST_BETWEEN(gives_way, begin, end)
 {
 	int first = dial_peer(1), second = dial_peer(1), third;
 	struct rlimit before;
 
-	(void)state;
 	crowded = true;
 	before = allow_descriptors(1);
 	third = dial_peer(1); /* has the last */
@@ -631,25 +604,23 @@ static void test_gives_way(void **state)
 
 /* ---- the port ---- */
 
-static void test_taken(void **state)
+TEST_BETWEEN(taken, begin, end)
 {
 	struct why why;
 
-	(void)state;
 	assert_int_equal(listener_bind(&address, "cannot listen on TCP", &why), -EADDRINUSE);
 	assert_non_null(strstr(why.text, "cannot listen on TCP 127.0.0.1:"));
 	assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
 }
 
 /* Those that are here go on; nobody else comes in, and the port is free for another. */
-static void test_stop(void **state)
+TEST_BETWEEN(stop, begin, end)
 {
 	int fd = dial_peer(1);
 	struct connections second = {0};
 	struct why why;
 	int port;
 
-	(void)state;
 	listener_stop(&connections.listener);
 	listener_stop(&connections.listener);
 	turns(5);
@@ -664,27 +635,6 @@ static void test_stop(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_lines, begin, end),
-		cmocka_unit_test_setup_teardown(test_last_line, begin, end),
-		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
-		cmocka_unit_test_setup_teardown(test_does_not_read, begin, end),
-		cmocka_unit_test_setup_teardown(test_linger, begin, end),
-		cmocka_unit_test_setup_teardown(test_long_lines, begin, end),
-		cmocka_unit_test_setup_teardown(test_turns, begin, end),
-		cmocka_unit_test_setup_teardown(test_flood, begin, end),
-		cmocka_unit_test_setup_teardown(test_owners, begin, end),
-		cmocka_unit_test_setup_teardown(test_ends_in_queue, begin, end),
-		cmocka_unit_test_setup_teardown(test_awaits_key, begin, end),
-		cmocka_unit_test_setup_teardown(test_comes_often, begin, end),
-		cmocka_unit_test_setup_teardown(test_no_descriptors, begin, end),
-		cmocka_unit_test_setup_teardown(test_no_reserve, begin, end),
-		cmocka_unit_test_setup_teardown(test_lingering_gives_way, begin, end),
-		cmocka_unit_test_setup_teardown(test_gives_way, begin, end),
-		cmocka_unit_test_setup_teardown(test_taken, begin, end),
-		cmocka_unit_test_setup_teardown(test_stop, begin, end),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

@@ -3,20 +3,17 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/connections.h"
 #include "aggregator/control.h"
 #include "aggregator/http/http.h"
+#include "aggregator/keyring.h"
+#include "tests/unit/unit.h"
 
 #define TICKS_MAX 400 /* 20 s */
 
@@ -57,7 +54,6 @@ static struct http_sources sources; /* what HTTP was given */
 
 int jobs_open(const struct jobs_config *jobs, const struct jobs_ports *ports, struct jobs **out)
 {
-	(void)jobs;
 	notes.ports = *ports;
 	*out = notes.jobs_err == 0 ? (struct jobs *)&notes : NULL;
 	return notes.jobs_err;
@@ -71,7 +67,6 @@ void jobs_close(struct jobs *jobs)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
-	(void)jobs;
 	assert_true(now_us >= notes.last_tick_us);
 	notes.last_tick_us = now_us;
 	if (++notes.ticks > TICKS_MAX)
@@ -82,7 +77,6 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
-	(void)jobs;
 	notes.stalls++;
 	notes.stalled_id = channel_id;
 	assert_int_equal(stall->tag, 1000u + channel_id);
@@ -90,20 +84,17 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble)
 {
-	(void)jobs;
 	notes.troubles++;
 	assert_int_equal(trouble->count, 2000u + channel_id);
 }
 
 void jobs_drain(struct jobs *jobs)
 {
-	(void)jobs;
 	notes.drains++;
 }
 
 void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
 {
-	(void)jobs;
 	notes.keys_set++;
 	notes.keys = keys;
 	notes.fresh = fresh;
@@ -120,69 +111,54 @@ struct jobs_copy *jobs_copy(const struct jobs *jobs)
 
 void jobs_end(struct jobs *jobs, const char *text)
 {
-	(void)jobs;
 	if (notes.ends++ == 0)
 		snprintf(notes.end_text, sizeof(notes.end_text), "%s", text);
 }
 
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 {
-	(void)jobs;
 	*out = (struct jobs_totals){.jobs = notes.jobs};
 }
 
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
-	(void)connections;
 	assert_int_equal(fd, config.listen_fd);
-	(void)loop;
-	(void)jobs;
 	assert_int_equal(listen->port, 5555);
 	return why_set(why, notes.listen_err, "taken");
 }
 
 void listener_stop(struct listener *listener)
 {
-	(void)listener;
 	notes.stops++;
 }
 
 void connections_end(struct connections *connections)
 {
-	(void)connections;
 }
 
 bool connections_none(const struct connections *connections)
 {
-	(void)connections;
 	return !notes.connected;
 }
 
 void connections_tick(struct connections *connections, uint64_t now_us)
 {
-	(void)connections;
 	assert_true(now_us > 0);
 	notes.connection_ticks++;
 }
 
 void connections_keys_made(struct connections *connections)
 {
-	(void)connections;
 	notes.keys_made++;
 }
 
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 {
-	(void)unused;
-	(void)peer;
-	(void)line;
 }
 
 void connections_shut(void *unused, struct jobs_peer *peer)
 {
-	(void)unused;
-	(void)peer;
 }
 
 int http_open(const struct net_addr *listen, const struct http_sources *given, struct http **out,
@@ -243,7 +219,6 @@ void data_detach(void *data, uint16_t id)
 
 void data_stats(struct data *data, struct data_stats *out)
 {
-	(void)data;
 	*out = (struct data_stats){0};
 	notes.looks++;
 }
@@ -251,36 +226,27 @@ void data_stats(struct data *data, struct data_stats *out)
 const char *offload_share(void *offload, const struct jobs_channel *channel,
                           struct channel_config *channel_config)
 {
-	(void)offload;
-	(void)channel;
-	(void)channel_config;
 	notes.shared++;
 	return "no";
 }
 
 bool offload_lost(struct offload *offload)
 {
-	(void)offload;
 	return notes.device_is_gone && !notes.device_lost++;
 }
 
 bool offload_works(const struct offload *offload)
 {
-	(void)offload;
 	return !notes.device_is_gone;
 }
 
 void offload_unshare(void *offload, uint16_t id)
 {
-	(void)offload;
-	(void)id;
 	notes.unshared++;
 }
 
 void offload_release(struct offload *offload, uint16_t id)
 {
-	(void)offload;
-	(void)id;
 	notes.released++;
 }
 
@@ -288,8 +254,8 @@ void offload_release(struct offload *offload, uint16_t id)
 
 static int begin(void **state)
 {
-	(void)state;
 	memset(&notes, 0, sizeof(notes));
+	setenv("UV_THREADPOOL_SIZE", "1", 1); /* as winnowd.c has it */
 	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
 		.listen = {.port = 5555},
@@ -304,7 +270,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	reports_close(&reports);
 	return 0;
 }
@@ -346,9 +311,8 @@ static void terminate(void)
 		raise(SIGTERM);
 }
 
-static void test_drain(void **state)
+TEST_BETWEEN(drain, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.on_tick = terminate;
 	assert_int_equal(control_run(control), 0);
@@ -371,9 +335,8 @@ static void jobs_end_by_themselves(void)
 	assert_true(notes.ticks >= 8 || notes.ends == 0);
 }
 
-static void test_drain_waits(void **state)
+TEST_BETWEEN(drain_waits, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.jobs = 1;
 	notes.connected = true;
@@ -384,11 +347,10 @@ static void test_drain_waits(void **state)
 	close_control();
 }
 
-static void test_drain_limit(void **state)
+TEST_BETWEEN(drain_limit, begin, end)
 {
 	uint64_t before_us;
 
-	(void)state;
 	config.drain_us = 300000;
 	open_control();
 	notes.jobs = 1;
@@ -397,27 +359,6 @@ static void test_drain_limit(void **state)
 	assert_int_equal(control_run(control), 0);
 	assert_string_equal(notes.end_text, "the aggregator is shutting down");
 	assert_true(uv_hrtime() / 1000 - before_us >= config.drain_us - 50000); /* a tick */
-	close_control();
-}
-
-static void terminate_twice(void)
-{
-	if (notes.ticks == 2)
-		raise(SIGTERM);
-	if (notes.ticks == 5)
-		raise(SIGINT);
-}
-
-static void test_second_signal(void **state)
-{
-	(void)state;
-	open_control();
-	notes.jobs = 1;
-	notes.on_tick = terminate_twice;
-	assert_int_equal(control_run(control), 0);
-	assert_string_equal(notes.end_text, "the aggregator is shutting down");
-	assert_int_equal(notes.drains, 1);
-	assert_in_range(notes.ticks, 5, 10);
 	close_control();
 }
 
@@ -461,9 +402,8 @@ static void hang_up(void)
 		raise(SIGTERM);
 }
 
-static void test_reload(void **state)
+TEST_BETWEEN(reload, begin, end)
 {
-	(void)state;
 	open_with_keys("a key-of-tenant-a\n");
 	keys_write("b key-of-tenant-b\nc key-of-tenant-c\n");
 	notes.on_tick = hang_up;
@@ -475,9 +415,8 @@ static void test_reload(void **state)
 }
 
 /* One that cannot be read leaves the keys as they are; without one there is nothing to read. */
-static void test_reload_fails(void **state)
+TEST_BETWEEN(reload_fails, begin, end)
 {
-	(void)state;
 	open_with_keys("a key-of-tenant-a\nb key-of-tenant-b\nc key-of-tenant-c\n");
 	keys_write("short\n");
 	notes.on_tick = hang_up;
@@ -513,14 +452,13 @@ static void watch_keys(void)
 }
 
 /* Texts take their time, but not the loop's; those that somebody waits for come first. */
-static void test_keys_aside(void **state)
+TEST_BETWEEN(keys_aside, begin, end)
 {
 	char text[2048] =
 		"quick 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
 	size_t used = strlen(text);
 	struct proof_key want, *got;
 
-	(void)state;
 	last_us = longest_us = asked_us = ready_us = 0;
 	for (uint32_t i = 0; i < 20; i++)
 		used += (size_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
@@ -551,27 +489,52 @@ static void test_keys_aside(void **state)
 	close_with_keys();
 }
 
-static void terminate_soon(void)
-{
-	if (notes.ticks == 2)
-		raise(SIGTERM);
-}
-
 /* winnowd ends while most keys are not made. */
-static void test_keys_end(void **state)
+TEST_BETWEEN(keys_end, begin, end)
 {
 	char text[8192] = "";
 	uint64_t before_us = uv_hrtime() / 1000;
 
-	(void)state;
 	for (uint32_t i = 0, used = 0; i < 200; i++)
 		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
 	assert_int_equal(proof_init(), 0);
 	open_with_keys(text);
-	notes.on_tick = terminate_soon;
+	notes.on_tick = terminate;
 	assert_int_equal(control_run(control), 0);
 	close_with_keys();
 	assert_true(uv_hrtime() / 1000 - before_us < 4000000); /* all take 8 s and more */
+}
+
+static void pool_is_here(uv_work_t *work)
+{
+	uv_sem_post(work->data);
+}
+
+/* What a file says that is read while winnowd ends is forgotten, and the keys of before are freed with the rest. */
+TEST_BETWEEN(reading_ends, begin, end)
+{
+	const struct keyring_hooks none = {0};
+	struct proof_keys *before;
+	struct keyring keyring;
+	uv_work_t next;
+	uv_loop_t loop;
+	uv_sem_t read;
+
+	open_with_keys("a key-of-tenant-a\n");
+	before = config.jobs.keys;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(uv_sem_init(&read, 0), 0);
+	keyring_open(&keyring, &loop, key_path, before, &none);
+	keyring_read(&keyring);
+	next.data = &read;
+	assert_int_equal(uv_queue_work(&loop, &next, pool_is_here, NULL), 0);
+	uv_sem_wait(&read); /* the pool's only thread is done with the file */
+	keyring_stop(&keyring);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_ptr_equal(keyring.keys, before);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	uv_sem_destroy(&read);
+	close_with_keys(); /* `control` has the same keys, and frees them */
 }
 
 /* ---- data threads ---- */
@@ -596,9 +559,8 @@ static void stall_and_end(void)
 	}
 }
 
-static void test_stalls(void **state)
+TEST_BETWEEN(stalls, begin, end)
 {
-	(void)state;
 	report_stall(6); /* before anybody listens */
 	open_control();
 	notes.on_tick = stall_and_end;
@@ -618,9 +580,8 @@ static void lose_port(void)
 		reports_put(&reports, &report);
 }
 
-static void test_port_lost(void **state)
+TEST_BETWEEN(port_lost, begin, end)
 {
-	(void)state;
 	open_control();
 	notes.jobs = 1;
 	notes.on_tick = lose_port;
@@ -630,14 +591,13 @@ static void test_port_lost(void **state)
 }
 
 /* What jobs.c asks of the data plane. */
-static void test_ports(void **state)
+TEST_BETWEEN(ports, begin, end)
 {
 	const struct jobs_channel channel = {.id = 3};
 	const bool multicast[] = {true};
 	struct channel_config wanted = {0};
 	struct jobs_heard heard;
 
-	(void)state;
 	open_control();
 	assert_string_equal(notes.ports.share(notes.ports.kernel, &channel, &wanted), "no");
 	assert_int_equal(notes.ports.attach(notes.ports.context, &channel), 0);
@@ -664,7 +624,6 @@ static uint32_t copied, refused; /* what HTTP's thread has got */
 
 static void *copy_three(void *unused)
 {
-	(void)unused;
 	for (uint32_t i = 1; i <= 3; i++) {
 		struct jobs_copy *copy = sources.copy(sources.context);
 
@@ -677,12 +636,11 @@ static void *copy_three(void *unused)
 }
 
 /* The loop makes copies between its turns; its pulse goes on. */
-static void test_copies(void **state)
+TEST_BETWEEN(copies, begin, end)
 {
 	uint64_t before_us = uv_hrtime() / 1000;
 	pthread_t thread;
 
-	(void)state;
 	copied = 0;
 	open_control();
 	assert_true(atomic_load(&sources.pulse->turned_us) >= before_us);
@@ -699,20 +657,17 @@ static void test_copies(void **state)
 static void *copy_in_vain(void *unused)
 {
 	struct jobs_copy *copy = sources.copy(sources.context);
-
-	(void)unused;
 	refused += copy == NULL;
 	free(copy);
 	return NULL;
 }
 
 /* The loop does not turn: HTTP waits, but not for ever, and not at all once winnowd ends. */
-static void test_copies_in_vain(void **state)
+TEST_BETWEEN(copies_in_vain, begin, end)
 {
 	pthread_t thread;
 	uint64_t before_us = uv_hrtime() / 1000;
 
-	(void)state;
 	refused = 0;
 	open_control();
 	copy_in_vain(NULL);
@@ -727,11 +682,10 @@ static void test_copies_in_vain(void **state)
 
 /* ---- opening ---- */
 
-static void test_failures(void **state)
+TEST_BETWEEN(failures, begin, end)
 {
 	struct why why;
 
-	(void)state;
 	notes.jobs_err = -ENOMEM;
 	assert_int_equal(control_open(&config, &control, &why), -ENOMEM);
 	assert_string_equal(why.text, "cannot set up jobs: Cannot allocate memory");
@@ -755,26 +709,4 @@ static void test_failures(void **state)
 	open_control();
 	control_close(control);
 	assert_int_equal(notes.http_closes, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_drain, begin, end),
-		cmocka_unit_test_setup_teardown(test_drain_waits, begin, end),
-		cmocka_unit_test_setup_teardown(test_drain_limit, begin, end),
-		cmocka_unit_test_setup_teardown(test_second_signal, begin, end),
-		cmocka_unit_test_setup_teardown(test_reload, begin, end),
-		cmocka_unit_test_setup_teardown(test_reload_fails, begin, end),
-		cmocka_unit_test_setup_teardown(test_keys_aside, begin, end),
-		cmocka_unit_test_setup_teardown(test_keys_end, begin, end),
-		cmocka_unit_test_setup_teardown(test_stalls, begin, end),
-		cmocka_unit_test_setup_teardown(test_port_lost, begin, end),
-		cmocka_unit_test_setup_teardown(test_ports, begin, end),
-		cmocka_unit_test_setup_teardown(test_copies, begin, end),
-		cmocka_unit_test_setup_teardown(test_copies_in_vain, begin, end),
-		cmocka_unit_test_setup_teardown(test_failures, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
 /* test_cpu.c - the CPU is asked once what it can do: in a virtual machine each question is slow */
 
 #include <cpuid.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static unsigned int questions;
 
@@ -20,22 +14,15 @@ static int counted_cpuid(unsigned int leaf, unsigned int *eax, unsigned int *ebx
 
 #define __get_cpuid counted_cpuid
 #include "bitmap/bitmap.c"
+#include "tests/unit/unit.h"
 
-static void test_asked_once(void **state)
+TEST(asked_once)
 {
 	const struct bitmap_engine *best = bitmap_best();
 	unsigned int asked = questions;
 
-	(void)state;
 	assert_true(asked <= 1); /* none on a CPU without AVX2 */
 	for (int i = 0; i < 10; i++)
 		assert_ptr_equal(bitmap_best(), best);
 	assert_int_equal(questions, asked);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_once)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_crowd.c - who gives way: against a plain count of everybody, at random */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "aggregator/jobs/crowd.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define ROOM 200
 
 static char people[1000]; /* their addresses are all that matters */
 
-static void test_order(void **state)
+TEST(order)
 {
 	struct crowd crowd;
 
-	(void)state;
 	assert_int_equal(crowd_open(&crowd, 8), 0);
 	assert_null(crowd_heaviest(&crowd).oldest);
 	crowd_add(&crowd, 1, &people[0]);
@@ -41,11 +36,10 @@ static void test_order(void **state)
 }
 
 /* A flood from one address leaves others alone: it is always one of its own that goes. */
-static void test_flood(void **state)
+TEST(flood)
 {
 	struct crowd crowd;
 
-	(void)state;
 	assert_int_equal(crowd_open(&crowd, 100), 0);
 	for (uint32_t i = 0; i < 10; i++)
 		crowd_add(&crowd, i / 2, &people[i]);
@@ -85,11 +79,10 @@ static struct crowd_heaviest counted(const struct crowd *crowd)
 	return heaviest;
 }
 
-static void test_random(void **state)
+TEST(random)
 {
 	struct crowd crowd;
 
-	(void)state;
 	assert_int_equal(crowd_open(&crowd, ROOM), 0);
 	for (uint32_t i = 0; i < 5000; i++) {
 		struct crowd_heaviest heaviest, want;
@@ -108,16 +101,4 @@ static void test_random(void **state)
 		assert_int_equal(heaviest.owners, want.owners);
 	}
 	crowd_close(&crowd);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_flood),
-		cmocka_unit_test(test_random),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "ebpf/seal.h"
 #include "tests/unit/test_data.h"
+#include "tests/unit/unit.h"
 
 /* ---- allocations of data threads ---- */
 
@@ -66,15 +67,12 @@ static unsigned long allocations;
  * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
  * batch, takes its orders, and sends again when there is room.
  */
-static void test_stuck(void **state)
+STARTED_TEST(stuck, some)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, some);
 	struct net *net = nets[0];
 	uint64_t from_ms = clock_ms(), took_ms;
 	struct data_stats stats = {0};
 
-	(void)state;
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = UINT32_MAX;
 	pthread_mutex_unlock(&net->lock);
@@ -106,19 +104,14 @@ static void test_stuck(void **state)
 	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(3)) == 1);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A system that calls a socket writable and takes nothing (ENOBUFS) does not make the thread spin. */
-static void test_writable_but_full(void **state)
+STARTED_TEST(writable_but_full, all)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, all);
 	struct net *net = nets[0];
 	uint32_t before, after;
 
-	(void)state;
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = UINT32_MAX;
 	before = net->ready_calls;
@@ -130,18 +123,13 @@ static void test_writable_but_full(void **state)
 	net->full_calls = 0;
 	pthread_mutex_unlock(&net->lock);
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A thread with nothing under way sleeps until something comes. */
-static void test_idle(void **state)
+STARTED_TEST(idle, all)
 {
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = started(&config, all);
 	uint32_t before, after;
 
-	(void)state;
 	usleep(600000); /* until the last look for stalls is over */
 	pthread_mutex_lock(&nets[0]->lock);
 	before = nets[0]->recv_calls;
@@ -151,18 +139,15 @@ static void test_idle(void **state)
 	after = nets[0]->recv_calls;
 	pthread_mutex_unlock(&nets[0]->lock);
 	assert_in_range(after - before, 0, 1);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Data threads allocate nothing. */
-static void test_no_allocation(void **state)
+TEST(no_allocation)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w;
 	unsigned long before;
 
-	(void)state;
 	if (!COUNTS_ALLOCATIONS)
 		skip();
 	w = started(&config, some);
@@ -200,7 +185,7 @@ static void seal_all(struct datagram *d, const struct seals *seals, const struct
 }
 
 /* Seals of a job's own workers are taken, others are not; of a worker number beyond the last nothing is looked up. */
-static void test_sealed(void **state)
+WORLD_TEST(sealed)
 {
 	const struct channel_config usual = channel_usual(ID);
 	struct seals *seals = guarded(seals_bytes(WORKERS));
@@ -213,13 +198,11 @@ static void test_sealed(void **state)
 	                            .tokens = tokens,
 	                            .seals = seals};
 	const struct seal_key strange = {{1, 2}};
-	struct world *w = world_open(1);
 	struct datagram *list[3];
 	struct channel_stats stats;
 	struct channel_view view;
 	struct channel_waits waits[WORKERS] = {0};
 
-	(void)state;
 	memcpy(tokens, usual.tokens, WORKERS * sizeof(*tokens));
 	for (size_t i = 0; i < sizeof(seals->stretch) / sizeof(uint64_t); i++)
 		((uint64_t *)(void *)&seals->stretch)[i] = i * UINT64_C(0x9e3779b97f4a7c15);
@@ -246,19 +229,4 @@ static void test_sealed(void **state)
 	assert_int_equal(stats.drops[WIRE_DROP_WORKER], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_idle),          cmocka_unit_test(test_sealed),
-
-		cmocka_unit_test(test_no_allocation),
-
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

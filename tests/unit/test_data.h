@@ -379,6 +379,19 @@ static inline struct world *started(const struct channel_config *config,
 	return w;
 }
 
+static inline struct world *started_usual(const bool multicast[WORKERS])
+{
+	const struct channel_config config = channel_usual(ID);
+
+	return started(&config, multicast);
+}
+
+/* Tests on one thread, and on one with a usual channel that has started. */
+#define WORLD_TEST_OF(name, opened)                                                                \
+	TEST_ON(name, struct world *, w, opened, (data_detach(w->data, ID), world_close(w)))
+#define WORLD_TEST(name) WORLD_TEST_OF(name, world_open(1))
+#define STARTED_TEST(name, multicast) WORLD_TEST_OF(name, started_usual(multicast))
+
 /* All announce an operation of `blocks` blocks; its PLAN goes out. */
 static inline void announce_all(struct net *net, uint16_t id, uint32_t blocks, uint32_t block_elems)
 {

@@ -2,19 +2,18 @@
 /* test_data_knocks.c - data threads and KNOCKs: who is answered, whose address is noted, who hears a PROBE */
 
 #include "tests/unit/test_data.h"
+#include "tests/unit/unit.h"
 
 /* To whom a KNOCK is answered, from where, and what else hears of it. */
-static void test_knocks(void **state)
+WORLD_TEST(knocks)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct datagram *list[5];
 	struct data_stats stats;
 	struct channel_stats of_channel;
 	struct channel_view view;
 	struct channel_waits waits[WORKERS] = {0};
 
-	(void)state;
 	attach(w, &config);
 	list[0] = knock_of(ID, 1, 1472);
 	list[0]->data[8]++; /* a wrong token, */
@@ -42,8 +41,6 @@ static void test_knocks(void **state)
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_false(channel_looked(w, ID, &of_channel, &view, waits));
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
@@ -56,16 +53,14 @@ static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
 }
 
 /* An address is noted once a KNOCK from it carries what was answered to it; until then it gets 32 bytes, and no PROBE. */
-static void test_knock_proofs(void **state)
+WORLD_TEST(knock_proofs)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct net *net = nets[0];
 	struct datagram *from_there;
 	struct data_stats stats;
 	uint64_t proof;
 
-	(void)state;
 	attach(w, &config);
 	deliver(net, (struct datagram *[]){knock_with(0, 1)}, 1);
 	await(net, net->sent_count == 1);
@@ -99,8 +94,6 @@ static void test_knock_proofs(void **state)
 	assert_int_equal(net->sent[0].bytes, 1472);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* For worker 1 at the address of another. */
@@ -115,15 +108,13 @@ static uint64_t proof_at(uint16_t ip_rank)
 }
 
 /* Once the job runs an address changes only with the number that data_move() has given, and once. */
-static void test_moves(void **state)
+WORLD_TEST(moves)
 {
 	const struct channel_config config = channel_usual(ID);
 	const uint64_t number = 0x123456789abc, proof_at_2 = proof_at(2);
-	struct world *w = world_open(1);
 	struct net *net = nets[0];
 	struct data_stats stats;
 
-	(void)state;
 	attach(w, &config);
 	deliver(net, (struct datagram *[]){knock_with(proof_of_worker(ID, 1), 1)}, 1);
 	await(net, net->sent_count == 2);
@@ -150,20 +141,16 @@ static void test_moves(void **state)
 		data_stats(w->data, &stats);
 	while (stats.drops[WIRE_DROP_ADDRESS] < 4);
 	assert_int_equal(net->sent_count, 2);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* A KNOCK larger than any datagram of a job has no answer, from whomever it is; the largest has one. */
-static void test_large_knocks(void **state)
+WORLD_TEST(large_knocks)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	const uint32_t most = w->config.net.payload_max;
 	struct datagram *list[3];
 	struct data_stats stats;
 
-	(void)state;
 	attach(w, &config);
 	list[0] = knock_of(ID, 1, most + 1);
 	list[1] = knock_of(ID, 1, WIRE_PAYLOAD_MAX);
@@ -174,21 +161,17 @@ static void test_large_knocks(void **state)
 	assert_int_equal(nets[0]->sent[0].bytes, most);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_LENGTH], 2);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* However many knock, the group hears one PROBE of a size every 5 ms; each worker has its answers. */
-static void test_probes(void **state)
+WORLD_TEST(probes)
 {
 	static const uint32_t sizes[] = {8972, 1472, 1372};
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct datagram *list[240];
 	uint64_t from_ms;
-	uint32_t rounds = 0, probes;
+	uint32_t probes = 0;
 
-	(void)state;
 	attach(w, &config);
 	/* One burst has one time. */
 	for (uint32_t i = 0; i < 240; i++)
@@ -201,26 +184,15 @@ static void test_probes(void **state)
 	assert_int_equal(nets[0]->sent_count, 240 + 3);
 	/* And again, as long as somebody knocks. */
 	forget_sent(nets[0]);
-	for (from_ms = clock_ms(); clock_ms() < from_ms + 200; rounds++) {
-		deliver(nets[0],
-		        (struct datagram *[]){knock_of(ID, (uint16_t)(rounds % WORKERS), 1472)}, 1);
+	from_ms = clock_ms();
+	for (uint16_t i = 0; probes < 10; i++) {
+		deliver(nets[0], (struct datagram *[]){knock_of(ID, i % WORKERS, 1472)}, 1);
 		await(nets[0], nets[0]->in_count == 0);
 		usleep(1000); /* the list of what was sent has an end */
+		pthread_mutex_lock(&nets[0]->lock);
+		probes = count_sent(nets[0], WIRE_PROBE, GROUP_IP);
+		pthread_mutex_unlock(&nets[0]->lock);
+		assert_true(clock_ms() < from_ms + LIMIT_MS);
 	}
-	await(nets[0], nets[0]->sent_count >= rounds);
-	probes = count_sent(nets[0], WIRE_PROBE, GROUP_IP);
-	assert_in_range(probes, 2, (clock_ms() - from_ms) / 5 + 1);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),       cmocka_unit_test(test_large_knocks),
-		cmocka_unit_test(test_knock_proofs), cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_probes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	assert_in_range(probes, 10, (clock_ms() - from_ms) / 5 + 1);
 }

@@ -10,19 +10,14 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/data.h"
+#include "tests/unit/unit.h"
 
 #define THREADS_MAX 3
 #define INBOX_MAX 1024

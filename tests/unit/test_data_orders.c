@@ -2,13 +2,13 @@
 /* test_data_orders.c - what the control thread asks of data threads, and what stays counted */
 
 #include "tests/unit/test_data.h"
+#include "tests/unit/unit.h"
 
 /* The port is gone: that is said, and again, until somebody ends it. */
-static void test_lost(void **state)
+TEST(lost)
 {
 	struct world *w = world_open(2);
 
-	(void)state;
 	pthread_mutex_lock(&nets[1]->lock);
 	nets[1]->ill = "port net_fake0 has been removed";
 	pthread_mutex_unlock(&nets[1]->lock);
@@ -21,7 +21,7 @@ static void test_lost(void **state)
 }
 
 /* Orders reach the thread that the number names; a number that nobody has is none. */
-static void test_orders(void **state)
+TEST(orders)
 {
 	const struct net_facts *facts;
 	struct channel_config configs[3];
@@ -31,7 +31,6 @@ static void test_orders(void **state)
 	struct channel_waits waits[WORKERS] = {0};
 	struct world *w = world_open(3);
 
-	(void)state;
 	for (uint16_t i = 0; i < 3; i++) {
 		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
 		attach(w, &configs[i]);
@@ -67,7 +66,7 @@ static void test_orders(void **state)
 }
 
 /* What was counted of a job stays counted when it has ended, and the channel's number is free again. */
-static void test_counters(void **state)
+TEST(counters)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w = world_open(1);
@@ -76,7 +75,6 @@ static void test_counters(void **state)
 	struct channel_waits waits[WORKERS] = {0};
 	struct data_stats stats;
 
-	(void)state;
 	for (uint32_t job = 0; job < 3; job++) {
 		struct datagram *bad = push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS);
 
@@ -104,7 +102,7 @@ static void test_counters(void **state)
 }
 
 /* Another job may have the number now, and other jobs' channels are other threads'. */
-static void test_looks(void **state)
+TEST(looks)
 {
 	struct channel_config configs[4];
 	struct channel_waits waits[WORKERS] = {0};
@@ -112,7 +110,6 @@ static void test_looks(void **state)
 	struct data_look looks[6];
 	struct data_stats stats;
 
-	(void)state;
 	for (uint16_t i = 0; i < 4; i++) {
 		configs[i] =
 			channel_usual((uint16_t)(0x0100 * (i / 2) + i)); /* threads 0, 1, 2, 0 */
@@ -160,14 +157,12 @@ static void *look_on(void *context)
 }
 
 /* One looks without end while the control thread begins and ends jobs. */
-static void test_looks_beside_orders(void **state)
+WORLD_TEST(looks_beside_orders)
 {
 	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
 	struct looker looker = {.w = w};
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, look_on, &looker), 0);
 	attach(w, &config);
 	start(w, &config, all);
@@ -182,19 +177,16 @@ static void test_looks_beside_orders(void **state)
 	atomic_store(&looker.stop, true);
 	pthread_join(thread, NULL);
 	assert_true(looker.looked >= looker.found && looker.found > 0);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */
-static void test_channels(void **state)
+TEST(channels)
 {
 	struct channel_config configs[4];
 	struct world *w = world_open(1);
 	struct datagram *list[4];
 	struct net *net = nets[0];
 
-	(void)state;
 	for (uint16_t i = 0; i < 4; i++) {
 		configs[i] = channel_usual((uint16_t)(0x0100 * (i + 1)));
 		attach(w, &configs[i]);
@@ -216,7 +208,7 @@ static void test_channels(void **state)
 }
 
 /* Datagrams of three threads come in one burst, joined by the kernel: each goes to its own thread. */
-static void test_strays(void **state)
+TEST(strays)
 {
 	struct channel_config configs[3];
 	struct datagram *list[1 + 3 * WORKERS];
@@ -224,7 +216,6 @@ static void test_strays(void **state)
 	struct data_stats stats;
 	uint32_t count = 0;
 
-	(void)state;
 	for (uint16_t i = 0; i < 3; i++) {
 		configs[i] = channel_usual((uint16_t)(0x0100 + i));
 		attach(w, &configs[i]);
@@ -253,14 +244,13 @@ static void test_strays(void **state)
 }
 
 /* A net that cannot be opened: the line is its own, and those before it are closed. */
-static void test_open_fails(void **state)
+TEST(open_fails)
 {
 	struct data_config config = {.backend = &fake,
 	                             .net = {.payload_max = 1472, .queue_count = 3}};
 	struct data *data = NULL;
 	struct why why = {""};
 
-	(void)state;
 	for (uint32_t limit = 0; limit < 3; limit++) {
 		net_opens = nets_closed = 0;
 		net_open_limit = limit;
@@ -269,16 +259,4 @@ static void test_open_fails(void **state)
 		assert_int_equal(nets_closed, limit);
 		assert_null(data);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lost),     cmocka_unit_test(test_orders),
-		cmocka_unit_test(test_counters), cmocka_unit_test(test_channels),
-		cmocka_unit_test(test_strays),   cmocka_unit_test(test_open_fails),
-		cmocka_unit_test(test_looks),    cmocka_unit_test(test_looks_beside_orders),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -7,6 +7,7 @@
 
 #include "aggregator/data_state.h"
 #include "tests/unit/test_data.h"
+#include "tests/unit/unit.h"
 
 /* ---- workers that are not reached ---- */
 
@@ -37,19 +38,16 @@ static uint32_t reports_after(struct world *w, uint32_t looks)
 }
 
 /* Frames wait for acknowledgements, and sends to two workers are refused: that is said, once a second. */
-static void test_trouble(void **state)
+STARTED_TEST(trouble, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {{{NET_IPV4(0x01020304), 5},
 	                                    EIO,
 	                                    1,
 	                                    mark_of(ID + 1, 1)}, /* whose is it? nobody's here */
 	                                   with_worker(1, EMSGSIZE),
 	                                   with_worker(3, EPERM)};
-	struct world *w = started(&config, none);
 	uint32_t first;
 
-	(void)state;
 	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
 	trouble_with(nets[0], 3, list);
 	await(w, w->told.troubles == 1);
@@ -66,19 +64,14 @@ static void test_trouble(void **state)
 	trouble_with(nets[0], 0, list);
 	first = reports_after(w, 8); /* what was known may have been told once more */
 	assert_int_equal(reports_after(w, 6), first);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Datagrams that come several in one are told of with what came whole, though the channel gets on. */
-static void test_trouble_merged(void **state)
+STARTED_TEST(trouble_merged, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	struct net_trouble list[] = {with_worker(2, NET_MERGED)};
-	struct world *w = started(&config, none);
 	uint64_t of;
 
-	(void)state;
 	list[0].mark = 0; /* nothing was sent */
 	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
 	for (uint32_t i = 0; i < 30; i++)
@@ -98,8 +91,6 @@ static void test_trouble_merged(void **state)
 	await(nets[0], nets[0]->in_count == 0);
 	await(w, w->told.troubles >= 3);
 	assert_int_equal(told_of(w).trouble.of, of + 50);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* ---- frames that the kernel might have added ---- */
@@ -149,22 +140,18 @@ static void fast_operation(uint32_t frames, uint32_t share, bool slow)
 	world_close(w);
 }
 
-static void test_slow(void **state)
+TEST(slow)
 {
-	(void)state;
 	fast_operation(300, 1, true);
 	fast_operation(300, 40, false); /* two thirds of what the kernel left to us */
 	fast_operation(160, 1, false);  /* too few to say */
 }
 
 /* What is refused now and then, while the channel gets on or has nothing to do, is no trouble. */
-static void test_no_trouble(void **state)
+STARTED_TEST(no_trouble, none)
 {
-	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {with_worker(1, EPERM)};
-	struct world *w = started(&config, none);
 
-	(void)state;
 	trouble_with(nets[0], 1, list);
 	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
 	assert_int_equal(reports_after(w, 6), 0); /* busy, with no frame planned */
@@ -182,8 +169,6 @@ static void test_no_trouble(void **state)
 	}
 	assert_int_equal(told_of(w).troubles, 0);
 	await(w, w->told.troubles == 1); /* and then no more */
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* Worker 1 knocks, with the proof or without, and nothing gets out to it: that is told, and whose it is. */
@@ -206,15 +191,13 @@ static void expect_told_while_knocking(struct world *w, bool proven)
 }
 
 /* While workers knock, what is too large is how they learn their size, and a group may not be there. */
-static void test_trouble_before_start(void **state)
+WORLD_TEST(trouble_before_start)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble fine[] = {
 		{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7, mark_of(ID, WIRE_EVERYONE)},
 		with_worker(1, EMSGSIZE)};
-	struct world *w = world_open(1);
 
-	(void)state;
 	attach(w, &config);
 	knock_all(nets[0], ID, 600);
 	trouble_with(nets[0], 2, fine);
@@ -222,19 +205,4 @@ static void test_trouble_before_start(void **state)
 		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
 	assert_int_equal(told_of(w).troubles, 0);
 	expect_told_while_knocking(w, true);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_trouble),
-		cmocka_unit_test(test_trouble_merged),
-		cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_no_trouble),
-		cmocka_unit_test(test_trouble_before_start),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -5,15 +5,12 @@
  */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
 
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 
 static const char *release = "6.1.0", *waiting_text = "8192\n";
 static int given_bytes = 2 * 16777216, no_socket;
@@ -33,9 +30,6 @@ static int machine_socket(int domain, int type, int protocol)
 
 static int machine_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes)
 {
-	(void)fd;
-	(void)level;
-	(void)name;
 	memcpy(value, &given_bytes, *bytes);
 	return 0;
 }
@@ -85,9 +79,8 @@ static void expect(const char *line)
 		fail_msg("no '%s' in: %s", line, found);
 }
 
-static void test_kernel(void **state)
+TEST(kernel)
 {
-	(void)state;
 	look();
 	expect("ok kernel: Linux 6.1.0 m68k >");
 	release = "5.17.9-lts";
@@ -101,9 +94,8 @@ static void test_kernel(void **state)
 	expect("ok kernel: Linux 5.18.0 m68k >");
 }
 
-static void test_buffers(void **state)
+TEST(buffers)
 {
-	(void)state;
 	look();
 	expect("ok receive buffer: 16384 KB granted of 16384 asked for >");
 	expect("ok send buffer: 16384 KB granted");
@@ -116,9 +108,8 @@ static void test_buffers(void **state)
 	given_bytes = 2 * 16777216;
 }
 
-static void test_neighbours(void **state)
+TEST(neighbours)
 {
-	(void)state;
 	look();
 	expect("ok neighbours: 8 KB wait for one that does not answer: 4097 such addresses");
 	waiting_text = "4194304\n";
@@ -130,20 +121,10 @@ static void test_neighbours(void **state)
 	assert_null(strstr(found, "neighbours"));
 }
 
-static void test_no_socket(void **state)
+TEST(no_socket)
 {
-	(void)state;
 	no_socket = EMFILE;
 	look();
 	expect("fail udp: no UDP socket: Too many open files > a seccomp filter or the limit");
 	no_socket = 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kernel), cmocka_unit_test(test_buffers),
-		cmocka_unit_test(test_neighbours), cmocka_unit_test(test_no_socket)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -2,17 +2,13 @@
 /* test_dtype.c - sizes and names of element types and reductions, and the way back from a name */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "bitmap/control/options.h"
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
+#include "tests/unit/unit.h"
 
 static const struct {
 	enum dtype dtype;
@@ -52,9 +48,8 @@ static int parse(const char *text)
 	return option_env(&list[0], &why);
 }
 
-static void test_dtypes(void **state)
+TEST(dtypes)
 {
-	(void)state;
 	assert_int_equal(sizeof(dtypes) / sizeof(dtypes[0]), DTYPE_COUNT);
 	for (size_t i = 0; i < DTYPE_COUNT; i++) {
 		assert_int_equal(dtype_bytes(dtypes[i].dtype), dtypes[i].bytes);
@@ -68,34 +63,21 @@ static void test_dtypes(void **state)
 	}
 }
 
-static void test_reductions(void **state)
+TEST(reductions)
 {
-	(void)state;
 	assert_int_equal(sizeof(reductions) / sizeof(reductions[0]), REDUCE_COUNT);
 	for (size_t i = 0; i < REDUCE_COUNT; i++)
 		assert_string_equal(reduction_name(reductions[i].reduction), reductions[i].name);
 }
 
-static void test_unknown(void **state)
+TEST(unknown)
 {
 	const char *const wrong[] = {"f", "F32", "f 32", "f320", "int8", "?", "f32|f16", NULL};
 
-	(void)state;
 	for (size_t i = 0; wrong[i] != NULL; i++)
 		assert_int_equal(parse(wrong[i]), -EINVAL);
 	assert_string_equal(dtype_name((enum dtype)0), "?");
 	assert_string_equal(dtype_name((enum dtype)(DTYPE_COUNT + 1)), "?");
 	assert_string_equal(reduction_name((enum reduction)0), "?");
 	assert_string_equal(reduction_name((enum reduction)(REDUCE_COUNT + 1)), "?");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_dtypes),
-		cmocka_unit_test(test_reductions),
-		cmocka_unit_test(test_unknown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

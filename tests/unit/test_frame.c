@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_frame.c - frames that are well: what is read is what was meant, what is written is what others write */
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/test_frame.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define BYTES_MAX 65536
 #define ROUNDS 20000
@@ -53,12 +50,11 @@ static void check_text(const char *text, const uint8_t *to_mac)
 	free(copy);
 }
 
-static void test_read_udp(void **state)
+TEST(read_udp)
 {
 	struct frame frame;
 	uint8_t bytes[64];
 
-	(void)state;
 	check_text(UDP_TEXT, there);
 	check_text(UDP_OPTIONS, there);
 	check_text(UDP_ALL_OPTIONS, there);
@@ -75,12 +71,11 @@ static void test_read_udp(void **state)
 }
 
 /* Of the four ECN fields one is a mark, whatever the class beside it. */
-static void test_read_marks(void **state)
+TEST(read_marks)
 {
 	struct frame frame;
 	uint8_t bytes[64];
 
-	(void)state;
 	for (uint32_t tos = 0; tos < 256; tos++) {
 		size_t size = from_hex(UDP_TEXT, bytes);
 
@@ -93,13 +88,12 @@ static void test_read_marks(void **state)
 }
 
 /* Ethernet pads what is short, and some add more: the IP header says how long the datagram is. */
-static void test_read_padded(void **state)
+TEST(read_padded)
 {
 	struct frame frame;
 	uint8_t bytes[256];
 	size_t size;
 
-	(void)state;
 	memset(bytes, 0xee, sizeof(bytes));
 	size = from_hex(UDP_TEXT, bytes);
 	for (size_t more = 0; more < 100; more++) {
@@ -116,7 +110,7 @@ static void test_read_padded(void **state)
 	assert_int_equal(frame.payload_bytes, 7);
 }
 
-static void test_read_sums(void **state)
+TEST(read_sums)
 {
 	struct frame frame;
 	uint8_t bytes[256];
@@ -124,7 +118,6 @@ static void test_read_sums(void **state)
 	uint8_t *sum = bytes + AT_UDP + 6;
 	uint32_t right = word_at(sum), pseudo = plain_pseudo(bytes + AT_IP, bytes + AT_UDP);
 
-	(void)state;
 	/* None; that of the pseudo-header alone; every other but the right one is wrong. */
 	for (uint32_t value = 0; value <= 0xffff; value++) {
 		bool good = value == 0 || value == right || value == pseudo;
@@ -148,12 +141,11 @@ static size_t tagged(uint8_t *bytes, size_t size, uint32_t type, uint32_t tag)
 	return size + 4;
 }
 
-static void test_read_tags(void **state)
+TEST(read_tags)
 {
 	struct frame frame;
 	uint8_t bytes[256];
 
-	(void)state;
 	for (uint32_t tag = 0; tag <= 0xffff; tag += 0x0555) {
 		size_t size = tagged(bytes, from_hex(UDP_TEXT, bytes), 0x8100, tag);
 
@@ -180,13 +172,12 @@ static void test_read_tags(void **state)
 	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 }
 
-static void test_read_arp(void **state)
+TEST(read_arp)
 {
 	struct frame frame;
 	uint8_t bytes[64];
 	size_t size = from_hex(ARP_ASKS, bytes);
 
-	(void)state;
 	frame_parse(bytes, size, 0, &frame);
 	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 	assert_true(frame.asks);
@@ -208,12 +199,11 @@ static void test_read_arp(void **state)
 	assert_memory_equal(frame.mac, here, 6);
 }
 
-static void test_read_igmp(void **state)
+TEST(read_igmp)
 {
 	struct frame frame;
 	uint8_t bytes[64];
 
-	(void)state;
 	frame_parse(bytes, from_hex(IGMP_ASKS_ALL, bytes), 0, &frame);
 	assert_int_equal(frame.kind, FRAME_QUERY);
 	assert_int_equal(net_ip_number(&frame.to_ip), 0);
@@ -253,12 +243,11 @@ static void check_written(const char *text, const struct frame_route *by)
 }
 
 /* The class goes where the kernel puts it, below the header's checksum. */
-static void test_write_class(void **state)
+TEST(write_class)
 {
 	struct frame_route by = route;
 	uint8_t plain[64] = {0}, got[64] = {0};
 
-	(void)state;
 	by.tos = 0xb9;
 	frame_udp(plain, &route, 8, 0, false);
 	frame_udp(got, &by, 8, 0, false);
@@ -269,11 +258,10 @@ static void test_write_class(void **state)
 	assert_memory_equal(got, plain, sizeof(got));
 }
 
-static void test_write_udp(void **state)
+TEST(write_udp)
 {
 	struct frame_route group = route;
 
-	(void)state;
 	check_written(UDP_TEXT, &route);
 	check_written(UDP_EMPTY, &route);
 	check_written(UDP_ZERO, &route);
@@ -285,13 +273,12 @@ static void test_write_udp(void **state)
 	check_written(UDP_GROUP, &group);
 }
 
-static void test_write_others(void **state)
+TEST(write_others)
 {
 	const struct frame_station us = {here, NET_IPV4(HERE)}, them = {there, NET_IPV4(THERE)};
 	const struct net_ip group = net_ipv4(GROUP);
 	uint8_t want[64], got[FRAME_SMALL_BYTES_MAX];
 
-	(void)state;
 	from_hex(ARP_ASKS, want);
 	memset(got, 0xee, sizeof(got));
 	assert_int_equal(frame_ask(got, &us, &them.ip), ARP_BYTES);
@@ -307,12 +294,11 @@ static void test_write_others(void **state)
 	assert_memory_equal(got, want, ARP_BYTES);
 }
 
-static void test_groups(void **state)
+TEST(groups)
 {
 	const struct net_ip all = net_ipv4(0xefffffff);
 	uint8_t mac[6];
 
-	(void)state;
 	frame_multicast_mac(&all, mac); /* 23 of 28 bits of a group are in its address */
 	assert_memory_equal(mac, "\x01\x00\x5e\x7f\xff\xff", 6);
 }
@@ -326,11 +312,10 @@ static void random_fill(uint8_t *bytes, size_t count)
 }
 
 /* One after another, as they came over the wire, summed in pieces by the subject, whole by the reference. */
-static void test_round_trips(void **state)
+TEST(round_trips)
 {
 	static uint8_t bytes[AT_PAYLOAD + BYTES_MAX];
 
-	(void)state;
 	random_seed();
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		uint32_t size = (uint32_t)random_below(i % 100 == 0 ? 65508 : 2000);
@@ -360,18 +345,4 @@ static void test_round_trips(void **state)
 		assert_ptr_equal(frame.payload, payload);
 		assert_int_equal(frame.payload_bytes, size);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),    cmocka_unit_test(test_read_marks),
-		cmocka_unit_test(test_read_padded), cmocka_unit_test(test_read_sums),
-		cmocka_unit_test(test_read_tags),   cmocka_unit_test(test_read_arp),
-		cmocka_unit_test(test_read_igmp),   cmocka_unit_test(test_write_class),
-		cmocka_unit_test(test_write_udp),   cmocka_unit_test(test_write_others),
-		cmocka_unit_test(test_groups),      cmocka_unit_test(test_round_trips),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_frame_refused.c - frames that are cut, damaged, fragmented or not for us: each is told apart, none is read beyond its end */
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/test_frame.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define ALL_CHECKED (FRAME_IP_CHECKED | FRAME_UDP_CHECKED)
 #define ROUNDS 200000
@@ -37,13 +34,12 @@ static size_t head_of(const uint8_t *bytes)
 	return AT_IP + (bytes[AT_IP] & 15u) * 4 + 8;
 }
 
-static void test_cut(void **state)
+TEST(cut)
 {
 	static const char *const whole[] = {UDP_TEXT, UDP_EMPTY, UDP_GROUP, UDP_OPTIONS,
 	                                    UDP_ALL_OPTIONS};
 	uint8_t bytes[256];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
 		size_t size = from_hex(whole[i], bytes);
 
@@ -66,12 +62,11 @@ static void test_cut(void **state)
 }
 
 /* What has been cut off says where it is from and to, unless its headers do not agree. */
-static void test_cut_off(void **state)
+TEST(cut_off)
 {
 	struct frame frame;
 	uint8_t bytes[256];
 
-	(void)state;
 	from_hex(UDP_TEXT, bytes);
 	frame_parse(bytes, AT_PAYLOAD + 3, 0, &frame);
 	assert_int_equal(frame.kind, FRAME_CUT);
@@ -94,11 +89,10 @@ static void test_cut_off(void **state)
 }
 
 /* A tag, and then nothing. */
-static void test_cut_tag(void **state)
+TEST(cut_tag)
 {
 	uint8_t bytes[18] = {0};
 
-	(void)state;
 	word_put(bytes + AT_TYPE, 0x8100);
 	for (size_t size = 14; size < 18; size++)
 		assert_int_equal(kind_of(bytes, size, 0), FRAME_OTHER);
@@ -107,12 +101,11 @@ static void test_cut_tag(void **state)
 }
 
 /* Every one of these bits is covered by a checksum, or decides what the frame is. */
-static void test_flipped(void **state)
+TEST(flipped)
 {
 	uint8_t bytes[64];
 	size_t size = from_hex(UDP_TEXT, bytes);
 
-	(void)state;
 	for (size_t bit = AT_TYPE * 8; bit < size * 8; bit++) {
 		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
 		if (bit < AT_IP * 8)
@@ -125,13 +118,12 @@ static void test_flipped(void **state)
 }
 
 /* Fields that contradict each other, checksums being right or looked at by the port. */
-static void test_ip_header(void **state)
+TEST(ip_header)
 {
 	uint8_t bytes[128] = {0}; /* the longest header fits */
 	size_t size = from_hex(UDP_TEXT, bytes);
 	uint8_t *ip = bytes + AT_IP;
 
-	(void)state;
 	for (unsigned first = 0; first < 256; first++) {
 		ip[0] = (uint8_t)first;
 		mend_ip(ip);
@@ -155,12 +147,11 @@ static void test_ip_header(void **state)
 	assert_int_equal(kind_of(bytes, size, FRAME_IP_CHECKED), FRAME_UDP);
 }
 
-static void test_udp_length(void **state)
+TEST(udp_length)
 {
 	uint8_t bytes[64];
 	size_t size = from_hex(UDP_TEXT, bytes);
 
-	(void)state;
 	for (uint32_t length = 0; length < 70000; length += length < 100 ? 1 : 997) {
 		word_put(bytes + AT_UDP + 4, length & 0xffff);
 		if ((length & 0xffff) < 8 || (length & 0xffff) > 15)
@@ -170,12 +161,11 @@ static void test_udp_length(void **state)
 	}
 }
 
-static void test_pieces(void **state)
+TEST(pieces)
 {
 	uint8_t bytes[64];
 	size_t size = from_hex(UDP_TEXT, bytes);
 
-	(void)state;
 	/* "Don't fragment" and the bit that means nothing are no fragments; all others are. */
 	for (uint32_t bits = 0; bits <= 0xffff; bits++) {
 		word_put(bytes + AT_IP + 6, bits);
@@ -187,12 +177,11 @@ static void test_pieces(void **state)
 	}
 }
 
-static void test_other_protocols(void **state)
+TEST(other_protocols)
 {
 	uint8_t bytes[64];
 	size_t size = from_hex(UDP_TEXT, bytes);
 
-	(void)state;
 	for (unsigned protocol = 0; protocol < 256; protocol++) {
 		bytes[AT_IP + 9] = (uint8_t)protocol;
 		mend_ip(bytes + AT_IP);
@@ -208,12 +197,11 @@ static void test_other_protocols(void **state)
 }
 
 /* Other hardware, protocols, lengths of addresses, operations. */
-static void test_arp(void **state)
+TEST(arp)
 {
 	uint8_t bytes[64];
 	size_t size = from_hex(ARP_ASKS, bytes);
 
-	(void)state;
 	for (size_t at = AT_IP; at < AT_IP + 8; at++) {
 		uint8_t right = bytes[at];
 
@@ -229,12 +217,11 @@ static void test_arp(void **state)
 }
 
 /* Random damage to a frame of each kind, and frames that are nothing but random. */
-static void test_random_damage(void **state)
+TEST(random_damage)
 {
 	static const char *const texts[] = {UDP_TEXT, UDP_ALL_OPTIONS, ARP_ASKS, IGMP_ASKS_ONE};
 	uint8_t bytes[256];
 
-	(void)state;
 	random_seed();
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		size_t size = from_hex(texts[i % 4], bytes);
@@ -246,17 +233,4 @@ static void test_random_damage(void **state)
 				bytes[at] = (uint8_t)random_bits();
 		kind_of(bytes, random_below(size + 1), (unsigned)random_below(4));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut),       cmocka_unit_test(test_cut_off),
-		cmocka_unit_test(test_cut_tag),   cmocka_unit_test(test_flipped),
-		cmocka_unit_test(test_ip_header), cmocka_unit_test(test_udp_length),
-		cmocka_unit_test(test_pieces),    cmocka_unit_test(test_other_protocols),
-		cmocka_unit_test(test_arp),       cmocka_unit_test(test_random_damage),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

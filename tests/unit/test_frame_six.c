@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_frame_six.c - IPv6 in frames: UDP behind what may stand before it, neighbour discovery, MLD; and all of that gone wrong */
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/test_frame.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define ALL_CHECKED (FRAME_IP_CHECKED | FRAME_UDP_CHECKED)
 #define AT_SIX (AT_IP + 40) /* what follows the IP header */
@@ -64,14 +61,13 @@ static void mend_icmp6(uint8_t *bytes)
 
 /* ---- well ---- */
 
-static void test_read_udp(void **state)
+TEST(read_udp)
 {
 	static const char *const texts[] = {UDP6_TEXT, UDP6_OPTIONS};
 	uint8_t bytes[256];
 	struct frame frame;
 	size_t size;
 
-	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		size = from_hex(texts[i], bytes);
 		for (size_t more = 0; more < 50; more++) {
@@ -94,12 +90,11 @@ static void test_read_udp(void **state)
 }
 
 /* The traffic class lies across two bytes; the flow label beside it may be anything. */
-static void test_read_marks(void **state)
+TEST(read_marks)
 {
 	static const char *const texts[] = {UDP6_TEXT, UDP6_OPTIONS};
 	uint8_t bytes[256];
 
-	(void)state;
 	for (uint32_t i = 0; i < 2 * 256; i++) {
 		size_t size = from_hex(texts[i / 256], bytes);
 		struct frame frame;
@@ -113,7 +108,7 @@ static void test_read_marks(void **state)
 }
 
 /* Unlike in IPv4 there must be a checksum; that of the pseudo-header alone is a virtual link's. */
-static void test_read_sums(void **state)
+TEST(read_sums)
 {
 	uint8_t bytes[256];
 	size_t size = from_hex(UDP6_TEXT, bytes);
@@ -121,7 +116,6 @@ static void test_read_sums(void **state)
 	uint32_t right = word_at(sum);
 	uint32_t pseudo = plain_sum(plain_sum(0, bytes + AT_IP + 8, 32), rest, 4);
 
-	(void)state;
 	for (uint32_t value = 0; value <= 0xffff; value++) {
 		word_put(sum, value);
 		assert_int_equal(kind_of(bytes, size),
@@ -130,12 +124,11 @@ static void test_read_sums(void **state)
 	}
 }
 
-static void test_read_neighbours(void **state)
+TEST(read_neighbours)
 {
 	uint8_t bytes[128];
 	struct frame frame = parsed(bytes, from_hex(ND_ASKS, bytes), 0);
 
-	(void)state;
 	assert_true(frame.kind == FRAME_NEIGHBOUR && frame.asks);
 	assert_memory_equal(frame.mac, here, 6);
 	assert_true(net_ip_same(&frame.from_ip, &from) && net_ip_same(&frame.to_ip, &to));
@@ -157,12 +150,11 @@ static void test_read_neighbours(void **state)
 	assert_true(net_ip_same(&frame.from_ip, &to) && net_ip_multicast(&frame.to_ip));
 }
 
-static void test_read_queries(void **state)
+TEST(read_queries)
 {
 	uint8_t bytes[128];
 	struct frame frame = parsed(bytes, from_hex(MLD_ASKS_ALL, bytes), 0);
 
-	(void)state;
 	assert_true(frame.kind == FRAME_QUERY && net_ip_none(&frame.to_ip));
 	frame = parsed(bytes, from_hex(MLD_ASKS_ONE, bytes), 0);
 	assert_true(frame.kind == FRAME_QUERY && net_ip_same(&frame.to_ip, &group));
@@ -186,13 +178,12 @@ static void check_written(const char *text, const struct frame_route *by)
 	assert_memory_equal(got, want, size);
 }
 
-static void test_write_class(void **state)
+TEST(write_class)
 {
 	const struct frame_route route = {.from_ip = from, .to_ip = to, .hops = 64};
 	struct frame_route by = route;
 	uint8_t plain[80] = {0}, got[80] = {0};
 
-	(void)state;
 	by.tos = 0xb9;
 	frame_udp(plain, &route, 8, 0, false);
 	frame_udp(got, &by, 8, 0, false);
@@ -202,7 +193,7 @@ static void test_write_class(void **state)
 	assert_memory_equal(got, plain, sizeof(got));
 }
 
-static void test_write_udp(void **state)
+TEST(write_udp)
 {
 	struct frame_route route = {.from_mac = {2, 0, 0, 0, 0, 1},
 	                            .to_mac = {2, 0, 0, 0, 0, 2},
@@ -212,7 +203,6 @@ static void test_write_udp(void **state)
 	                            .to_port = 5555,
 	                            .hops = 64};
 
-	(void)state;
 	assert_int_equal(frame_udp_bytes(&to), FRAME_UDP_BYTES_MAX);
 	check_written(UDP6_TEXT, &route);
 	check_written(UDP6_EMPTY, &route);
@@ -234,23 +224,21 @@ static void check_small(const char *text, const uint8_t *got, uint32_t bytes)
 	assert_memory_equal(got, want, size);
 }
 
-static void test_write_others(void **state)
+TEST(write_others)
 {
 	const struct frame_station us = {here, from}, them = {there, to}, nobody = {here, none};
 	uint8_t got[FRAME_SMALL_BYTES_MAX];
 
-	(void)state;
 	check_small(ND_ASKS, got, frame_ask(got, &us, &to));
 	check_small(ND_ANSWERS, got, frame_answer(got, &them, &us));
 	check_small(ND_ANSWERS_ALL, got, frame_answer(got, &them, &nobody));
 	check_small(MLD_REPORTS, got, frame_report(got, &us, &group));
 }
 
-static void test_round_trips(void **state)
+TEST(round_trips)
 {
 	static uint8_t bytes[PAYLOAD + 65536];
 
-	(void)state;
 	random_seed();
 	for (uint32_t i = 0; i < ROUND_TRIPS; i++) {
 		uint32_t size = (uint32_t)random_below(i % 100 == 0 ? 65528 : 2000);
@@ -278,7 +266,7 @@ static void test_round_trips(void **state)
 
 /* ---- gone wrong ---- */
 
-static void test_cut(void **state)
+TEST(cut)
 {
 	static const struct {
 		const char *text;
@@ -289,7 +277,6 @@ static void test_cut(void **state)
 		{MLD_ASKS_ONE, 1000}};
 	uint8_t bytes[256];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
 		size_t size = from_hex(whole[i].text, bytes);
 
@@ -307,12 +294,11 @@ static void test_cut(void **state)
 }
 
 /* Everything but hops, traffic class and flow label is covered by a checksum, or decides what it is. */
-static void test_flipped(void **state)
+TEST(flipped)
 {
 	uint8_t bytes[128];
 	size_t size = from_hex(UDP6_TEXT, bytes);
 
-	(void)state;
 	for (size_t bit = AT_TYPE * 8; bit < size * 8; bit++) {
 		enum frame_kind kind;
 
@@ -329,12 +315,11 @@ static void test_flipped(void **state)
 	}
 }
 
-static void test_length(void **state)
+TEST(length)
 {
 	uint8_t bytes[128];
 	size_t size = from_hex(UDP6_TEXT, bytes);
 
-	(void)state;
 	for (uint32_t length = 0; length < 200; length++) {
 		word_put(bytes + AT_IP + 4, length);
 		assert_int_equal(kind_of(bytes, size), length == 15 ? FRAME_UDP : FRAME_DAMAGED);
@@ -342,12 +327,11 @@ static void test_length(void **state)
 }
 
 /* Extension headers that are longer than the packet, too many, or say that it is to go on. */
-static void test_extensions(void **state)
+TEST(extensions)
 {
 	uint8_t bytes[256], many[400];
 	size_t size = from_hex(UDP6_OPTIONS, bytes), at = AT_SIX;
 
-	(void)state;
 	for (uint32_t length = 0; length < 256; length++) {
 		bytes[AT_SIX + 1] = (uint8_t)length;
 		if ((length + 1) * 8 > 63)
@@ -377,12 +361,11 @@ static void test_extensions(void **state)
 	}
 }
 
-static void test_protocols(void **state)
+TEST(protocols)
 {
 	uint8_t bytes[128];
 	size_t size = from_hex(UDP6_TEXT, bytes);
 
-	(void)state;
 	for (unsigned protocol = 0; protocol < 256; protocol++) {
 		enum frame_kind kind;
 
@@ -403,13 +386,12 @@ static void test_protocols(void **state)
 }
 
 /* Whoever writes an address of IPv4 into IPv6 would be taken for its owner. */
-static void test_mapped(void **state)
+TEST(mapped)
 {
 	uint8_t bytes[128];
 	const struct net_ip four = net_ipv4(0x0a4d0001);
 	size_t size;
 
-	(void)state;
 	for (size_t at = AT_IP + 8; at <= AT_IP + 24; at += 16) {
 		size = from_hex(UDP6_TEXT, bytes);
 		memcpy(bytes + at, four.bytes, 16);
@@ -422,14 +404,13 @@ static void test_mapped(void **state)
 }
 
 /* Hops, code, target, options: each as it must not be, the checksum being right. */
-static void test_neighbours(void **state)
+TEST(neighbours)
 {
 	static const char *const texts[] = {ND_ASKS, ND_ANSWERS};
 	uint8_t bytes[128];
 	struct frame frame;
 	size_t size;
 
-	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		for (unsigned value = 0; value < 256; value++) {
 			size = from_hex(texts[i], bytes);
@@ -493,12 +474,11 @@ static void test_neighbours(void **state)
 	assert_int_equal(kind_of(bytes, size), FRAME_OTHER);
 }
 
-static void test_icmp6(void **state)
+TEST(icmp6)
 {
 	uint8_t bytes[128];
 	size_t size;
 
-	(void)state;
 	for (unsigned type = 0; type < 256; type++) {
 		size = from_hex(ND_ASKS, bytes);
 		bytes[AT_SIX] = (uint8_t)type;
@@ -530,12 +510,11 @@ static void test_icmp6(void **state)
 	}
 }
 
-static void test_random_damage(void **state)
+TEST(random_damage)
 {
 	static const char *const texts[] = {UDP6_TEXT, UDP6_OPTIONS, ND_ASKS, MLD_ASKS_ONE};
 	uint8_t bytes[256];
 
-	(void)state;
 	random_seed();
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		size_t size = from_hex(texts[i % 4], bytes);
@@ -544,21 +523,4 @@ static void test_random_damage(void **state)
 			bytes[AT_IP + random_below(size - AT_IP)] = (uint8_t)random_bits();
 		(void)parsed(bytes, random_below(size + 1), (unsigned)random_below(4));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),     cmocka_unit_test(test_read_marks),
-		cmocka_unit_test(test_read_sums),    cmocka_unit_test(test_read_neighbours),
-		cmocka_unit_test(test_read_queries), cmocka_unit_test(test_write_class),
-		cmocka_unit_test(test_write_udp),    cmocka_unit_test(test_write_others),
-		cmocka_unit_test(test_round_trips),  cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_flipped),      cmocka_unit_test(test_length),
-		cmocka_unit_test(test_extensions),   cmocka_unit_test(test_protocols),
-		cmocka_unit_test(test_mapped),       cmocka_unit_test(test_neighbours),
-		cmocka_unit_test(test_icmp6),        cmocka_unit_test(test_random_damage),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -6,16 +6,12 @@
  * with geometry.c; beside it, properties that must hold whatever the formulas are.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ebpf/geometry.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -189,9 +185,8 @@ static void check_group(const struct geometry *g, uint64_t group)
 	}
 }
 
-static void test_random(void **state)
+TEST(random)
 {
-	(void)state;
 	for (unsigned round = 0; round < 100000; round++) {
 		struct geometry_input input = random_input();
 		struct reference r = reference_cut(&input);
@@ -209,48 +204,6 @@ static void test_random(void **state)
 			check_group(&g, random_below(g.one.shard_blocks));
 			check_group(&g, g.one.shard_blocks - 1);
 		}
-	}
-}
-
-/* Every element is in exactly one block of one segment of one shard; the last may be short. */
-static void test_every_element(void **state)
-{
-	const uint32_t shards[] = {1, 2, 3, 5, 8};
-
-	(void)state;
-	for (unsigned round = 0; round < 300; round++) {
-		struct geometry_input input = {
-			.count = random_below(40000),
-			.block_elems = 1 + (uint32_t)random_below(300),
-			.elem_bytes = 2u << random_below(3),
-			.shard_count = shards[random_below(5)],
-			.payload = 584,
-			.converted = round % 2,
-		};
-		uint64_t elems = 0, blocks = 0;
-		struct geometry g;
-		uint8_t *seen;
-
-		assert_true(geometry_compute(&input, &g));
-		seen = calloc(1, g.block_count + 1);
-		assert_non_null(seen);
-		for (uint32_t shard = 0; shard < g.shard_count; shard++) {
-			for (uint64_t i = 0; i < g.one.shard_blocks; i++) {
-				const uint32_t block_elems = g.one.tile_columns;
-				uint64_t block = block_at(&g, shard, i);
-				uint64_t first = block * block_elems;
-
-				if (block >= g.block_count)
-					continue;
-				assert_int_equal(seen[block]++, 0);
-				blocks++;
-				elems += input.count - first < block_elems ? input.count - first
-				                                           : block_elems;
-			}
-		}
-		free(seen);
-		assert_int_equal(blocks, g.block_count);
-		assert_int_equal(elems, input.count);
 	}
 }
 
@@ -284,11 +237,10 @@ static void mark_segment(const struct geometry *g, const struct geometry_segment
 	}
 }
 
-static void test_shares(void **state)
+TEST(shares)
 {
 	const uint32_t workers[] = {2, 3, 4, 7, 64};
 
-	(void)state;
 	for (unsigned round = 0; round < 300; round++) {
 		uint32_t world = workers[random_below(5)];
 		uint64_t share = 1 + random_below(round % 3 == 0 ? 40 : 20000), left = 0;
@@ -388,9 +340,8 @@ static void check_part(const struct geometry_input *whole, const struct geometry
 }
 
 /* Parts of any shape, in any order: every element is in one block of one segment of its part. */
-static void test_parts(void **state)
+TEST(parts)
 {
-	(void)state;
 	for (unsigned round = 0; round < 300; round++) {
 		struct geometry_part parts[9];
 		struct geometry_input input = {
@@ -431,7 +382,7 @@ static void test_parts(void **state)
 }
 
 /* Tiles of 2 x 3 in a matrix of 3 x 7: six of them, those at the edges short. */
-static void test_tiles(void **state)
+TEST(tiles)
 {
 	static const struct {
 		uint64_t first;
@@ -451,7 +402,6 @@ static void test_tiles(void **state)
 	struct geometry_segment segment;
 	struct geometry g;
 
-	(void)state;
 	assert_true(geometry_compute(&input, &g));
 	assert_int_equal(g.segment_count, 2);
 	assert_int_equal(g.block_count, 2 + 6);
@@ -475,7 +425,7 @@ static void test_tiles(void **state)
 	assert_ptr_equal(geometry_segment(&g, 0).part, &g.one);
 }
 
-static void test_parts_refused(void **state)
+TEST(parts_refused)
 {
 	const struct geometry_part good = {
 		.count = 3000, .columns = 30, .tile_rows = 8, .tile_columns = 4, .copies = 1};
@@ -489,7 +439,6 @@ static void test_parts_refused(void **state)
 	                               .parts = &part};
 	struct geometry g;
 
-	(void)state;
 #define PART(field, value, accepted)                                                               \
 	(part = good, part.field = (value),                                                        \
 	 assert_int_equal(geometry_compute(&input, &g), accepted))
@@ -535,14 +484,13 @@ static uint64_t layout_of(struct geometry_part part, uint64_t agreed, uint32_t c
 }
 
 /* The hash depends on all that the cut does, and not on how a part is written. */
-static void test_layout(void **state)
+TEST(layout)
 {
 	const struct geometry_part good = {
 		.count = 30000, .columns = 30, .tile_rows = 8, .tile_columns = 4, .copies = 1};
 	const uint64_t usual = layout_of(good, 0, 2);
 	struct geometry_part part;
 
-	(void)state;
 	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, 0) == UINT64_C(0xa8c7f832281a39c5));
 	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6261)) !=
 	            geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6162)));
@@ -579,7 +527,7 @@ static void test_layout(void **state)
 }
 
 /* Eager, empty, or of one worker: cut as if there were no shares. What does not divide is refused. */
-static void test_no_shares(void **state)
+TEST(no_shares)
 {
 	struct geometry_input input = {
 		.block_elems = 7, .elem_bytes = 4, .shard_count = 3, .payload = 1472};
@@ -590,7 +538,6 @@ static void test_no_shares(void **state)
 	} cases[] = {{300, 4, false}, {0, 4, true}, {0, 4, false}, {50000, 1, false}};
 	struct geometry plain, g;
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		input.count = cases[i].count;
 		input.converted = cases[i].converted;
@@ -624,13 +571,12 @@ static void test_no_shares(void **state)
 	assert_false(geometry_compute(&input, &g));
 }
 
-static void test_nothing(void **state)
+TEST(nothing)
 {
 	struct geometry_input input = {
 		.block_elems = 256, .elem_bytes = 4, .shard_count = 4, .payload = 1472};
 	struct geometry g;
 
-	(void)state;
 	for (unsigned fixed = 0; fixed < 2; fixed++) {
 		input.converted = fixed;
 		assert_true(geometry_compute(&input, &g));
@@ -645,13 +591,12 @@ static void test_nothing(void **state)
 }
 
 /* The largest segment of an eager operation, and one more byte: 50 and 8 a word of the bitmap are the overhead. */
-static void test_eager_edge(void **state)
+TEST(eager_edge)
 {
 	struct geometry_input input = {
 		.block_elems = 1, .elem_bytes = 1, .shard_count = 2, .payload = 65000};
 	struct geometry g;
 
-	(void)state;
 	input.count = 4 * 16384;
 	assert_true(geometry_compute(&input, &g) && g.eager);
 	assert_int_equal(g.segment_count, 4);
@@ -677,7 +622,7 @@ static void check_refused(struct geometry_input input, bool good)
 }
 
 /* Each number at its limits, and one beyond; what is refused leaves the result alone. */
-static void test_limits(void **state)
+TEST(limits)
 {
 	const struct geometry_input base = {.count = 1000,
 	                                    .block_elems = 10,
@@ -686,7 +631,6 @@ static void test_limits(void **state)
 	                                    .payload = 1472};
 	struct geometry_input in;
 
-	(void)state;
 #define LIMIT(field, value, good) (in = base, in.field = (value), check_refused(in, good))
 	LIMIT(payload, 583, false);
 	LIMIT(payload, 584, true);
@@ -722,9 +666,8 @@ static void test_limits(void **state)
 	check_refused(in, false);
 }
 
-static void test_eager_channel(void **state)
+TEST(eager_channel)
 {
-	(void)state;
 	for (unsigned round = 0; round < 10000; round++) {
 		uint64_t tag = random_bits();
 		uint32_t channels = 1 + (uint32_t)random_below(256);
@@ -735,7 +678,7 @@ static void test_eager_channel(void **state)
 }
 
 /* Rows of any stride spread: no shard gets half as much again as its part. */
-static void test_spread(void **state)
+TEST(spread)
 {
 	struct geometry_input input = {.count = 1u << 24,
 	                               .block_elems = 256,
@@ -744,7 +687,6 @@ static void test_spread(void **state)
 	                               .payload = 1472};
 	struct geometry g;
 
-	(void)state;
 	assert_true(geometry_compute(&input, &g));
 	for (uint32_t stride = 1; stride <= 64; stride++) {
 		uint32_t got[8] = {0}, total = 0;
@@ -754,20 +696,4 @@ static void test_spread(void **state)
 		for (unsigned shard = 0; shard < 8; shard++)
 			assert_in_range(got[shard], total / 8 / 2, total / 8 * 3 / 2 + 1);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),    cmocka_unit_test(test_every_element),
-		cmocka_unit_test(test_nothing),   cmocka_unit_test(test_eager_edge),
-		cmocka_unit_test(test_limits),    cmocka_unit_test(test_eager_channel),
-		cmocka_unit_test(test_spread),    cmocka_unit_test(test_shares),
-		cmocka_unit_test(test_no_shares), cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_tiles),     cmocka_unit_test(test_parts_refused),
-		cmocka_unit_test(test_layout),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

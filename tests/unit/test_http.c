@@ -2,12 +2,12 @@
 /* test_http.c - what is served, and who is answered when strangers hold all that they can */
 
 #include "tests/unit/test_http.h"
+#include "tests/unit/unit.h"
 
 #define STRANGERS 1000
 
-static void test_paths(void **state)
+TEST_BETWEEN(paths, begin, end)
 {
-	(void)state;
 	expect_answer(get("/healthz"), OK, "\r\n\r\nok\n");
 	expect_answer(get("/readyz"), OK, "ready\n");
 	expect_answer(get("/metrics"), OK, "winnow_jobs 1\n");
@@ -23,9 +23,8 @@ static void test_paths(void **state)
 }
 
 /* A control loop that turns no more is not healthy, and has no state to show. */
-static void test_stuck(void **state)
+TEST_BETWEEN(stuck, begin, end)
 {
-	(void)state;
 	answers = false;
 	expect_answer(get("/status"), "HTTP/1.1 503 ", "the control loop does not answer");
 	expect_answer(get("/healthz"), OK, "ok\n");
@@ -38,7 +37,7 @@ static void test_stuck(void **state)
 }
 
 /* Of a loopback address a browser shows a page from elsewhere only what that may see: nothing. */
-static void test_hosts(void **state)
+TEST_BETWEEN(hosts, begin, end)
 {
 	static const char *const here[] = {"127.0.0.1", "127.0.0.1:9555", "localhost:80",
 	                                   "LOCALHOST", "[::1]:9555",     "10.0.0.1:9555"};
@@ -47,7 +46,6 @@ static void test_hosts(void **state)
 		"localhost.evil.example", ":9555",        ""};
 	char own[256];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++) {
 		int fd = dial(&address, 1);
 
@@ -72,16 +70,20 @@ static void test_hosts(void **state)
 }
 
 /* At an address that others may reach too it is the firewall that decides, and any name will do. */
-static void test_any_host(void **state)
+TEST_BETWEEN(any_host, begin, end)
 {
-	struct net_addr any = free_address();
+	struct net_addr any;
 	struct http *second;
 	struct why why;
-	int fd;
+	int fd, err = -EADDRINUSE;
 
-	(void)state;
-	any.ip = net_ipv4(0);
-	assert_int_equal(http_open(&any, &sources, &second, &why), 0);
+	/* A port that is free at one address may be another test's at another. */
+	for (uint32_t i = 0; i < 20 && err == -EADDRINUSE; i++) {
+		any = free_address();
+		any.ip = net_ipv4(0);
+		err = http_open(&any, &sources, &second, &why);
+	}
+	assert_int_equal(err, 0);
 	any.ip = net_ipv4(INADDR_LOOPBACK);
 	fd = dial(&any, 1);
 	ask_only(fd, "GET", "/status", "winnow.example:9555");
@@ -90,13 +92,12 @@ static void test_any_host(void **state)
 }
 
 /* Whoever asks meanwhile gets the same page, which was made after all of them had asked. */
-static void test_shared_pages(void **state)
+TEST_BETWEEN(shared_pages, begin, end)
 {
 	enum { MANY = 100 };
 	int fds[MANY];
 	uint64_t begun_us, took_us;
 
-	(void)state;
 	expect_answer(get("/status"), OK, "made-up");
 	begun_us = uv_hrtime() / 1000;
 	assert_int_equal(copies, 1);
@@ -115,12 +116,28 @@ static void test_shared_pages(void **state)
 	expect_answer(get("/metrics"), OK, "winnow_jobs_started_total 3\n");
 }
 
+/* /metrics has one membership of each job, and /status, of the same copy, has all. */
+TEST_BETWEEN(memberships, begin, end)
+{
+	totals.jobs = 2;
+	others[0] = (struct jobs_view){.name = "made-up/next", .state = "forming", .world = 2};
+	expect_answer(get("/status"), OK, "made-up/next");
+	for (uint32_t round = 0; round < 3; round++) {
+		int metrics = dial(&address, 1), status = dial(&address, 1);
+
+		ask_only(metrics, "GET", "/metrics", "localhost");
+		ask_only(status, "GET", "/status", "localhost");
+		expect_answer(answer_of(metrics), OK, "job=\"made-up\"");
+		assert_null(strstr(heard, "made-up/next"));
+		expect_answer(answer_of(status), OK, "made-up/next");
+	}
+}
+
 /* Ends while some wait for their page. */
-static void test_ends(void **state)
+TEST_BETWEEN(ends, begin, end)
 {
 	int fds[8];
 
-	(void)state;
 	expect_answer(get("/status"), OK, "made-up");
 	for (uint32_t i = 0; i < 8; i++) {
 		fds[i] = dial(&address, 1);
@@ -147,12 +164,11 @@ static uint32_t descriptors(void)
  * A thousand connections that ask nothing, or that begin and do not end: who asks is answered, from
  * another address and from the same; and no more are held than there may be.
  */
-static void test_idle(void **state)
+TEST_BETWEEN(idle, begin, end)
 {
 	static int strangers[STRANGERS];
 	uint32_t before = descriptors();
 
-	(void)state;
 	for (uint32_t i = 0; i < STRANGERS; i++) {
 		strangers[i] = dial(&address, 1);
 		if (i % 2 == 0)
@@ -174,12 +190,11 @@ static void test_idle(void **state)
 }
 
 /* Whoever is slow to ask is not pushed out by an address that has more. */
-static void test_share(void **state)
+TEST_BETWEEN(share, begin, end)
 {
 	static int strangers[STRANGERS];
 	int slow = dial(&address, 3);
 
-	(void)state;
 	for (uint32_t i = 0; i < STRANGERS; i++) {
 		strangers[i] = dial(&address, 2);
 		turn();
@@ -190,12 +205,11 @@ static void test_share(void **state)
 }
 
 /* Of one address the oldest goes first: whoever has just come has the time to ask. */
-static void test_oldest(void **state)
+TEST_BETWEEN(oldest, begin, end)
 {
 	static int strangers[2 * HTTP_CONNECTIONS_MAX];
 	int asks = -1;
 
-	(void)state;
 	for (uint32_t i = 0; i < 2 * HTTP_CONNECTIONS_MAX; i++) {
 		strangers[i] = dial(&address, 1);
 		turn();
@@ -208,12 +222,11 @@ static void test_oldest(void **state)
 }
 
 /* Those that have ended are forgotten: another may have the same number now. */
-static void test_forgotten(void **state)
+TEST_BETWEEN(forgotten, begin, end)
 {
 	static int strangers[STRANGERS];
 	int slow;
 
-	(void)state;
 	for (uint32_t round = 0; round < 2; round++) {
 		slow = round == 0 ? -1 : dial(&address, 3);
 		turns(5); /* it gets the number that the first stranger had */
@@ -230,11 +243,10 @@ static void test_forgotten(void **state)
 }
 
 /* Connections that ask and do not read. */
-static void test_slow_readers(void **state)
+TEST_BETWEEN(slow_readers, begin, end)
 {
 	int deaf[8];
 
-	(void)state;
 	for (uint32_t i = 0; i < 8; i++) {
 		deaf[i] = dial(&address, 1);
 		for (uint32_t k = 0; k < 400; k++) {
@@ -251,12 +263,11 @@ static void test_slow_readers(void **state)
 }
 
 /* No descriptor is left but those of connections that are held: one of them gives its up. */
-static void test_no_descriptors(void **state)
+TEST_BETWEEN(no_descriptors, begin, end)
 {
 	int held[4], last;
 	struct rlimit before;
 
-	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		held[i] = dial(&address, 1);
 	turns(20);
@@ -274,12 +285,11 @@ static void test_no_descriptors(void **state)
 	setrlimit(RLIMIT_NOFILE, &before);
 }
 
-static void test_taken(void **state)
+TEST_BETWEEN(taken, begin, end)
 {
 	struct http *second = NULL;
 	struct why why;
 
-	(void)state;
 	assert_int_equal(http_open(&address, &sources, &second, &why), -EADDRINUSE);
 	assert_non_null(strstr(why.text, "cannot serve HTTP on 127.0.0.1:"));
 	assert_non_null(strstr(why.text, ": Address already in use"));
@@ -288,22 +298,6 @@ static void test_taken(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_paths, begin, end),
-		cmocka_unit_test_setup_teardown(test_stuck, begin, end),
-		cmocka_unit_test_setup_teardown(test_hosts, begin, end),
-		cmocka_unit_test_setup_teardown(test_any_host, begin, end),
-		cmocka_unit_test_setup_teardown(test_shared_pages, begin, end),
-		cmocka_unit_test_setup_teardown(test_ends, begin, end),
-		cmocka_unit_test_setup_teardown(test_idle, begin, end),
-		cmocka_unit_test_setup_teardown(test_share, begin, end),
-		cmocka_unit_test_setup_teardown(test_oldest, begin, end),
-		cmocka_unit_test_setup_teardown(test_forgotten, begin, end),
-		cmocka_unit_test_setup_teardown(test_slow_readers, begin, end),
-		cmocka_unit_test_setup_teardown(test_no_descriptors, begin, end),
-		cmocka_unit_test_setup_teardown(test_taken, begin, end),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

@@ -79,13 +79,11 @@ static struct jobs_copy *copy_made(void *context)
 
 const char *data_backend(const struct data *data)
 {
-	(void)data;
 	return "udp";
 }
 
 void data_look(struct data *data, struct data_look looks[], uint32_t count, struct data_stats *out)
 {
-	(void)data;
 	*out = (struct data_stats){.net = {.received = 1000}, .unsent = 3};
 	out->drops[WIRE_DROP_MAGIC] = 5;
 	out->drops[WIRE_DROP_DUPLICATE] = 7;
@@ -108,7 +106,6 @@ void data_look(struct data *data, struct data_look looks[], uint32_t count, stru
 
 void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT])
 {
-	(void)offload;
 	memset(out, 0, FAST_COUNTER_COUNT * sizeof(*out));
 	out[WIRE_DROP_MAGIC] = 100;
 	out[WIRE_DROP_DUPLICATE] = 200; /* counted by the channels already */
@@ -121,7 +118,6 @@ bool offload_works(const struct offload *offload)
 
 const char *offload_describe(const struct offload *offload)
 {
-	(void)offload;
 	return "no";
 }
 
@@ -135,8 +131,6 @@ static struct net_addr address;
 static inline int begin(void **state)
 {
 	struct why why;
-
-	(void)state;
 	totals = (struct jobs_totals){.jobs = 1, .bytes = 4096, .bytes_max = 1 << 20, .peers = 2};
 	totals.refused[1] = 17;
 	memset(channel_numbers, 0, sizeof(channel_numbers));
@@ -163,7 +157,6 @@ static inline int begin(void **state)
 
 static inline int end(void **state)
 {
-	(void)state;
 	http_close(http);
 	loop_end();
 	return 0;

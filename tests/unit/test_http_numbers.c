@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "aggregator/log.h"
+#include "tests/unit/unit.h"
 
 static json_t *status_job(void)
 {
@@ -28,11 +29,10 @@ static double number(const json_t *object, const char *name)
 }
 
 /* Whole operations are on all channels, an eager one on one of them. */
-static void test_operations(void **state)
+TEST_BETWEEN(operations, begin, end)
 {
 	json_t *job;
 
-	(void)state;
 	channel_numbers[0] = (struct channel_stats){.operations = 12,
 	                                            .eager = 4,
 	                                            .blocks = 100,
@@ -61,7 +61,7 @@ static void test_operations(void **state)
 }
 
 /* Each counter has a number of its own, and comes under its own name. */
-static void test_counters(void **state)
+TEST_BETWEEN(counters, begin, end)
 {
 	static const struct {
 		size_t at;
@@ -94,7 +94,6 @@ static void test_counters(void **state)
 	const size_t count = sizeof(counters) / sizeof(counters[0]);
 	json_t *job;
 
-	(void)state;
 	for (uint64_t i = 0; i < count; i++)
 		memcpy((uint8_t *)&channel_numbers[0] + counters[i].at, &(uint64_t){1000 + i},
 		       sizeof(uint64_t));
@@ -112,12 +111,11 @@ static void test_counters(void **state)
 }
 
 /* The oldest operation is on one channel, most are on another, the longest wait on a third. */
-static void test_views(void **state)
+TEST_BETWEEN(views, begin, end)
 {
 	const json_t *operation, *waiting;
 	json_t *job;
 
-	(void)state;
 	channel_views[0] = (struct channel_view){.operations = 2,
 	                                         .age_us = 100,
 	                                         .tag = 1,
@@ -169,9 +167,8 @@ static void test_views(void **state)
 }
 
 /* Of whole operations the first channel's times, of eager ones all channels'. */
-static void test_times(void **state)
+TEST_BETWEEN(times, begin, end)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++) {
 		channel_numbers[i].times[0] = 3 + i;
 		channel_numbers[i].times_us = 100;
@@ -188,7 +185,7 @@ static void test_times(void **state)
 }
 
 /* What workers see of their paths: as they say it, and what that was lately. */
-static void test_seen(void **state)
+TEST_BETWEEN(seen, begin, end)
 {
 	static const char *const lines[] = {
 		"worker_last_seconds_total{job=\"made-up\",rank=\"1\"} 0.75\n",
@@ -209,7 +206,6 @@ static void test_seen(void **state)
 	const json_t *worker, *lately;
 	json_t *job;
 
-	(void)state;
 	waits[2][1] = (struct channel_waits){.late_us = 1, .last_us = 750000};
 	seen[1] = (struct control_seen){.rtt_us = 240,
 	                                .rtt_least_us = 50,
@@ -259,11 +255,10 @@ static void test_seen(void **state)
 }
 
 /* Each drop is counted once. */
-static void test_drops(void **state)
+TEST_BETWEEN(drops, begin, end)
 {
 	json_t *root, *drops;
 
-	(void)state;
 	channel_numbers[0].drops[WIRE_DROP_MAGIC] = 1000;
 	channel_numbers[2].drops[WIRE_DROP_DUPLICATE] = 4000;
 	root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL);
@@ -280,7 +275,7 @@ static void test_drops(void **state)
 }
 
 /* Series go on from one membership of a job to the next, whatever the order in which they are found. */
-static void test_memberships(void **state)
+TEST_BETWEEN(memberships, begin, end)
 {
 	static const struct jobs_view here[] = {
 		{.name = "train/d", .state = "forming", .world = 6, .state_us = 1, .trouble = ""},
@@ -289,7 +284,6 @@ static void test_memberships(void **state)
 		{.name = "train/next.1a", .state = "ending", .world = 3, .trouble = ""},
 	};
 
-	(void)state;
 	for (uint32_t first = 0; first < 4; first++) {
 		const char *page, *line;
 		uint32_t count = 0;
@@ -309,11 +303,10 @@ static void test_memberships(void **state)
 }
 
 /* Nothing writes the log here: the queue is full some time, and the rest is lost. */
-static void test_lines_lost(void **state)
+TEST_BETWEEN(lines_lost, begin, end)
 {
 	char line[64];
 
-	(void)state;
 	for (uint32_t i = 0; log_lines_lost() < 10; i++)
 		log_event("error", "nobody", LOG_FIELDS(LOG_NUMBER("number", i)), NULL);
 	snprintf(line, sizeof(line), "winnow_log_lines_lost_total 10\n");
@@ -323,17 +316,6 @@ static void test_lines_lost(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_operations, begin, end),
-		cmocka_unit_test_setup_teardown(test_counters, begin, end),
-		cmocka_unit_test_setup_teardown(test_views, begin, end),
-		cmocka_unit_test_setup_teardown(test_times, begin, end),
-		cmocka_unit_test_setup_teardown(test_seen, begin, end),
-		cmocka_unit_test_setup_teardown(test_drops, begin, end),
-		cmocka_unit_test_setup_teardown(test_memberships, begin, end),
-		cmocka_unit_test_setup_teardown(test_lines_lost, begin, end),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

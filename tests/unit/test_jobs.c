@@ -7,14 +7,12 @@
 
 /* ---- the way to START ---- */
 
-static void test_way(void **state)
+BENCH_TEST(way)
 {
-	struct bench *b = usual_open();
 	struct control_message m = join_of("way", 1, 2), ready = {.kind = CONTROL_READY};
 	const struct control_message *welcome[2], *start;
 	struct jobs_view view;
 
-	(void)state;
 	connect_worker(b, 1);
 	m.payload = 1400;
 	m.rcvbuf = 2 * 1400 * 20; /* holds 20 datagrams: a window of 16 */
@@ -62,42 +60,15 @@ static void test_way(void **state)
 	assert_int_equal(view.bytes, totals_of(b).bytes);
 	assert_false(jobs_view(b->jobs, 1, &view));
 	assert_int_equal(totals_of(b).jobs_started, 1);
-	bench_close(b);
-}
-
-/* The least patient worker's times are the job's, whenever it comes. */
-static void test_patience(void **state)
-{
-	const uint32_t silence_ms[] = {3000, 1000, 2000}, stall_ms[] = {50000, 70000, 40000};
-
-	(void)state;
-	for (uint32_t first = 0; first < 3; first++) {
-		struct bench *b = usual_open();
-		struct jobs_view view;
-
-		for (uint32_t i = 0; i < 3; i++) {
-			struct control_message m = join_of("job", i, 3);
-
-			connect_worker(b, i);
-			m.silence_ms = silence_ms[(first + i) % 3];
-			m.stall_ms = stall_ms[(first + i) % 3];
-			say(b, i, &m);
-		}
-		assert_true(jobs_view(b->jobs, 0, &view));
-		assert_int_equal(view.silence_us, 1000000);
-		assert_int_equal(view.stall_us, 40000000);
-		bench_close(b);
-	}
 }
 
 /* What all of a job's workers have, in whatever order they come. */
-static void test_features(void **state)
+TEST(features)
 {
 	const struct jobs_config config = config_usual();
 	struct bench *b = bench_open(&config);
 	struct jobs_view view;
 
-	(void)state;
 	join(b, 0, "all", 0, 2);
 	join(b, 1, "all", 1, 2);
 	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_SCATTER);
@@ -128,13 +99,12 @@ static void test_features(void **state)
 }
 
 /* By worker, as far as the PROBEs came. */
-static void test_multicast(void **state)
+TEST(multicast)
 {
 	struct jobs_config config = config_usual();
 	struct control_message ready = {.kind = CONTROL_READY, .payload = PAYLOAD};
 	struct bench *b;
 
-	(void)state;
 	config.group_nets[0] = net_ipv4(0xefc00000);
 	config.group_port = 4711;
 	config.data = (struct net_addr){net_ipv4(0x0a000001), 4712};
@@ -163,12 +133,11 @@ static void test_multicast(void **state)
 }
 
 /* The group is sent to by way of the address that most workers use, whoever opened the job. */
-static void test_group_address(void **state)
+TEST(group_address)
 {
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.group_nets[0] = net_ipv4(0xefc00000);
 	config.group_port = 4711;
 	b = bench_open(&config);
@@ -186,13 +155,12 @@ static void test_group_address(void **state)
 }
 
 /* The group is of the family in which most workers have connected, or in which datagrams go. */
-static void test_group_family(void **state)
+TEST(group_family)
 {
 	struct jobs_config config = config_usual();
 	const struct control_message *welcome;
 	struct bench *b;
 
-	(void)state;
 	config.group_nets[0] = net_ipv4(0xefc00000);
 	config.group_nets[1] = (struct net_ip){.bytes = {0xff, 0x15, [13] = 7}};
 	config.group_port = 4711;
@@ -217,11 +185,10 @@ static void test_group_family(void **state)
 }
 
 /* Jobs and threads share out the channel numbers; the low byte is the thread's (section 2.3). */
-static void test_channel_numbers(void **state)
+TEST(channel_numbers)
 {
 	const uint32_t threads[] = {1, 2, 3, 5, 64};
 
-	(void)state;
 	for (size_t t = 0; t < 5; t++) {
 		struct jobs_config config = config_usual();
 		struct bench *b;
@@ -271,11 +238,10 @@ static void check_refused(const struct control_message *message, const char *cod
 	bench_close(b);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	struct control_message m;
 
-	(void)state;
 #define REFUSED(field, value, code)                                                                \
 	(m = join_of("job", 1, 2), m.field = (value), check_refused(&m, code))
 	REFUSED(version, 0, "version");
@@ -298,11 +264,10 @@ static void test_refused(void **state)
 }
 
 /* The text names who has the rank, and who has opened the job. */
-static void test_refused_texts(void **state)
+TEST(refused_texts)
 {
 	struct bench *b = usual_open();
 
-	(void)state;
 	join(b, 0, "job", 0, 2);
 	join(b, 1, "job", 0, 2);
 	assert_non_null(strstr(expect_end(b, 1, "rank", 0)->text, "host0"));
@@ -322,11 +287,8 @@ static void test_refused_texts(void **state)
 	bench_close(b);
 }
 
-static void test_running(void **state)
+BENCH_TEST(running)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "job", 2);
 	join(b, 2, "job", 0, 2);
 	expect_end(b, 2, "rank", 0);
@@ -335,14 +297,10 @@ static void test_running(void **state)
 	expect_end(b, 2, "running", 0);
 	expect_line(b, 1, CONTROL_LEFT);
 	expect_silence(b, 1);
-	bench_close(b);
 }
 
-static void test_limits(void **state)
+BENCH_TEST(limits)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	join(b, 0, "a", 0, 4);
 	join(b, 1, "b", 0, 4);
 	join(b, 2, "c", 0, 4);
@@ -358,14 +316,10 @@ static void test_limits(void **state)
 	jobs_gone(b->jobs, b->workers[1].peer, "reset"); /* with its only worker job b is gone */
 	join(b, 6, "d", 0, 4);
 	expect_silence(b, 6);
-	bench_close(b);
 }
 
-static void test_drain(void **state)
+BENCH_TEST(drain)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "going", 2);
 	join(b, 2, "forming", 0, 2);
 	jobs_drain(b->jobs);
@@ -382,7 +336,6 @@ static void test_drain(void **state)
 	say_kind(b, 0, CONTROL_LEAVE);
 	say_kind(b, 1, CONTROL_LEAVE);
 	assert_int_equal(totals_of(b).jobs_finished, 1);
-	bench_close(b);
 }
 
 /* ---- keys ---- */
@@ -429,12 +382,11 @@ static void check_key(const char *key_text, const struct control_message *claim,
 	proof_keys_free(keys);
 }
 
-static void test_keys(void **state)
+TEST(keys)
 {
 	const struct control_message joins[] = {join_of("secret", 0, 1), join_of("secret", 0, 2),
 	                                        join_of("secret", 1, 2), join_of("other", 1, 2)};
 
-	(void)state;
 	assert_int_equal(proof_init(), 0);
 	check_key(WRONG_KEY, &joins[0], &joins[0], 0, false);
 	check_key(RIGHT_KEY, &joins[0], &joins[0], 1, false);
@@ -445,12 +397,10 @@ static void test_keys(void **state)
 }
 
 /* A copy has what is there: each job with its own workers, whatever happens to them afterwards. */
-static void test_copy(void **state)
+BENCH_TEST(copy)
 {
-	struct bench *b = usual_open();
 	struct jobs_copy *copy;
 
-	(void)state;
 	copy = jobs_copy(b->jobs);
 	assert_true(copy->job_count == 0 && !copy->failed && copy->totals.peers == 0);
 	free(copy);
@@ -482,7 +432,6 @@ static void test_copy(void **state)
 	copy = jobs_copy(b->jobs);
 	assert_true(copy->job_count == 0 && copy->failed);
 	free(copy);
-	bench_close(b);
 }
 
 /* A worker that has proved the key, and how it proves lines. */
@@ -558,7 +507,7 @@ static void say_proven(struct bench *b, struct line_proof *proof, enum control_k
 }
 
 /* Once the job has keys a line that has no proof, or a wrong one, ends the connection. */
-static void test_forged_lines(void **state)
+TEST(forged_lines)
 {
 #define WRONG "000000000000000000000000000000000000000000000000 "
 	static const char *const wrong[] = {
@@ -571,7 +520,6 @@ static void test_forged_lines(void **state)
 		"{\"type\":\"ready\",\"payload\":1472,\"multicast\":false}"};
 #undef WRONG
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct proven p = proven_open();
 
@@ -584,11 +532,10 @@ static void test_forged_lines(void **state)
 }
 
 /* What it has said before WELCOME came to it is not heard, and ends nothing; after that it would. */
-static void test_early_lines(void **state)
+TEST(early_lines)
 {
 	struct proven p = proven_open();
 
-	(void)state;
 	say_proven(p.b, &p.early, CONTROL_PING);
 	say_proven(p.b, &p.early, CONTROL_LEAVE);
 	expect_silence(p.b, 0);
@@ -602,7 +549,7 @@ static void test_early_lines(void **state)
 }
 
 /* A JOIN whose key is being made: it is given again when it is. */
-static void test_key_awaited(void **state)
+TEST(key_awaited)
 {
 	struct jobs_config config = config_usual();
 	struct control_message join = join_of("secret", 0, 1);
@@ -614,7 +561,6 @@ static void test_key_awaited(void **state)
 	struct why why;
 	char *line;
 
-	(void)state;
 	assert_int_equal(proof_init(), 0);
 	assert_int_equal(proof_keys_load(NULL, "a-passphrase", &config.keys, &why), 0);
 	config.keys->aside = true;
@@ -644,12 +590,10 @@ static void test_key_awaited(void **state)
 }
 
 /* Nobody has to say a thousand lines at once, or a hundred a second. */
-static void test_says_too_much(void **state)
+BENCH_TEST(says_too_much)
 {
-	struct bench *b = usual_open();
 	uint32_t said = 0;
 
-	(void)state;
 	job_probing(b, 0, "job", 2);
 	for (uint32_t i = 1; i < 1000; i++) /* beside its JOIN */
 		say_kind(b, 0, CONTROL_PING);
@@ -664,32 +608,4 @@ static void test_says_too_much(void **state)
 		say_kind(b, 0, CONTROL_PING);
 	assert_in_range(said, 1001, 1001); /* the first that is too much */
 	assert_non_null(strstr(expect_end(b, 1, "lost", 0)->text, "more lines than"));
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_way),
-		cmocka_unit_test(test_patience),
-		cmocka_unit_test(test_multicast),
-		cmocka_unit_test(test_features),
-		cmocka_unit_test(test_group_address),
-		cmocka_unit_test(test_group_family),
-		cmocka_unit_test(test_channel_numbers),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_refused_texts),
-		cmocka_unit_test(test_running),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_drain),
-		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_copy),
-		cmocka_unit_test(test_forged_lines),
-		cmocka_unit_test(test_early_lines),
-		cmocka_unit_test(test_key_awaited),
-		cmocka_unit_test(test_says_too_much),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -9,19 +9,14 @@
 #define TESTS_UNIT_TEST_JOBS_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "aggregator/jobs/jobs.h"
 #include "tests/check/check.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define WORKERS 8
 #define INBOX_MAX 16
@@ -67,8 +62,6 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 	struct worker *w = jobs_peer_handle(peer);
 	char text[8192];
 	struct why why;
-
-	(void)context;
 	if (w->many)
 		return;
 	assert_false(w->closed);
@@ -83,8 +76,6 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 static inline void port_close(void *context, struct jobs_peer *peer)
 {
 	struct worker *w = jobs_peer_handle(peer);
-
-	(void)context;
 	assert_true(w->many || !w->closed);
 	w->closed = true;
 }
@@ -172,8 +163,6 @@ static inline void port_detach(void *context, uint16_t id)
 static inline void port_random(void *context, void *out, size_t bytes)
 {
 	uint8_t *to = out;
-
-	(void)context;
 	for (size_t i = 0; i < bytes; i++)
 		to[i] = (uint8_t)random_bits();
 }
@@ -263,6 +252,8 @@ static inline void bench_close(struct bench *b)
 	free(b->slots);
 	free(b);
 }
+
+#define BENCH_TEST(name) TEST_ON(name, struct bench *, b, usual_open(), bench_close(b))
 
 static inline struct jobs_totals totals_of(const struct bench *b)
 {

@@ -26,11 +26,8 @@ static void join_from(struct bench *b, uint32_t i, uint32_t ip, const char *job,
 /* ---- connections ---- */
 
 /* It is the oldest of those of the one address that has most. */
-static void test_oldest_of_most(void **state)
+BENCH_TEST(oldest_of_most)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	connect_idle(b, 0, OTHER);
 	for (uint32_t i = 1; i < 6; i++)
 		connect_idle(b, i, STRANGER);
@@ -52,15 +49,11 @@ static void test_oldest_of_most(void **state)
 		else
 			expect_silence(b, i);
 	}
-	bench_close(b);
 }
 
 /* Who has joined stays. Who has not goes, even the newcomer itself when there is no other. */
-static void test_joined_stay(void **state)
+BENCH_TEST(joined_stay)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "one", 3);
 	join(b, 3, "two", 0, 3);
 	join(b, 4, "two", 1, 3);
@@ -78,15 +71,11 @@ static void test_joined_stay(void **state)
 		expect_silence(b, i);
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	connect_idle(b, 7, STRANGER);
-	bench_close(b);
 }
 
 /* Every place is looked after, whichever of them the newcomers have got. */
-static void test_places(void **state)
+BENCH_TEST(places)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	for (uint32_t i = 0; i < 7; i++)
 		connect_idle(b, i, STRANGER);
 	expect_end(b, 0, "connections", 0);
@@ -95,17 +84,14 @@ static void test_places(void **state)
 	for (uint32_t i = 1; i < 7; i++)
 		expect_end(b, i, "timeout", 0);
 	assert_int_equal(totals_of(b).peers, 0);
-	bench_close(b);
 }
 
-static void test_no_room(void **state)
+BENCH_TEST(no_room)
 {
-	struct bench *b = usual_open();
 	struct control_message message;
 	char *line = jobs_turn_away(b->jobs, "no room here");
 	struct why why;
 
-	(void)state;
 	assert_non_null(line);
 	line[strlen(line) - 1] = '\0';
 	assert_int_equal(message_parse(line, &message, &why), 0);
@@ -114,17 +100,13 @@ static void test_no_room(void **state)
 	assert_string_equal(message.text, "no room here");
 	assert_int_equal(totals_of(b).refused[11], 1);
 	free(line);
-	bench_close(b);
 }
 
 /* ---- jobs ---- */
 
 /* One address has opened jobs that nobody else comes to: they give way to others', one by one, down to its share. */
-static void test_jobs_share(void **state)
+BENCH_TEST(jobs_share)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	join_from(b, 0, STRANGER, "s0", 2);
 	join_from(b, 1, STRANGER, "s1", 2);
 	join_from(b, 2, STRANGER, "s2", 1); /* it waits for datagrams */
@@ -146,15 +128,11 @@ static void test_jobs_share(void **state)
 	expect_silence(b, 2);
 	expect_silence(b, 3);
 	expect_silence(b, 4);
-	bench_close(b);
 }
 
 /* Jobs that run are not in question, and do not count. */
-static void test_running_stay(void **state)
+BENCH_TEST(running_stay)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *const names[] = {"r0", "r1"};
 
@@ -172,17 +150,15 @@ static void test_running_stay(void **state)
 	jobs_gone(b->jobs, b->workers[2].peer, "reset");
 	join_from(b, 3, OTHER, "o0", 2);
 	expect_silence(b, 3);
-	bench_close(b);
 }
 
 /* Nor do they make two that wait too many: those are below its share of all places. */
-static void test_share_is_of_all(void **state)
+TEST(share_is_of_all)
 {
 	const char *const names[] = {"r0", "r1", "r2", "r3", "s0", "s1"};
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.jobs_max = 6;
 	config.peers_max = 8;
 	b = bench_open(&config);
@@ -231,12 +207,11 @@ static void join_proven(struct bench *b, uint32_t i, const char *job, uint32_t w
 }
 
 /* Who waits at a job's door has proved its key, and does not give way to strangers; but they find room. */
-static void test_newcomers(void **state)
+TEST(newcomers)
 {
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\n");
 	b = bench_open(&config);
 	join_proven(b, 0, "a", 0);
@@ -264,12 +239,11 @@ static void test_newcomers(void **state)
 }
 
 /* With keys it is the key that counts, not the address. */
-static void test_jobs_by_key(void **state)
+TEST(jobs_by_key)
 {
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.keys = keys_of(
 		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
 		"b0 key-of-tenant-b\n");
@@ -289,13 +263,12 @@ static void test_jobs_by_key(void **state)
 }
 
 /* The jobs of one worker stand for those that run: they wait for datagrams, and do not give way. */
-static void test_places_are_kept(void **state)
+TEST(places_are_kept)
 {
 	const char *const names[] = {"a/0", "a/1", "b0", "b1", "b2", "b3"};
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\nc key-of-tenant-c\n");
 	config.jobs_max = 7; /* one for each key, four for whoever comes first */
 	config.peers_max = 8;
@@ -317,14 +290,13 @@ static void test_places_are_kept(void **state)
 }
 
 /* Keys that are new after a reload share what is left, and the first of them does not wait for the second. */
-static void test_new_keys(void **state)
+TEST(new_keys)
 {
 	const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "a", "c"};
 	struct jobs_config config = config_usual();
 	struct proof_keys *before = keys_of("* key-of-tenant-b\n");
 	struct bench *b;
 
-	(void)state;
 	config.keys = before;
 	config.jobs_max = 6;
 	config.peers_max = 8;
@@ -351,7 +323,7 @@ static void test_new_keys(void **state)
 }
 
 /* The keys change while a job forms: its seals are made of one key, so a worker with another is not let in. */
-static void test_other_key(void **state)
+TEST(other_key)
 {
 	struct jobs_config config = config_usual();
 	struct proof_keys *before = keys_of("* key-of-tenant-a\n");
@@ -360,7 +332,6 @@ static void test_other_key(void **state)
 		.client_nonce = message.nonce, .job = "job", .rank = 1, .world = 2};
 	struct bench *b;
 
-	(void)state;
 	config.keys = before;
 	b = bench_open(&config);
 	join_proven(b, 0, "job", 2);
@@ -384,13 +355,12 @@ static void test_other_key(void **state)
 }
 
 /* Of two keys each has a quarter for itself, and the half that is left is for both. */
-static void test_memory_is_kept(void **state)
+TEST(memory_is_kept)
 {
 	const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "a/1", "b5"};
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.keys = keys_of("a key-of-tenant-a\n* key-of-tenant-b\n");
 	config.jobs_max = 16;
 	config.peers_max = 8;
@@ -414,22 +384,10 @@ static void test_memory_is_kept(void **state)
 
 static int init(void **state)
 {
-	(void)state;
 	return proof_init();
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_oldest_of_most),  cmocka_unit_test(test_joined_stay),
-		cmocka_unit_test(test_places),          cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_jobs_share),      cmocka_unit_test(test_running_stay),
-		cmocka_unit_test(test_share_is_of_all), cmocka_unit_test(test_jobs_by_key),
-		cmocka_unit_test(test_places_are_kept), cmocka_unit_test(test_memory_is_kept),
-		cmocka_unit_test(test_other_key),       cmocka_unit_test(test_new_keys),
-		cmocka_unit_test(test_newcomers),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, init, NULL);
+	return unit_run(init, NULL);
 }

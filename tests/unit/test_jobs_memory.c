@@ -23,9 +23,8 @@ void *calloc(size_t count, size_t bytes)
 #endif
 
 /* The first worker of a job is told the reason, which is no other job's. */
-static void test_no_memory(void **state)
+TEST(no_memory)
 {
-	(void)state;
 	if (!FAILS_ALLOCATIONS)
 		skip();
 	for (uint32_t left = 0; left < 3; left++) {
@@ -44,13 +43,12 @@ static void test_no_memory(void **state)
 	}
 }
 
-static void test_job_memory(void **state)
+TEST(job_memory)
 {
 	struct jobs_config config = config_usual();
 	struct bench *b = bench_open(&config);
 	size_t bytes;
 
-	(void)state;
 	job_probing(b, 0, "first", 2);
 	bytes = totals_of(b).bytes;
 	bench_close(b);
@@ -84,7 +82,7 @@ static void test_job_memory(void **state)
 }
 
 /* The largest datagram of a job is the smallest of the largest, the aggregator's among them. */
-static void test_payload(void **state)
+TEST(payload)
 {
 	static const uint32_t payloads[][4] = {
 		/* the aggregator's, the workers', the job's */
@@ -93,7 +91,6 @@ static void test_payload(void **state)
 		{8972, 8972, 1372, 1372},
 	};
 
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++) {
 		struct jobs_config config = config_usual();
 		struct control_message m;
@@ -118,14 +115,13 @@ static void test_payload(void **state)
  * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
  * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
  */
-static void test_window_of_path(void **state)
+TEST(window_of_path)
 {
 	static const struct {
 		uint32_t payload, window;
 	} paths[] = {{8972, 128}, {3470, 512}, {1472, 1024}, {WIRE_PAYLOAD_MIN, 2048}};
 	size_t bytes[4];
 
-	(void)state;
 	for (uint32_t i = 0; i < 4; i++) {
 		struct control_message m = join_of("job", 0, 1);
 		struct jobs_config config = config_usual();
@@ -152,14 +148,13 @@ static void test_window_of_path(void **state)
 }
 
 /* What the job turns out to need at START may be more than there is: it ends, and nothing stays. */
-static void test_start_memory(void **state)
+TEST(start_memory)
 {
 	struct jobs_config config = config_usual();
 	struct control_message m = join_of("job", 0, 2);
 	struct bench *b;
 	size_t bytes;
 
-	(void)state;
 	for (uint32_t round = 0; round < 2; round++) {
 		config.payload_max = 8972;
 		config.window_bytes = 1 << 20;
@@ -188,13 +183,12 @@ static void test_start_memory(void **state)
 }
 
 /* A job has no more frames under way than slots in the kernel, which were lent when it formed. */
-static void test_window_of_kernel(void **state)
+TEST(window_of_kernel)
 {
 	struct control_message m = join_of("job", 0, 1);
 	struct jobs_config config = config_usual();
 	struct bench *b;
 
-	(void)state;
 	config.threads = 1;
 	config.payload_max = m.payload = FAST_PAYLOAD_MAX;
 	b = bench_open(&config);
@@ -211,9 +205,8 @@ static void test_window_of_kernel(void **state)
 }
 
 /* The data plane has no room for the first, or the second, of two channels. */
-static void test_attach_fails(void **state)
+TEST(attach_fails)
 {
-	(void)state;
 	for (uint32_t good = 0; good < 2; good++) {
 		struct bench *b = usual_open();
 
@@ -231,11 +224,10 @@ static void test_attach_fails(void **state)
 }
 
 /* Slots of the fast path: kept by a job whose datagrams they hold, given back at START by another. */
-static void test_slots_given_back(void **state)
+TEST(slots_given_back)
 {
 	static const uint32_t payloads[] = {FAST_PAYLOAD_MAX, FAST_PAYLOAD_MAX + 1};
 
-	(void)state;
 	for (uint32_t large = 0; large < 2; large++) {
 		struct control_message message = join_of("job", 0, 1);
 		struct jobs_config config = config_usual();
@@ -262,14 +254,13 @@ static void test_slots_given_back(void **state)
 	}
 }
 
-static void test_config(void **state)
+TEST(config)
 {
 	struct jobs *const untouched = (void *)&untouched;
 	struct jobs *jobs = untouched;
 	struct jobs_ports ports = {0};
 	struct jobs_config c;
 
-	(void)state;
 #define IMPOSSIBLE(field, value)                                                                   \
 	(c = config_usual(), c.field = (value),                                                    \
 	 assert_int_equal(jobs_open(&c, &ports, &jobs), -EINVAL),                                  \
@@ -283,18 +274,4 @@ static void test_config(void **state)
 	IMPOSSIBLE(workers_max, WIRE_WORKERS_MAX + 1);
 #undef IMPOSSIBLE
 	jobs_close(NULL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_job_memory),
-		cmocka_unit_test(test_payload),          cmocka_unit_test(test_window_of_path),
-		cmocka_unit_test(test_window_of_kernel), cmocka_unit_test(test_start_memory),
-		cmocka_unit_test(test_attach_fails),     cmocka_unit_test(test_slots_given_back),
-		cmocka_unit_test(test_config),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -20,12 +20,11 @@ static void ends_after(struct bench *b, uint64_t us)
 }
 
 /* Silence is 4 s: a ping each second; the one that says nothing is lost. */
-static void test_silence(void **state)
+TEST(silence)
 {
 	struct bench *b = usual_open();
 	const struct control_message *m;
 
-	(void)state;
 	job_running(b, 0, "job", 3);
 	for (unsigned second = 0; second < 3; second++) {
 		tick(b, 999999);
@@ -51,26 +50,20 @@ static void test_silence(void **state)
 }
 
 /* A virtual machine that was paused, say: workers have the time that they always have. */
-static void test_stood_still(void **state)
+BENCH_TEST(stood_still)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "job", 3);
 	tick(b, 60000000); /* of which it would have slept one second */
 	ends_after(b, 3000000);
-	bench_close(b);
 }
 
 /* Of those that wait the first is told for whom, after some seconds, and until it is over. */
-static void test_late(void **state)
+BENCH_TEST(late)
 {
-	struct bench *b = usual_open();
 	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = UINT64_C(1) << 63};
 	struct control_message out = {.kind = CONTROL_PING};
 	const char *said[4];
 
-	(void)state;
 	job_running(b, 0, "job", 4);
 	for (unsigned second = 1; second <= 12; second++) {
 		tick(b, 1000000);
@@ -93,17 +86,14 @@ static void test_late(void **state)
 		say(b, 2, &in);
 		say(b, 3, second < 8 ? &out : &in);
 	}
-	bench_close(b);
 }
 
 /* Heartbeats are as rare as the silence time is long: between two of them nobody is late. */
-static void test_rare_heartbeats(void **state)
+BENCH_TEST(rare_heartbeats)
 {
-	struct bench *b = usual_open();
 	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = 1};
 	struct control_message out = {.kind = CONTROL_PING};
 
-	(void)state;
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		struct control_message m = join_of("job", rank, 2);
 
@@ -137,43 +127,43 @@ static void test_rare_heartbeats(void **state)
 			expect_line(b, 1, CONTROL_PING);
 	}
 	assert_non_null(strstr(expect_line(b, 1, CONTROL_PING)->text, "for rank 0 (host0)"));
-	bench_close(b);
 }
 
-/* The shortest silence and stall that any worker asks for are the job's. */
-static void test_shortest(void **state)
+/* The shortest silence and stall that any worker asks for are the job's, whoever comes first. */
+TEST(shortest)
 {
-	struct bench *b = usual_open();
-	struct control_message m = join_of("job", 1, 2);
+	for (uint32_t first = 0; first < 2; first++) {
+		struct bench *b = usual_open();
 
-	(void)state;
-	join(b, 0, "job", 0, 2);
-	m.silence_ms = 400;
-	m.stall_ms = 5000;
-	connect_worker(b, 1);
-	say(b, 1, &m);
-	for (uint32_t i = 0; i < 2; i++) {
-		const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
+		for (uint32_t i = 0; i < 2; i++) {
+			struct control_message m = join_of("job", i, 2);
 
-		assert_int_equal(welcome->silence_ms, 400);
-		assert_int_equal(welcome->stall_ms, 5000);
+			m.silence_ms = i == first ? 400 : 4000;
+			m.stall_ms = i == first ? 60000 : 5000;
+			connect_worker(b, i);
+			say(b, i, &m);
+		}
+		for (uint32_t i = 0; i < 2; i++) {
+			const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
+
+			assert_int_equal(welcome->silence_ms, 400);
+			assert_int_equal(welcome->stall_ms, 5000);
+		}
+		tick(b, 100000);
+		expect_line(b, 0, CONTROL_PING);
+		ends_after(b, 300000);
+		bench_close(b);
 	}
-	tick(b, 100000);
-	expect_line(b, 0, CONTROL_PING);
-	ends_after(b, 300000);
-	bench_close(b);
 }
 
 /*
  * Until all have joined nobody knows of the others' times: each is held to its own, and has all of the
  * job's from WELCOME on. What a worker that has gone again asked for does not count.
  */
-static void test_own_silence(void **state)
+BENCH_TEST(own_silence)
 {
-	struct bench *b = usual_open();
 	struct control_message m = join_of("job", 1, 3);
 
-	(void)state;
 	join(b, 0, "job", 0, 3);
 	m.silence_ms = 100;
 	connect_worker(b, 1);
@@ -194,20 +184,15 @@ static void test_own_silence(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(expect_line(b, i, CONTROL_WELCOME)->silence_ms, 400);
 	ends_after(b, 400000);
-	bench_close(b);
 }
 
-static void test_no_join(void **state)
+BENCH_TEST(no_join)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	connect_worker(b, 0);
 	tick(b, 1999999);
 	expect_silence(b, 0);
 	tick(b, 1);
 	expect_end(b, 0, "timeout", 0);
-	bench_close(b);
 }
 
 static void keep_alive(struct bench *b, uint32_t i)
@@ -219,11 +204,8 @@ static void keep_alive(struct bench *b, uint32_t i)
 }
 
 /* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
-static void test_join_timeouts(void **state)
+BENCH_TEST(join_timeouts)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	join(b, 0, "job", 2, 4);
 	for (unsigned i = 0; i < 9; i++) {
 		tick(b, 1000000);
@@ -261,18 +243,4 @@ static void test_join_timeouts(void **state)
 		keep_alive(b, 0);
 	}
 	assert_int_equal(totals_of(b).jobs, 1);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_silence),  cmocka_unit_test(test_stood_still),
-		cmocka_unit_test(test_late),     cmocka_unit_test(test_rare_heartbeats),
-		cmocka_unit_test(test_shortest), cmocka_unit_test(test_own_silence),
-		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

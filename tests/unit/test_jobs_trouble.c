@@ -4,7 +4,7 @@
 #include "tests/unit/test_jobs.h"
 
 /* A path that is shut ends the job at once where it stays so, and else after the silence time. */
-static void test_trouble(void **state)
+TEST(trouble)
 {
 	struct jobs_trouble trouble = {
 		.rank = 1, .more = 1, .error = EMSGSIZE, .count = 41, .for_us = 800000};
@@ -13,7 +13,6 @@ static void test_trouble(void **state)
 	const char *text;
 	struct bench *b;
 
-	(void)state;
 	config.group_nets[0] = net_ipv4(0xef4d0000);
 	config.group_port = 4711;
 	b = bench_open(&config);
@@ -67,18 +66,16 @@ static void test_trouble(void **state)
 }
 
 /* What does not end a job is shown, until it was not told of for 5 s. */
-static void test_trouble_shown(void **state)
+BENCH_TEST(trouble_shown)
 {
 	struct jobs_trouble trouble = {.kind = JOBS_MERGED,
 	                               .rank = 1,
 	                               .count = 100,
 	                               .of = 801, /* more than eight times as many */
 	                               .for_us = 9000000};
-	struct bench *b = usual_open();
 	struct jobs_view view;
 	uint32_t logged;
 
-	(void)state;
 	job_running(b, 0, "job", 2);
 	logged = b->logged;
 	for (int i = 0; i < 3; i++) {
@@ -108,11 +105,10 @@ static void test_trouble_shown(void **state)
 	jobs_tick(b->jobs, b->now_us);
 	assert_true(jobs_view(b->jobs, 0, &view));
 	assert_string_equal(view.trouble, "");
-	bench_close(b);
 }
 
 /* Where much of it is lost, and for long, the job gets nowhere. */
-static void test_trouble_merged(void **state)
+TEST(trouble_merged)
 {
 	const struct {
 		uint64_t count, of, for_us, stands_us;
@@ -121,7 +117,6 @@ static void test_trouble_merged(void **state)
 	             {100, 800, 1999999, 0, false},    {1, 0, 2000000, 0, true},
 	             {1, 900, 2000000, 2000000, true}, {1, 900, 2000000, 1999999, false}};
 
-	(void)state;
 	for (size_t i = 0; i < 6; i++) {
 		struct jobs_trouble trouble = {.kind = JOBS_MERGED,
 		                               .more = 2,
@@ -140,16 +135,4 @@ static void test_trouble_merged(void **state)
 			               "rank 0 (host0, 10.0.0.1:1000) and 2 more come several"));
 		bench_close(b);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_trouble),
-		cmocka_unit_test(test_trouble_shown),
-		cmocka_unit_test(test_trouble_merged),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -2,9 +2,10 @@
 /* test_knock.c - which datagrams pass, and does multicast: the link's KNOCKs and their answers */
 
 #include "tests/unit/test_link.h"
+#include "tests/unit/unit.h"
 
 /* Ten rounds of each size, 20 ms apart, then the next smaller; and again from the top, but half as often, to every 160 ms. */
-static void test_sizes(void **state)
+TEST(sizes)
 {
 	static const uint32_t sizes[] = {8972, 3470, 1472, 1452, 1432, 1372, 1232, 584};
 	const size_t count = sizeof(sizes) / sizeof(sizes[0]);
@@ -12,7 +13,6 @@ static void test_sizes(void **state)
 	struct link *link;
 	uint32_t channels;
 
-	(void)state;
 	config.silence_us = config.join_us = UINT32_MAX; /* only knocking is due */
 	link = probing(&config);
 	for (size_t i = 0; i < 5 * count + 1; i++) {
@@ -32,7 +32,7 @@ static void test_sizes(void **state)
 }
 
 /* An answer of the wrong size, kind, rank, token or channel is none. */
-static void test_wrong_answers(void **state)
+TEST(wrong_answers)
 {
 	struct link_config config = basic();
 	struct packet packet = {
@@ -40,7 +40,6 @@ static void test_wrong_answers(void **state)
 	struct link *link;
 	uint32_t channels;
 
-	(void)state;
 	config.multicast = false;
 	link = probing(&config);
 	answer(link, WIRE_KNOCKED, 9, 8972);
@@ -74,13 +73,12 @@ static uint64_t number_of_next(struct link *link)
 }
 
 /* Asked to show that it hears the aggregator, a worker does so at once, but not for ever: once in a round. */
-static void test_asked(void **state)
+TEST(asked)
 {
 	struct link_config config = basic();
 	struct link *link;
 	uint32_t channels;
 
-	(void)state;
 	config.multicast = false;
 	link = probing(&config);
 	assert_int_equal(knocks(link, 8972, &channels), 2);
@@ -109,14 +107,13 @@ static void test_asked(void **state)
 }
 
 /* Without a PROBE: 100 ms more of knocking, on one channel, then without multicast. */
-static void test_no_probe(void **state)
+TEST(no_probe)
 {
 	const struct link_config config = basic();
 	struct link *link = probing(&config);
 	uint64_t from_us = now_us;
 	uint32_t channels;
 
-	(void)state;
 	assert_int_equal(knocks(link, 8972, &channels), 2);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
@@ -137,16 +134,4 @@ static void test_no_probe(void **state)
 	answer(link, WIRE_KNOCKED, 9, 8972);
 	assert_int_equal(link_look(link)->state, LINK_PROBED);
 	link_close(link);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_asked),
-		cmocka_unit_test(test_no_probe),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_knocks.c - which KNOCK may move a worker's address, and what is known of those that came */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "aggregator/jobs/knocks.h"
+#include "tests/unit/unit.h"
 
 #define PROOF 0x700
 #define MOVE 0x78
@@ -34,11 +29,10 @@ static void note(struct knocker *knocker, uint32_t count, uint64_t number, bool 
 }
 
 /* Before the start: who shows that he hears us there. */
-static void test_joins(void **state)
+TEST(joins)
 {
 	struct knocker knocker = {0};
 
-	(void)state;
 	assert_int_equal(judge(&knocker, UINT32_MAX, 0, false, false), KNOCK_ASKED);
 	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF + 1, false, false), KNOCK_ASKED);
 	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF, false, false), KNOCK_HOME);
@@ -56,11 +50,10 @@ static void test_joins(void **state)
 }
 
 /* Once the job has started it takes the number from the control connection, too, and that is good once. */
-static void test_moves(void **state)
+TEST(moves)
 {
 	struct knocker knocker = {.any_us = 900};
 
-	(void)state;
 	assert_int_equal(judge(&knocker, 1, 0, false, true), KNOCK_STRANGE);
 	assert_int_equal(judge(&knocker, 1, PROOF, false, true), KNOCK_STRANGE);
 	knocker.number = MOVE;
@@ -86,13 +79,12 @@ static void test_moves(void **state)
 }
 
 /* Where it is not sure that the worker hears us, it may be heard: only it has the number. Before, anybody may knock. */
-static void test_asked(void **state)
+TEST(asked)
 {
 	const struct packet packet = {.kind = WIRE_KNOCK, .frame = 7, .number = MOVE};
 	struct knock_arrival knock = {.packet = &packet, .whole = true, .proof = PROOF};
 	struct knocker knocker = {.number = MOVE};
 
-	(void)state;
 	knock_note(&knocker, &knock, KNOCK_ASKED, 1000);
 	assert_true(knocker.any_us == 0 && knocker.count == 0 && knocker.number == MOVE);
 	knock.started = true;
@@ -102,12 +94,11 @@ static void test_asked(void **state)
 }
 
 /* Another address, another secret: another proof; never 0. */
-static void test_proofs(void **state)
+TEST(proofs)
 {
 	const struct seal_key secret = {{1, 2}}, other = {{1, 3}};
 	uint64_t path[KNOCK_PATH_WORDS] = {0}, first = knock_proof(&secret, path);
 
-	(void)state;
 	assert_true(first != 0 && first == knock_proof(&secret, path));
 	assert_true(first != knock_proof(&other, path));
 	for (uint32_t i = 0; i < KNOCK_PATH_WORDS; i++) {
@@ -117,12 +108,11 @@ static void test_proofs(void **state)
 	}
 }
 
-static void test_ages(void **state)
+TEST(ages)
 {
 	struct knocker knocker = {0};
 	struct jobs_heard heard;
 
-	(void)state;
 	knock_ages(&knocker, 5000, &heard);
 	assert_true(heard.any_us == UINT64_MAX && heard.whole_us == UINT64_MAX);
 	note(&knocker, 7, 0, true, 5000);
@@ -136,15 +126,4 @@ static void test_ages(void **state)
 	knock_ages(&knocker, 6000, &heard);
 	assert_int_equal(heard.any_us, 800);
 	assert_int_equal(heard.whole_us, 1000);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_joins), cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_asked), cmocka_unit_test(test_proofs),
-		cmocka_unit_test(test_ages),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,30 +12,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/limits.h"
+#include "tests/unit/unit.h"
 
 static char root[] = "/tmp/winnow-limits-XXXXXX";
 
 static int forget(const char *path, const struct stat *what, int kind, struct FTW *place)
 {
-	(void)what;
-	(void)kind;
-	(void)place;
 	return remove(path);
 }
 
 static int begin(void **state)
 {
-	(void)state;
 	memcpy(strrchr(root, '-'), "-XXXXXX", 7);
 	return mkdtemp(root) != NULL ? 0 : -1;
 }
 
 static int end(void **state)
 {
-	(void)state;
 	return nftw(root, forget, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -67,9 +58,8 @@ static uint64_t machine(void)
 	return limits_memory("/nowhere/at/all");
 }
 
-static void test_machine(void **state)
+TEST(machine)
 {
-	(void)state;
 	assert_in_range(machine(), 64u << 20, UINT64_MAX - 1);
 	/* This process is some MB, and a quarter of the rest is not for jobs. */
 	assert_int_equal(limits_bytes(1 << 20, 0), 1 << 20);
@@ -84,9 +74,8 @@ static void test_machine(void **state)
 	assert_int_equal(limits_bytes(UINT64_MAX, machine()), 0);
 }
 
-static void test_v2(void **state)
+TEST_BETWEEN(v2, begin, end)
 {
-	(void)state;
 	put("proc/self/cgroup", "0::/kubepods/pod7/one\n");
 	assert_true(limits_memory(root) == machine());
 	put("sys/fs/cgroup/kubepods/pod7/one/memory.max", "max\n");
@@ -105,11 +94,10 @@ static void test_v2(void **state)
 }
 
 /* A container that sees its own group as the top of the tree, by whatever name it goes outside. */
-static void test_v2_inside(void **state)
+TEST_BETWEEN(v2_inside, begin, end)
 {
 	const char *const lines[] = {"0::/\n", "0::/system.slice/docker-7.scope\n", "0::/../..\n"};
 
-	(void)state;
 	put("sys/fs/cgroup/memory.max", "25165824\n");
 	for (size_t i = 0; i < 3; i++) {
 		put("proc/self/cgroup", lines[i]);
@@ -117,9 +105,8 @@ static void test_v2_inside(void **state)
 	}
 }
 
-static void test_v1(void **state)
+TEST_BETWEEN(v1, begin, end)
 {
-	(void)state;
 	put("proc/self/cgroup",
 	    "12:pids:/a\n5:cpu,memory,io:/docker/7\n1:name=systemd:/b\n0::/c\n");
 	put("sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes", "9223372036854771712\n");
@@ -135,12 +122,11 @@ static void test_v1(void **state)
 	assert_int_equal(limits_memory(root), 33554432);
 }
 
-static void test_garbage(void **state)
+TEST_BETWEEN(garbage, begin, end)
 {
 	const char *const lines[] = {
 		"", "\n", "memory", "5:memory", ":::::", "5:memoryx:/\n5:xmemory:/\n", "0:memory"};
 
-	(void)state;
 	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "7\n");
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
 		put("proc/self/cgroup", lines[i]);
@@ -163,11 +149,10 @@ static rlim_t soft_limit(void)
 }
 
 /* As many as are wanted, never fewer than there were, never more than the hard limit. */
-static void test_descriptors(void **state)
+TEST(descriptors)
 {
 	struct rlimit before, low;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	low = (struct rlimit){.rlim_cur = 60, .rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -181,14 +166,13 @@ static void test_descriptors(void **state)
 }
 
 /* Connections get what is left; descriptors that are open count. */
-static void test_connections(void **state)
+TEST(connections)
 {
 	uint32_t out = 0, more;
 	struct why why;
 	pid_t child = fork();
 	int status;
 
-	(void)state;
 	if (child == 0) { /* a hard limit does not rise again */
 		const struct rlimit limit = {.rlim_cur = 100, .rlim_max = 100};
 
@@ -208,19 +192,4 @@ static void test_connections(void **state)
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_machine),
-		cmocka_unit_test_setup_teardown(test_v2, begin, end),
-		cmocka_unit_test_setup_teardown(test_v2_inside, begin, end),
-		cmocka_unit_test_setup_teardown(test_v1, begin, end),
-		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
-		cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_connections),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,11 @@
 /* test_lines.c - lines from any pieces */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "bitmap/control/lines.h"
+#include "tests/unit/unit.h"
 
 struct collected {
 	uint32_t count;
@@ -33,12 +28,11 @@ static int collect(void *context, const char *line)
 }
 
 /* Cut in two anywhere, a stream gives the same lines; what has no end yet waits. */
-static void test_lines_cut(void **state)
+TEST(lines_cut)
 {
 	const char stream[] = "one\n\n{\"two\": 2}\r\nthree";
 	const size_t bytes = sizeof(stream) - 1;
 
-	(void)state;
 	for (size_t cut = 0; cut <= bytes; cut++) {
 		struct lines lines = {0};
 		struct collected all = {0};
@@ -52,13 +46,12 @@ static void test_lines_cut(void **state)
 }
 
 /* 8191 bytes with the newline are the most; then an empty buffer begins again. */
-static void test_lines_length(void **state)
+TEST(lines_length)
 {
 	static char text[LINES_BYTES_MAX + 1];
 	struct lines lines = {0};
 	struct collected all = {0};
 
-	(void)state;
 	memset(text, 'x', sizeof(text));
 	text[LINES_BYTES_MAX - 2] = '\n';
 	for (uint32_t i = 1; i <= 3; i++) {
@@ -76,12 +69,11 @@ static void test_lines_length(void **state)
 	assert_int_equal(lines_feed(&lines, "y", 1, collect, &all), -EMSGSIZE);
 }
 
-static void test_lines_refused(void **state)
+TEST(lines_refused)
 {
 	struct lines lines = {0};
 	struct collected all = {.stop_at = 2};
 
-	(void)state;
 	assert_int_equal(lines_feed(&lines, "a\nb\nc\n", 6, collect, &all), 7);
 	assert_string_equal(all.text, "a|b|");
 	memset(&lines, 0, sizeof(lines));
@@ -90,14 +82,13 @@ static void test_lines_refused(void **state)
 }
 
 /* Taken one at a time; one that cannot be taken now is the next one once more. */
-static void test_lines_back(void **state)
+TEST(lines_back)
 {
 	static const char stream[] = "first\n\nthird\nfour";
 	struct lines lines = {0};
 	const char *line;
 	size_t room;
 
-	(void)state;
 	memcpy(lines_room(&lines, &room), stream, sizeof(stream) - 1);
 	assert_int_equal(room, LINES_BYTES_MAX);
 	lines_added(&lines, sizeof(stream) - 1);
@@ -118,16 +109,4 @@ static void test_lines_back(void **state)
 	assert_int_equal(lines_next(&lines, &line), 1);
 	assert_string_equal(line, "fourth");
 	assert_int_equal(lines_next(&lines, &line), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_cut),
-		cmocka_unit_test(test_lines_back),
-		cmocka_unit_test(test_lines_length),
-		cmocka_unit_test(test_lines_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

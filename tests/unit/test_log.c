@@ -4,10 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/log.h"
+#include "tests/unit/unit.h"
 
 #define LINES 20000 /* more than the queue takes */
 
@@ -81,9 +77,8 @@ static uint32_t lines_with(const char *what)
 	return count;
 }
 
-static void test_in_order(void **state)
+TEST(in_order)
 {
-	(void)state;
 	log_event("info", "early", NULL, NULL); /* before anything writes */
 	begin();
 	log_event("info", "one", LOG_FIELDS(LOG_WORD("name", "value")), NULL);
@@ -101,12 +96,11 @@ static void test_in_order(void **state)
 }
 
 /* A pipe that nobody reads: no call waits, no line is lost without being counted, and it is said once. */
-static void test_full(void **state)
+TEST(full)
 {
 	uint64_t start_ms = now_ms(), lost;
 	char said[64];
 
-	(void)state;
 	begin();
 	flood(LINES);
 	assert_true(now_ms() - start_ms < 10000);
@@ -139,11 +133,10 @@ static void read_some(void)
 }
 
 /* A reader that is too slow all the time: there are few gaps, and large ones. */
-static void test_slow(void **state)
+TEST(slow)
 {
 	uint64_t before = log_lines_lost();
 
-	(void)state;
 	begin();
 	while (log_lines_lost() == before)
 		flood(100);
@@ -161,11 +154,10 @@ static void test_slow(void **state)
 }
 
 /* The reader is gone: lines are lost, and nothing else happens. */
-static void test_gone(void **state)
+TEST(gone)
 {
 	uint64_t lost = log_lines_lost();
 
-	(void)state;
 	begin();
 	close(ends[0]);
 	flood(10);
@@ -175,11 +167,10 @@ static void test_gone(void **state)
 }
 
 /* stderr's description may be another program's too, and that one may have made it non-blocking. */
-static void test_not_blocking(void **state)
+TEST(not_blocking)
 {
 	uint64_t lost = log_lines_lost();
 
-	(void)state;
 	begin();
 	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
 	flood(200);
@@ -192,13 +183,12 @@ static void test_not_blocking(void **state)
 }
 
 /* What is queued at the end gets out if somebody reads; if nobody does, the end comes all the same. */
-static void test_end(void **state)
+TEST(end)
 {
 	uint64_t start_ms;
 	int status;
 	pid_t child;
 
-	(void)state;
 #ifdef __SANITIZE_THREAD__
 	skip(); /* it knows no threads of a child */
 #endif
@@ -230,9 +220,8 @@ static void test_end(void **state)
 }
 
 /* Of one event a hundred lines, then how many were left out; others are not held back. */
-static void test_bursts(void **state)
+TEST(bursts)
 {
-	(void)state;
 	begin();
 	for (uint32_t i = 0; i < LOG_BURST + 50; i++) {
 		log_fields(NULL, "warn", "refused",
@@ -258,9 +247,8 @@ static void test_bursts(void **state)
 	end();
 }
 
-static void test_levels(void **state)
+TEST(levels)
 {
-	(void)state;
 	log_set(1, LOG_LOGFMT);
 	begin();
 	log_event("info", "low", NULL, NULL);
@@ -272,25 +260,8 @@ static void test_levels(void **state)
 	log_set(0, LOG_LOGFMT);
 }
 
-static void test_json(void **state)
-{
-	(void)state;
-	log_set(0, LOG_JSON);
-	begin();
-	log_event(
-		"info", "e",
-		LOG_FIELDS(LOG_NUMBER("number", 7), LOG_TEXT("name", "a b"), LOG_WORD("word", "x")),
-		NULL);
-	log_close();
-	read_until("\n");
-	assert_non_null(strstr(text, "\"level\":\"info\",\"event\":\"e\",\"number\":7,\"name\":\"a "
-	                             "b\",\"word\":\"x\"}\n"));
-	end();
-	log_set(0, LOG_LOGFMT);
-}
-
 /* What values contain forges no field, and a JSON reader gets it back as it was. */
-static void test_quoting(void **state)
+TEST(quoting)
 {
 	static const char odd[] = "he says \"no\" code=x\n\\";
 	static const struct {
@@ -305,7 +276,6 @@ static void test_quoting(void **state)
 	         "\"plain\":\"a/b:1\",\"text\":\"<he says \\\"no\\\" code=x\\n\\\\>\"}\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		log_set(0, cases[i].format);
 		begin();
@@ -324,14 +294,6 @@ static void test_quoting(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order),     cmocka_unit_test(test_full),
-		cmocka_unit_test(test_slow),         cmocka_unit_test(test_gone),
-		cmocka_unit_test(test_not_blocking), cmocka_unit_test(test_end),
-		cmocka_unit_test(test_bursts),       cmocka_unit_test(test_levels),
-		cmocka_unit_test(test_json),         cmocka_unit_test(test_quoting),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return unit_run(NULL, NULL);
 }

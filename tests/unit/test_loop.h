@@ -54,7 +54,6 @@ static inline void turns(uint32_t count)
 
 static inline void close_handle(uv_handle_t *handle, void *unused)
 {
-	(void)unused;
 	if (!uv_is_closing(handle))
 		uv_close(handle, NULL);
 }

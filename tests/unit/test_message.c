@@ -2,17 +2,13 @@
 /* test_message.c - control messages there and back, and what is none */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "bitmap/control/message.h"
 #include "ebpf/wire.h"
+#include "tests/unit/unit.h"
 
 /* As they are on the wire, spelled out: every field of every message, at an edge of its range. */
 static const struct {
@@ -78,9 +74,8 @@ static struct control_message parsed(const char *line)
 	return message;
 }
 
-static void test_messages(void **state)
+TEST(messages)
 {
-	(void)state;
 	assert_int_equal(WIRE_COUNT, CONTROL_KINDS + 3); /* four kinds of ping */
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
@@ -93,11 +88,10 @@ static void test_messages(void **state)
 }
 
 /* The fields land where they belong. */
-static void test_message_fields(void **state)
+TEST(message_fields)
 {
 	struct control_message join = parsed(wire[1].line), welcome = parsed(wire[2].line);
 
-	(void)state;
 	assert_int_equal(join.version, WIRE_VERSION);
 	assert_int_equal(join.nonce[1], 0xff);
 	assert_int_equal(join.nonce[31], 0xee);
@@ -128,12 +122,11 @@ static void assert_refused(const char *line, const char *reason)
 }
 
 /* Every field of every message: left out, which a PING's and few others may be, of another type, null. */
-static void test_message_missing(void **state)
+TEST(message_missing)
 {
 	const char *const wrong[] = {
 		"null", "{}", "[]", "[-1]", "1.5", "-1", "\"\\u00e9\\u00e9 \""};
 
-	(void)state;
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		const char *at = strchr(wire[i].line, ',');
 
@@ -184,11 +177,10 @@ static const char *changed(size_t index, const char *old, const char *new)
 	return line;
 }
 
-static void test_message_ranges(void **state)
+TEST(message_ranges)
 {
 	char channels[512] = "[0";
 
-	(void)state;
 	assert_refused(changed(1, "\"version\":3", "\"version\":4294967296"), "'version'");
 	/* Of another version, nothing else is read. */
 	assert_int_equal(parsed("{\"type\":\"join\",\"version\":4294967295}").version, UINT32_MAX);
@@ -253,11 +245,10 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(0, NONCE, "00"), "'nonce'");
 }
 
-static void test_message_names(void **state)
+TEST(message_names)
 {
 	char long_job[160] = "\"";
 
-	(void)state;
 	assert_string_equal(parsed(changed(1, "\"a.B_9-\"", "\"a/b\"")).job, "a/b");
 	assert_true(message_name_is("a/next.1", CONTROL_NEXT_NAME));
 	assert_false(message_name_is("a/next", CONTROL_NEXT_NAME) ||
@@ -290,12 +281,11 @@ static void test_message_names(void **state)
 	assert_false(message_name_valid(""));
 }
 
-static void test_message_garbage(void **state)
+TEST(message_garbage)
 {
 	struct control_message message;
 	struct why why;
 
-	(void)state;
 	assert_refused("", "not JSON");
 	assert_refused("GET / HTTP/1.1", "not JSON");
 	assert_refused("{\"type\":\"ping\"} x", "not JSON");
@@ -312,12 +302,11 @@ static void test_message_garbage(void **state)
 }
 
 /* Texts are made printable on both ways, and cut to their room. */
-static void test_message_texts(void **state)
+TEST(message_texts)
 {
 	struct control_message message = {.kind = CONTROL_ABORT, .code = "c\xff\n"}, again;
 	char *line;
 
-	(void)state;
 	memset(message.text, 'x', sizeof(message.text) - 1);
 	memcpy(message.text, "caf\xc3", 4); /* cut in the middle of a character */
 	line = message_format(&message);
@@ -329,16 +318,4 @@ static void test_message_texts(void **state)
 	again = parsed("{\"type\":\"abort\",\"code\":\"\",\"text\":\"\\u001b[1m \\\"q\\\" \\\\ "
 	               "\\u00e9\"}");
 	assert_string_equal(again.text, "?[1m 'q' ? ??");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_messages),        cmocka_unit_test(test_message_fields),
-		cmocka_unit_test(test_message_missing), cmocka_unit_test(test_message_ranges),
-		cmocka_unit_test(test_message_names),   cmocka_unit_test(test_message_garbage),
-		cmocka_unit_test(test_message_texts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

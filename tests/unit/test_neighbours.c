@@ -4,17 +4,13 @@
 #include <endian.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "aggregator/dpdk/neighbours.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define ADDRESSES 3000
 #define CROWD 100000
@@ -70,7 +66,7 @@ static bool right(uint32_t ip, const struct neighbour *found)
 	return memcmp(found->mac, mac, 6) == 0 && found->port == ip % 16;
 }
 
-static void test_one(void **state)
+TEST(one)
 {
 	struct neighbours *table = neighbours_new();
 	const struct net_ip one = address(0x0a4d0001);
@@ -79,7 +75,6 @@ static void test_one(void **state)
 	const uint8_t ones[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 	struct neighbour found;
 
-	(void)state;
 	assert_non_null(table);
 	assert_false(find(table, 0x0a4d0001, &found));
 	neighbours_learn(table, &one, (const uint8_t *)"\x02\x11\x22\x33\x44\x55", 7, 99);
@@ -111,12 +106,11 @@ static void test_one(void **state)
 }
 
 /* Addresses as networks have them: in a row, in steps of 256, at both ends of a /16. */
-static void test_networks(void **state)
+TEST(networks)
 {
 	static const uint32_t first[] = {0x0a4d0001, 0xc0a80000, 0xffff0000};
 	static const uint32_t step[] = {1, 256, 65536};
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		for (size_t k = 0; k < 3; k++) {
 			struct neighbours *table = neighbours_new();
@@ -143,13 +137,12 @@ static void test_networks(void **state)
 }
 
 /* Far more than there is room for: it holds its size, keeps the newest, and mixes nobody up. */
-static void test_full(void **state)
+TEST(full)
 {
 	struct neighbours *table = neighbours_new();
 	uint32_t there = 0, ips[CROWD / 100];
 	struct neighbour found;
 
-	(void)state;
 	random_seed();
 	assert_non_null(table);
 	for (uint32_t i = 0; i < CROWD; i++) {
@@ -170,13 +163,12 @@ static void test_full(void **state)
 }
 
 /* Whom one hears of again and again is not replaced by those whom one hears of once. */
-static void test_oldest_goes(void **state)
+TEST(oldest_goes)
 {
 	struct neighbours *table = neighbours_new();
 	struct neighbour found;
 	uint64_t now_us = 1;
 
-	(void)state;
 	random_seed();
 	assert_non_null(table);
 	for (uint32_t i = 0; i < CROWD; i++) {
@@ -255,7 +247,7 @@ static void *write_on(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+TEST(threads)
 {
 	struct neighbours *table = neighbours_new();
 	struct player players[WRITERS + READERS];
@@ -264,7 +256,6 @@ static void test_threads(void **state)
 	uint32_t there = 0;
 	uint64_t seen = 0;
 
-	(void)state;
 	assert_non_null(table);
 	crowd_find();
 	for (uint32_t i = 0; i < WRITERS + READERS; i++) {
@@ -292,17 +283,11 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),     cmocka_unit_test(test_networks),
-		cmocka_unit_test(test_full),    cmocka_unit_test(test_oldest_goes),
-		cmocka_unit_test(test_threads),
-	};
-
 	int failed = 0;
 
 	for (int family = 0; family < 2; family++) {
 		six = family == 1;
-		failed += cmocka_run_group_tests(tests, NULL, NULL);
+		failed += unit_run(NULL, NULL);
 	}
 	return failed != 0;
 }

@@ -5,16 +5,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/net/net.h"
+#include "tests/unit/unit.h"
 
 #define LOOPBACK 0x7f000001u
 
@@ -30,7 +26,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 }
 
 /* The kernel doubles what it is asked for, each way. */
-static void test_buffers(void **state)
+TEST(buffers)
 {
 	const struct net_config config = {
 		.local = {.ip = NET_IPV4(LOOPBACK)}, .buffer_bytes = 16384, .queue_count = 1};
@@ -39,7 +35,6 @@ static void test_buffers(void **state)
 	struct net *net;
 	int bytes = 0;
 
-	(void)state;
 	assert_int_equal(net_udp.open(&config, &net, &why), 0);
 	assert_int_equal(net_udp.facts(net)->buffer_bytes, 32768);
 	assert_int_equal(net_udp.facts(net)->send_bytes, 32768);
@@ -48,7 +43,7 @@ static void test_buffers(void **state)
 	net_udp.close(net);
 }
 
-static void test_address_in_use(void **state)
+TEST(address_in_use)
 {
 	struct net *second = NULL;
 	struct net_config config = {.local = {.ip = NET_IPV4(LOOPBACK)},
@@ -61,7 +56,6 @@ static void test_address_in_use(void **state)
 	char text[NET_TEXT_BYTES];
 	struct why why = {""};
 
-	(void)state;
 	/* Another program's socket, without SO_REUSEADDR. */
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
@@ -78,7 +72,7 @@ static void test_address_in_use(void **state)
 }
 
 /* A port is one net's, so that no two workers of a machine are given the same; a group's is for all of them. */
-static void test_port_shared(void **state)
+TEST(port_shared)
 {
 	struct net_config config = {.local = {.ip = NET_IPV4(LOOPBACK)},
 	                            .payload_max = 1472,
@@ -87,7 +81,6 @@ static void test_port_shared(void **state)
 	struct net *first, *second = NULL;
 	struct why why = {""};
 
-	(void)state;
 	assert_int_equal(net_udp.open(&config, &first, &why), 0);
 	config.local.port = net_udp.facts(first)->address.port;
 	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRINUSE);
@@ -101,7 +94,7 @@ static void test_port_shared(void **state)
 	net_udp.close(second);
 }
 
-static void test_names(void **state)
+TEST(names)
 {
 	static const char *const wrong[] = {
 		"",           ":",           ":5555",           "127.0.0.1",
@@ -117,7 +110,6 @@ static void test_names(void **state)
 	char text[NET_TEXT_BYTES], long_name[400];
 	struct why why;
 
-	(void)state;
 	assert_int_equal(net_backend_named("udp", &backend, &why), 0);
 	assert_ptr_equal(backend, &net_udp);
 	assert_int_equal(net_backend_named("tcp", &backend, &why), -ENOENT);
@@ -170,11 +162,10 @@ static const struct {
 	{"[::ffff:10.0.0.1]:5555", NULL, "10.0.0.1:5555"},
 };
 
-static void test_ipv6(void **state)
+TEST(ipv6)
 {
 	char text[NET_TEXT_BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(ipv6) / sizeof(ipv6[0]); i++) {
 		struct net_addr address = {.port = 7};
 		struct why why = {""};
@@ -219,11 +210,10 @@ static const struct {
 	{"/24", NULL, 0},
 };
 
-static void test_networks(void **state)
+TEST(networks)
 {
 	char text[NET_TEXT_BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
 		struct net_ip ip = net_ipv4(7);
 		uint32_t bits = 99;
@@ -242,13 +232,12 @@ static void test_networks(void **state)
 }
 
 /* The family, none, a group, whose an address is. */
-static void test_kinds(void **state)
+TEST(kinds)
 {
 	const struct net_ip four = net_ipv4(0x0a000001), any = net_ipv4(0), none = {.scope = 0};
 	struct net_ip six = {.bytes = {0xfd, 0x77, [15] = 1}}, link = {.bytes = {0xfe, 0x80}};
 	struct net_ip other = six, group = net_ipv4(0xef4d0000);
 
-	(void)state;
 	assert_true(net_ip_is_v4(&four) && net_ip_is_v4(&any));
 	assert_false(net_ip_is_v4(&six) || net_ip_is_v4(&none));
 	assert_int_equal(net_ip_number(&four), 0x0a000001);
@@ -283,28 +272,15 @@ static void test_kinds(void **state)
 	assert_false(net_ip_same(&link, &other));
 }
 
-static void test_all_addresses(void **state)
+TEST(all_addresses)
 {
 	struct net_addr all[NET_NAME_ADDRESSES_MAX];
 	uint32_t count = 0;
 	struct why why;
 
-	(void)state;
 	assert_int_equal(net_resolve_all("10.0.0.1:5555", all, &count, &why), 0);
 	assert_int_equal(count, 1);
 	assert_int_equal(net_ip_number(&all[0].ip), 0x0a000001);
 	assert_int_equal(all[0].port, 5555);
 	assert_int_equal(net_resolve_all(":1", all, &count, &why), -EINVAL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),     cmocka_unit_test(test_address_in_use),
-		cmocka_unit_test(test_port_shared), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_networks),
-		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_all_addresses),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -4,16 +4,12 @@
 #include "tests/unit/test_net_udp.h"
 
 /* What no road leads to, or no datagram holds, is counted, and the rest still goes. */
-static void test_send_errors(void **state)
+NETS_TEST(send_errors)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff),
 	                                 .port = 9}; /* broadcast: not allowed */
 	struct batch *batch = batch_new(), *large = batch_new();
 
-	(void)state;
 	batch_add(batch, 100);
 	batch_add(batch, 200);
 	net_udp.send(from, &(struct net_path){.to = nowhere}, 1, batch->out, 2);
@@ -28,18 +24,11 @@ static void test_send_errors(void **state)
 	assert_int_equal(stats(from).sent, 2);
 	batch_free(batch);
 	batch_free(large);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* What the kernel has no room for is kept, whole, until it has; then nothing is missing. */
-static void test_backlog(void **state)
+NETS_TEST(backlog)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
-
-	(void)state;
 	for (int room = 0; room < 12; room++) {
 		struct batch *batch = batch_new(), *copy = batch_new();
 
@@ -69,21 +58,16 @@ static void test_backlog(void **state)
 		batch_free(copy);
 	}
 	assert_int_equal(stats(from).tx_errors, 0);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* A batch above the limit is a bug of the caller's, and is seen before a byte of it is copied. */
-static void test_batch_too_large(void **state)
+NETS_TEST(batch_too_large)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	struct net_out out[9];
 	int status;
 	pid_t pid;
 
-	(void)state;
 	batch_add(batch, 60000);
 	for (size_t i = 0; i < 9; i++)
 		out[i] = batch->out[0];
@@ -99,18 +83,11 @@ static void test_batch_too_large(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* A road that does not segment: the same datagrams, one by one from then on. */
-static void test_no_segmentation(void **state)
+NETS_TEST(no_segmentation)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
-
-	(void)state;
 	refusal = EIO;
 	for (int round = 0; round < 3; round++) {
 		struct batch *batch = batch_new();
@@ -127,22 +104,16 @@ static void test_no_segmentation(void **state)
 	refusal = 0;
 	assert_int_equal(stats(from).sent, 60);
 	assert_int_equal(stats(from).tx_errors, 0);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* What the system does not send is told of, by receiver. Too large is not a road that does not segment. */
-static void test_troubles(void **state)
+NETS_TEST(troubles)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff), .port = 9};
 	struct net_trouble troubles[NET_TROUBLES_MAX];
 	struct batch *batch = batch_new();
 	uint64_t calls;
 
-	(void)state;
 	for (uint32_t i = 0; i < 20; i++)
 		batch_add(batch, 1000);
 	assert_int_equal(net_udp.troubles(from, troubles), 0);
@@ -190,17 +161,4 @@ static void test_troubles(void **state)
 		assert_int_equal(troubles[i].count, i + 1 == 7 ? 2 : 1);
 	}
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send_errors),     cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_batch_too_large), cmocka_unit_test(test_no_segmentation),
-		cmocka_unit_test(test_troubles),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

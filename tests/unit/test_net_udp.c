@@ -11,16 +11,12 @@
 /* ---- tests ---- */
 
 /* Sizes of which many share a super-packet, all different ones, and the largest. */
-static void test_boundaries(void **state)
+NETS_TEST(boundaries)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	const struct net_addr *const address = &source;
 	static const uint32_t mixed[] = {1472, 40, 1472, 584, 1472, 40, 8972, 72, 1000, 1472, 33};
 	uint32_t sent = 0, sent_bytes = 0;
 
-	(void)state;
 	assert_true(target.port != 0 && net_ip_number(&target.ip) == LOOPBACK &&
 	            source.port != target.port);
 	for (uint32_t round = 0; round < 40; round++) {
@@ -56,20 +52,14 @@ static void test_boundaries(void **state)
 	assert_int_equal(stats(to).received_bytes, sent_bytes);
 	assert_int_equal(stats(from).tx_errors, 0);
 	assert_false(wait_for(to, 0));
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Equal datagrams go out in few system calls: 44 of 1472 bytes to a super-packet. */
-static void test_super_packets(void **state)
+NETS_TEST(super_packets)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	struct batch *batch = batch_new();
 	bool segments;
 
-	(void)state;
 	for (uint32_t i = 0; i < 88; i++)
 		batch_add(batch, 1472);
 	for (uint32_t i = 0; i < 130; i++) /* 64 to a super-packet */
@@ -85,8 +75,6 @@ static void test_super_packets(void **state)
 	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Datagrams that wait at `to` were all sent to `ip` of ours. */
@@ -105,7 +93,7 @@ static void expect_local(struct net *to, uint32_t count, uint32_t ip)
 }
 
 /* A socket of all addresses knows at which one it was asked, and answers from there. */
-static void test_local_address(void **state)
+TEST(local_address)
 {
 	const struct net_config config = {
 		.payload_max = 1472, .buffer_bytes = 65536, .queue_count = 1};
@@ -114,7 +102,6 @@ static void test_local_address(void **state)
 	struct batch *batch = batch_new();
 	struct why why;
 
-	(void)state;
 	assert_int_equal(net_udp.open(&config, &from, &why), 0);
 	for (uint32_t i = 0; i < 4; i++) {
 		struct net_addr source = net_udp.facts(from)->address;
@@ -139,13 +126,12 @@ static void test_local_address(void **state)
 }
 
 /* A socket of :: has both families: super-packets, and answers from the address that was asked. */
-static void test_families(void **state)
+TEST(families)
 {
 	const struct net_ip loopbacks[] = {{.bytes = {[15] = 1}}, NET_IPV4(LOOPBACK)};
 	struct batch *batch = batch_new();
 	struct net *dual;
 
-	(void)state;
 	if (access("/proc/net/if_inet6", F_OK) != 0 || net_ip_device(&loopbacks[0]) == 0)
 		skip();
 	dual = opened_at((struct net_ip){.scope = 0}, 0, 0, 1);
@@ -177,7 +163,7 @@ static void test_families(void **state)
 }
 
 /* An empty datagram, from anybody, is received as one and nothing stops. */
-static void test_empty_datagram(void **state)
+TEST(empty_datagram)
 {
 	struct net *to = opened(0, 0, 1);
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -187,7 +173,6 @@ static void test_empty_datagram(void **state)
 	struct net_in in[4];
 	uint32_t got = 0;
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++)
 		assert_int_equal(
 			sendto(fd, "x", i % 2, 0, (struct sockaddr *)&address, sizeof(address)),
@@ -206,7 +191,7 @@ static void test_empty_datagram(void **state)
 }
 
 /* Nobody listens: that is the receiver's business, and the socket goes on working. */
-static void test_port_unreachable(void **state)
+TEST(port_unreachable)
 {
 	struct net *from = opened(0, 0, 1), *gone = opened(0, 0, 1), *to = opened(0, 0, 1);
 	const struct net_addr source = net_udp.facts(from)->address,
@@ -215,7 +200,6 @@ static void test_port_unreachable(void **state)
 	struct batch *batch = batch_new();
 	struct net_in in[4];
 
-	(void)state;
 	net_udp.close(gone);
 	batch_add(batch, 100);
 	for (int i = 0; i < 5; i++) {
@@ -233,15 +217,11 @@ static void test_port_unreachable(void **state)
 }
 
 /* Datagrams in many pieces: one system call takes 1024 of them. */
-static void test_many_pieces(void **state)
+NETS_TEST(many_pieces)
 {
-	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
 	struct iovec pieces[40][60];
 	struct batch *batch = batch_new();
 
-	(void)state;
 	for (uint32_t i = 0; i < 40; i++) {
 		uint8_t *data = batch->data + batch->bytes;
 
@@ -254,8 +234,6 @@ static void test_many_pieces(void **state)
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
 }
 
 /* Three queues of one port, whose address it returns. */
@@ -271,13 +249,12 @@ static struct net_addr three_opened(struct net *queues[3])
 }
 
 /* A super-packet goes to one queue, whole: what is steered to another queue must not be in it. */
-static void test_steered_apart(void **state)
+TEST(steered_apart)
 {
 	struct net *queues[3], *from = opened(0, 0, 1);
 	struct batch *batch = batch_new();
 	struct net_addr target;
 
-	(void)state;
 	target = three_opened(queues);
 	for (uint32_t i = 0; i < 90; i++) {
 		batch_add(batch, 200);
@@ -302,13 +279,12 @@ static void test_steered_apart(void **state)
 }
 
 /* Byte 4 of a datagram chooses the queue. */
-static void test_steering(void **state)
+TEST(steering)
 {
 	struct net *queues[3], *from = opened(0, 0, 1);
 	const struct net_addr source = net_udp.facts(from)->address;
 	struct net_addr target;
 
-	(void)state;
 	target = three_opened(queues);
 	for (uint32_t value = 0; value < 256; value++) {
 		struct batch *batch = batch_new();
@@ -328,7 +304,7 @@ static void test_steering(void **state)
 }
 
 /* What goes out may be marked by the network, and marks of what comes in are seen; and when it came. */
-static void test_marks(void **state)
+TEST(marks)
 {
 	for (int family = AF_INET; family == AF_INET || family == AF_INET6;
 	     family += AF_INET6 - AF_INET) {
@@ -391,17 +367,15 @@ static void test_marks(void **state)
 		close(other);
 		net_udp.close(net);
 	}
-	(void)state;
 }
 
 /* The system counts in the limit what it doubles. */
-static void test_limit(void **state)
+TEST(limit)
 {
 	struct net *net = opened_at(net_ipv4(LOOPBACK), 0, 0, 1);
 	int bytes;
 	socklen_t size = sizeof(bytes);
 
-	(void)state;
 	for (uint32_t limit = 40000; limit <= 160000; limit *= 2) {
 		net_udp.limit(net, limit);
 		assert_int_equal(
@@ -410,23 +384,4 @@ static void test_limit(void **state)
 		assert_int_equal(bytes, limit);
 	}
 	net_udp.close(net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_boundaries),
-		cmocka_unit_test(test_super_packets),
-		cmocka_unit_test(test_empty_datagram),
-		cmocka_unit_test(test_local_address),
-		cmocka_unit_test(test_port_unreachable),
-		cmocka_unit_test(test_families),
-		cmocka_unit_test(test_steering),
-		cmocka_unit_test(test_many_pieces),
-		cmocka_unit_test(test_steered_apart),
-		cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_limit),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

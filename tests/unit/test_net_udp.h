@@ -8,10 +8,7 @@
 #include <limits.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/net/net.h"
+#include "tests/unit/unit.h"
 
 #define LOOPBACK 0x7f000001u
 #define PIECES 3
@@ -77,6 +73,22 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 {
 	return opened_at(net_ipv4(LOOPBACK), port, queue, queue_count);
 }
+
+/* A test on two sockets, with their addresses. */
+#define NETS_TEST(name)                                                                            \
+	static void test_##name##_on(struct net *, struct net *, struct net_addr,                  \
+	                             struct net_addr);                                             \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);                         \
+                                                                                                   \
+		test_##name##_on(from, to, net_udp.facts(from)->address,                           \
+		                 net_udp.facts(to)->address);                                      \
+		net_udp.close(from);                                                               \
+		net_udp.close(to);                                                                 \
+	}                                                                                          \
+	static void test_##name##_on(struct net *from, struct net *to,                             \
+	                             const struct net_addr source, const struct net_addr target)
 
 static inline struct net_stats stats(const struct net *net)
 {

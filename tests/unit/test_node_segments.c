@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_node_segments.c - which rows of a tensor lie in a GPU's share of it */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/node/node_state.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define SEGMENTS 6
 #define ELEMENTS 1500 /* no tensor has more */
@@ -51,9 +45,8 @@ static void compare(struct node_share share, const struct winnow_segment *all, u
 	}
 }
 
-static void test_random_tensors(void **state)
+TEST(random_tensors)
 {
-	(void)state;
 	random_seed();
 	for (uint32_t round = 0; round < 3000; round++) {
 		struct winnow_segment all[SEGMENTS];
@@ -75,24 +68,13 @@ static void test_random_tensors(void **state)
 }
 
 /* Rows that are longer than anything must not wrap around. */
-static void test_endless_rows(void **state)
+TEST(endless_rows)
 {
 	const struct winnow_segment all[] = {{.offset = 10, .count = 90, .row = UINT64_MAX}};
 	struct winnow_segment found[1];
 
-	(void)state;
 	assert_int_equal(node_segments_of((struct node_share){0, 50}, all, 1, found), 1);
 	assert_int_equal(found[0].offset, 10);
 	assert_int_equal(found[0].count, 40);
 	assert_int_equal(node_segments_of((struct node_share){50, 50}, all, 1, found), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random_tensors),
-		cmocka_unit_test(test_endless_rows),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,8 @@
  * caught on the way to options.c, which this file stands in for.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 int winnowd_main(int argc, char **argv);
 int winnow_main(int argc, char **argv);
@@ -23,6 +18,7 @@ int winnow_main(int argc, char **argv);
 #undef main
 #define main winnow_main
 #include "client/cli/main.c"
+#include "tests/unit/unit.h"
 #undef main
 
 #define VARIABLES_MAX 400
@@ -59,8 +55,6 @@ static void table_add(const char *program, const struct option table[])
 
 int options_read(const struct options *of, int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
 	table_add(of->program, of->list);
 	return 1;
 }
@@ -72,23 +66,16 @@ void options_preset(const struct option table[])
 
 int option_env(const struct option *option, struct why *why)
 {
-	(void)option;
-	(void)why;
 	return 0;
 }
 
 int options_file(const struct options *of, const char *path, struct why *why)
 {
-	(void)of;
-	(void)path;
-	(void)why;
 	return 0;
 }
 
 int option_check(const struct option *option, struct why *why)
 {
-	(void)option;
-	(void)why;
 	return 0;
 }
 
@@ -119,12 +106,23 @@ static uint32_t count_of(const char *name)
 	return count;
 }
 
-static void test_one_meaning(void **state)
+/* option_names.c has the variable of each option: it is what a misspelled one may have been meant to be. */
+static void expect_known(const char *name)
+{
+	char entry[80], meant[80], *entries[] = {entry, NULL}, *const *at = entries;
+	struct why why;
+
+	snprintf(entry, sizeof(entry), "%sQ=1", name);
+	snprintf(meant, sizeof(meant), "did you mean %s?", name);
+	if (!option_stranger(&at, &why) || strstr(why.text, meant) == NULL)
+		fail_msg("option_names.c does not have %s", name);
+}
+
+TEST(one_meaning)
 {
 	char program[] = "program", *argv[] = {program, NULL};
 	struct winnow_config config_of_all;
 
-	(void)state;
 	assert_int_equal(winnowd_main(1, argv), 0);
 	for (const struct command *c = cli_commands; c->name != NULL; c++)
 		if (c->has_options)
@@ -135,17 +133,13 @@ static void test_one_meaning(void **state)
 	assert_int_equal(count_of("WINNOW_JSON"), 4);
 	assert_true(count_of("WINNOW_STAGING_MB") > 0);
 	for (uint32_t i = 0; i < variable_count; i++)
+		if (strncmp(variables[i].name, "WINNOW_", 7) == 0)
+			expect_known(variables[i].name);
+	for (uint32_t i = 0; i < variable_count; i++)
 		for (uint32_t k = 0; k < i; k++)
 			if (strcmp(variables[i].name, variables[k].name) == 0 &&
 			    !same_meaning(&variables[i].option, &variables[k].option))
 				fail_msg("%s means one thing to %s, another to %s",
 				         variables[i].name, variables[k].program,
 				         variables[i].program);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_meaning)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -24,7 +24,7 @@ static inline void round_of(struct pace *pace, uint64_t path_us)
 	pace_sent(pace, pace->window);
 	for (uint32_t i = 0; i < (pace->window + 1) / 2; i++)
 		(void)pace_result(pace);
-	for (int i = 0; i < 3 && (i == 0 || pace->round_samples > 0); i++) {
+	for (int i = 0; i < 3 && (i == 0 || pace->round.samples > 0); i++) {
 		now_us += 2 * path_us;
 		pace_rtt(pace, path_us, path_us, now_us);
 	}

@@ -16,7 +16,7 @@ static void test_contended(void **state)
 	round_of(&pace, 20000);
 	assert_int_equal(pace.window, 16);
 	round_of(&pace, 20000);
-	assert_true(pace.contending);
+	assert_true(pace.rivals.contending);
 	assert_int_equal(pace.window, 66);
 	round_of(&pace, 20000); /* longer than two round trips: that of two counts */
 	assert_int_equal(pace.window, 68);
@@ -44,7 +44,7 @@ static void test_contended(void **state)
 	round_of(&pace, 6400);
 	for (int i = 0; i < 20; i++)
 		round_of(&pace, 100 * pace.window);
-	assert_false(pace.contending);
+	assert_false(pace.rivals.contending);
 	assert_in_range(pace.window, 2, 16);
 }
 
@@ -52,7 +52,7 @@ static void test_contended(void **state)
 static void contended_at_look(struct pace *pace)
 {
 	grown_to_64(pace, 64);
-	while (!pace->contending)
+	while (!pace->rivals.contending)
 		round_of(pace, 20000);
 	while (now_us < LOOK_US - 1000000)
 		round_of(pace, 20000);
@@ -60,7 +60,7 @@ static void contended_at_look(struct pace *pace)
 	round_of(pace, 20000);
 	assert_int_equal(pace->window, 16); /* a quarter, */
 	for (int i = 0; i < 2; i++) {       /* for three rounds */
-		assert_int_equal(pace->emptying, 3 - i);
+		assert_int_equal(pace->empty.rounds, 3 - i);
 		round_of(pace, 20000);
 	}
 	assert_int_equal(pace->window, 16);
@@ -74,7 +74,7 @@ static void test_look(void **state)
 	(void)state;
 	contended_at_look(&pace);
 	round_of(&pace, 12000);
-	assert_true(pace.contending);
+	assert_true(pace.rivals.contending);
 	assert_int_equal(pace.window, 64);
 	for (int i = 0; i < 100; i++) /* and so it is for sixteen seconds */
 		round_of(&pace, 20000);
@@ -86,8 +86,8 @@ static void test_look(void **state)
 	round_of(&pace, 1000);
 	assert_int_equal(pace.window, 4);
 	round_of(&pace, 1000);
-	assert_int_equal(pace.emptying, 0);
-	assert_false(pace.contending);
+	assert_int_equal(pace.empty.rounds, 0);
+	assert_false(pace.rivals.contending);
 	assert_in_range(pace.window, 4, 6); /* as usual */
 }
 
@@ -133,7 +133,7 @@ static void test_private(void **state)
 	for (int i = 0; i < 6; i++)
 		round_of(&pace, 1000 + 10000);
 	assert_in_range(pace.window, 2, 4);
-	assert_false(pace.contending);
+	assert_false(pace.rivals.contending);
 }
 
 int main(void)

@@ -171,9 +171,8 @@ static void build_packet(const struct packet *p, struct packet_out *out)
 	}
 }
 
-static void test_vectors(void **state)
+TEST(vectors)
 {
-	(void)state;
 	for (size_t i = 0; i < vector_count; i++) {
 		const struct vector *v = &vectors[i];
 		char text[TEXT_BYTES] = "";
@@ -193,11 +192,10 @@ static void test_vectors(void **state)
 }
 
 /* Every kind has a vector. */
-static void test_kinds(void **state)
+TEST(kinds)
 {
 	const uint8_t kinds[] = {1, 2, 3, 4, 0x81, 0x82, 0x83, 0x84, 0x85};
 
-	(void)state;
 	for (size_t k = 0; k < sizeof(kinds); k++) {
 		bool found = false;
 
@@ -210,13 +208,12 @@ static void test_kinds(void **state)
 /* ---- pieces ---- */
 
 /* Neighbours in memory become one piece, but never one with the head. */
-static void test_pieces(void **state)
+TEST(pieces)
 {
 	static uint8_t memory[64];
 	struct wire_header head = {.kind = WIRE_PUSH};
 	struct packet_out out;
 
-	(void)state;
 	packet_begin(&out, &head);
 	packet_point(&out, out.head + 32, 0);
 	assert_int_equal(out.piece_count, 1);
@@ -237,14 +234,13 @@ static void test_pieces(void **state)
 }
 
 /* As many pieces as there is room for; the longest STATUS fits the head. */
-static void test_most_pieces(void **state)
+TEST(most_pieces)
 {
 	static uint8_t memory[2 * PACKET_POINTS_MAX];
 	struct status status = {.word_count = WIRE_STATUS_WORDS_MAX, .words = {1}};
 	struct wire_header head = {.kind = WIRE_STATUS};
 	struct packet_out out;
 
-	(void)state;
 	packet_begin(&out, &head);
 	packet_put_status(&out, &status);
 	for (uint32_t i = 0; i < PACKET_POINTS_MAX; i++)
@@ -254,11 +250,10 @@ static void test_most_pieces(void **state)
 }
 
 /* As many frames as have room, in ascending order; numbers wrap. */
-static void test_listed(void **state)
+TEST(listed)
 {
 	struct status status = {0};
 
-	(void)state;
 	assert_true(status_list(&status, UINT32_MAX));
 	assert_true(status.first == UINT32_MAX && status.word_count == 1 && status.words[0] == 1);
 	assert_true(status_list(&status, 0) && status_list(&status, 64));
@@ -270,9 +265,8 @@ static void test_listed(void **state)
 
 /* ---- numbers ---- */
 
-static void test_before(void **state)
+TEST(before)
 {
-	(void)state;
 	assert_true(frame_before(0, 1) && !frame_before(1, 0) && !frame_before(7, 7));
 	assert_true(frame_before(UINT32_MAX, 0) && !frame_before(0, UINT32_MAX));
 	assert_true(frame_before(5, 5u + INT32_MAX) && !frame_before(5u + INT32_MAX, 5));
@@ -283,7 +277,7 @@ static void test_before(void **state)
 }
 
 /* The labels, in the order of section 12. */
-static void test_drop_names(void **state)
+TEST(drop_names)
 {
 	const char *const names[] = {
 		"none",       "short",           "bad_magic",     "bad_version",
@@ -292,7 +286,6 @@ static void test_drop_names(void **state)
 		"duplicate",  "table_full",      "bad_address",
 	};
 
-	(void)state;
 	assert_int_equal(sizeof(names) / sizeof(names[0]), WIRE_DROP_COUNT);
 	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++)
 		assert_string_equal(drop_name((enum wire_drop)i), names[i]);
@@ -301,12 +294,5 @@ static void test_drop_names(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_vectors),    cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_pieces),     cmocka_unit_test(test_most_pieces),
-		cmocka_unit_test(test_listed),     cmocka_unit_test(test_before),
-		cmocka_unit_test(test_drop_names),
-	};
-
-	return cmocka_run_group_tests(tests, vectors_load, NULL) != 0;
+	return unit_run(vectors_load, NULL);
 }

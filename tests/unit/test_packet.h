@@ -3,19 +3,9 @@
 #ifndef TESTS_UNIT_TEST_PACKET_H
 #define TESTS_UNIT_TEST_PACKET_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "ebpf/packet.h"
+#include "tests/unit/test_vectors.h"
 
-#define VECTORS "docs/vectors/packets.txt"
 #define VECTORS_MAX 64
 #define TEXT_BYTES 4096
 #define PACKET_BYTES 512
@@ -30,45 +20,23 @@ struct vector {
 static struct vector vectors[VECTORS_MAX];
 static size_t vector_count;
 
-static inline void read_hex(struct vector *v, const char *hex)
-{
-	for (unsigned byte; sscanf(hex, "%2x", &byte) == 1; hex += 2) {
-		assert_true(v->byte_count < PACKET_BYTES);
-		v->bytes[v->byte_count++] = (uint8_t)byte;
-	}
-}
-
-static inline void read_line(const char *line)
-{
-	struct vector *v = vector_count > 0 ? &vectors[vector_count - 1] : NULL;
-
-	if (line[0] == '#' || line[0] == '\n')
-		return;
-	if (strncmp(line, "packet ", 7) == 0) {
-		assert_true(vector_count < VECTORS_MAX);
-		v = &vectors[vector_count++];
-		assert_int_equal(sscanf(line, "packet %63s", v->name), 1);
-		return;
-	}
-	assert_non_null(v);
-	if (strncmp(line, "hex ", 4) == 0)
-		read_hex(v, line + 4);
-	else
-		strncat(v->text, line, TEXT_BYTES - strlen(v->text) - 1);
-}
-
 static inline int vectors_load(void **state)
 {
-	FILE *file = fopen(VECTORS, "r");
-	char line[1024];
+	FILE *file = fopen(VECTORS "packets.txt", "r");
+	static struct paragraph p;
 
-	(void)state;
-	if (file == NULL) {
-		fprintf(stderr, "no %s: run from the root of the repository\n", VECTORS);
-		return -1;
+	for (; paragraph_read(file, &p); vector_count++) {
+		struct vector *v = &vectors[vector_count];
+
+		assert_true(vector_count < VECTORS_MAX);
+		strcpy(v->name, p.name);
+		v->byte_count = bytes_of(&p, "hex", v->bytes);
+		assert_true(v->byte_count <= PACKET_BYTES);
+		for (uint32_t i = 0; i < p.count; i++)
+			if (strcmp(p.lines[i].key, "hex") != 0)
+				sprintf(v->text + strlen(v->text), "%s %s\n", p.lines[i].key,
+				        p.lines[i].value);
 	}
-	while (fgets(line, sizeof(line), file) != NULL)
-		read_line(line);
 	fclose(file);
 	return 0;
 }

@@ -53,9 +53,8 @@ static enum wire_drop drop_at(uint8_t kind, uint32_t bytes, bool mismatch, bool 
 }
 
 /* Every length, shorter and longer. The machines check lengths that depend on contents. */
-static void test_lengths(void **state)
+TEST(lengths)
 {
-	(void)state;
 	for (size_t i = 0; i < vector_count; i++) {
 		const struct vector *v = &vectors[i];
 		bool mismatch = strcmp(v->name, "plan-mismatch") == 0;
@@ -69,11 +68,10 @@ static void test_lengths(void **state)
 	}
 }
 
-static void test_header_refused(void **state)
+TEST(header_refused)
 {
 	const struct vector *v = vector_named("status");
 
-	(void)state;
 	for (unsigned at = 0; at < 3; at++) {
 		for (unsigned value = 0; value < 256; value++) {
 			uint8_t bytes[32];
@@ -89,12 +87,11 @@ static void test_header_refused(void **state)
 }
 
 /* Unknown kinds, and known ones in the wrong direction. */
-static void test_kind_refused(void **state)
+TEST(kind_refused)
 {
 	const char *known = "\1\2\3\4\x81\x82\x83\x84\x85";
 	uint8_t bytes[80] = {0};
 
-	(void)state;
 	memcpy(bytes, vector_named("status")->bytes, 32);
 	for (unsigned kind = 0; kind < 256; kind++) {
 		bool is_known = kind != 0 && strchr(known, (int)kind) != NULL;
@@ -114,14 +111,13 @@ static void test_kind_refused(void **state)
  * A flag that is not known here may change what the rest means; not both all and none; and behind these
  * two there is no set's length, which others that are eager have.
  */
-static void test_flags_refused(void **state)
+TEST(flags_refused)
 {
 	static const struct {
 		const char *vector;
 		unsigned at, end;
 	} places[] = {{"announce-all", 79, 32}, {"plan-all", 52, 16}};
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		const struct vector *v = vector_named(places[i].vector);
 		uint8_t bytes[PACKET_BYTES];
@@ -137,12 +133,11 @@ static void test_flags_refused(void **state)
 	}
 }
 
-static void test_plan_refused(void **state)
+TEST(plan_refused)
 {
 	const struct vector *v = vector_named("plan-all");
 	uint8_t bytes[80] = {0};
 
-	(void)state;
 	memcpy(bytes, v->bytes, 56);
 	memset(bytes + 44, 0, 4);
 	assert_int_equal(read_packet(bytes, 56, true), WIRE_DROP_LENGTH); /* no frames */
@@ -157,12 +152,11 @@ static void test_plan_refused(void **state)
 }
 
 /* A flag that is not known may mean that something is to be done. */
-static void test_status_flags_refused(void **state)
+TEST(status_flags_refused)
 {
 	const struct vector *v = vector_named("status");
 	uint8_t bytes[PACKET_BYTES];
 
-	(void)state;
 	memcpy(bytes, v->bytes, v->byte_count);
 	for (unsigned flags = 0; flags < 256; flags++) {
 		bytes[36] = (uint8_t)flags;
@@ -173,11 +167,5 @@ static void test_status_flags_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lengths),       cmocka_unit_test(test_header_refused),
-		cmocka_unit_test(test_kind_refused),  cmocka_unit_test(test_plan_refused),
-		cmocka_unit_test(test_flags_refused), cmocka_unit_test(test_status_flags_refused),
-	};
-
-	return cmocka_run_group_tests(tests, vectors_load, NULL) != 0;
+	return unit_run(vectors_load, NULL);
 }

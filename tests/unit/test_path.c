@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_path.c - when a worker asks whether its datagrams still pass, and what it makes of the answers */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "client/worker/knock.h"
 #include "client/worker/path.h"
+#include "tests/unit/unit.h"
 
 #define SILENCE_US 6400000 /* a round is 100 ms, and a check comes after 1.6 s */
 #define ROUND_US (SILENCE_US / 64)
@@ -62,12 +57,11 @@ static void check_begins(struct path *path)
 }
 
 /* Nothing waits, or news keeps coming: not one KNOCK. */
-static void test_news(void **state)
+TEST(news)
 {
 	struct path path = opened(2);
 	uint32_t smaller;
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		path_waits(&path, i % 2 == 0 ? now_us : NEVER, now_us);
 		now_us += CHECK_US - 1;
@@ -76,13 +70,12 @@ static void test_news(void **state)
 }
 
 /* An answer by every channel, and nothing more until a quarter of the silence time has passed. */
-static void test_answered(void **state)
+TEST(answered)
 {
 	struct path path = opened(2);
 	struct path_verdict verdict;
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	for (int check = 0; check < 50; check++) {
 		assert_int_equal(knocks(&path, &smaller), 2);
@@ -103,12 +96,11 @@ static void test_answered(void **state)
 }
 
 /* News by the channel that waits ends a check; news by another, which then waits longer than it, does not. */
-static void test_news_meanwhile(void **state)
+TEST(news_meanwhile)
 {
 	struct path path = opened(2);
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	assert_int_equal(knocks(&path, &smaller), 2);
 	path_waits(&path, START_US + 5, now_us + 10);
@@ -120,13 +112,12 @@ static void test_news_meanwhile(void **state)
 }
 
 /* One channel of two is dead: so it is said when the silence time is over, and not before. */
-static void test_dead(void **state)
+TEST(dead)
 {
 	struct path path = opened(2);
 	struct path_verdict verdict;
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	for (uint32_t round = 0; round < 48; round++) {
 		assert_int_equal(knocks(&path, &smaller), round == 0 ? 2 : 1);
@@ -144,14 +135,13 @@ static void test_dead(void **state)
 }
 
 /* Each smaller size is tried, and the smallest each other time; the largest that is answered is the verdict. */
-static void test_narrow(void **state)
+TEST(narrow)
 {
 	static const uint32_t sizes[] = {1472, 1452, 1432, 1372, 1232, 584};
 	struct path path = opened(1);
 	struct path_verdict verdict;
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	for (uint32_t round = 0; round < 48; round++) {
 		assert_int_equal(knocks(&path, &smaller), 1);
@@ -178,13 +168,12 @@ static void test_narrow(void **state)
 }
 
 /* A worker that was stopped in the middle of a check has asked too little to say anything. */
-static void test_stopped(void **state)
+TEST(stopped)
 {
 	struct path path = opened(1);
 	struct path_verdict verdict;
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	assert_int_equal(knocks(&path, &smaller), 1);
 	now_us += 10 * SILENCE_US;
@@ -196,12 +185,11 @@ static void test_stopped(void **state)
 }
 
 /* After four rounds without any answer the address may be another; once told so, four more are waited. */
-static void test_lost(void **state)
+TEST(lost)
 {
 	struct path path = opened(1);
 	uint32_t smaller;
 
-	(void)state;
 	check_begins(&path);
 	for (uint32_t round = 0; round < 20; round++) {
 		assert_int_equal(path_lost(&path), round % 8 >= 4);
@@ -214,24 +202,11 @@ static void test_lost(void **state)
 	assert_false(path_lost(&path));
 }
 
-static void test_smaller(void **state)
+TEST(smaller)
 {
-	(void)state;
 	assert_int_equal(knock_smaller(65000), 8972);
 	assert_int_equal(knock_smaller(8972), 3470);
 	assert_int_equal(knock_smaller(1473), 1472);
 	assert_int_equal(knock_smaller(585), 584);
 	assert_int_equal(knock_smaller(584), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_news),           cmocka_unit_test(test_answered),
-		cmocka_unit_test(test_news_meanwhile), cmocka_unit_test(test_dead),
-		cmocka_unit_test(test_narrow),         cmocka_unit_test(test_stopped),
-		cmocka_unit_test(test_smaller),        cmocka_unit_test(test_lost),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -96,12 +96,11 @@ static void check(struct bitmap_pool *pool, const struct bitmap_engine *engine,
 		assert_int_equal(got.exponent, want.exponent);
 }
 
-static void test_equal(void **state)
+TEST(equal)
 {
 	const struct memory memory = memory_open();
 	const struct bitmap_engine *engine = bitmap_best();
 
-	(void)state;
 	for (uint32_t threads = 1; threads <= THREADS_MAX; threads++) {
 		struct bitmap_pool *pool = NULL;
 
@@ -124,13 +123,12 @@ static void test_equal(void **state)
 }
 
 /* Short scans, so that threads come late to some of them, and must not take part in the next. */
-static void test_many_scans(void **state)
+TEST(many_scans)
 {
 	const struct memory memory = memory_open();
 	const struct bitmap_engine *engine = bitmap_best();
 	struct bitmap_pool *pool = NULL;
 
-	(void)state;
 	assert_int_equal(bitmap_pool_open(engine, 4, &pool), 0);
 	for (unsigned round = 0; round < 1500; round++) {
 		const uint64_t count = ((1 << 20) + 4 + random_below(1 << 19)) / 4;
@@ -154,12 +152,11 @@ static void test_many_scans(void **state)
 	memory_close(&memory);
 }
 
-static void test_open(void **state)
+TEST(open)
 {
 	struct bitmap_pool *const untouched = (void *)&untouched;
 	struct bitmap_pool *pool = untouched;
 
-	(void)state;
 	assert_int_equal(bitmap_pool_open(bitmap_best(), 0, &pool), -EINVAL);
 	assert_int_equal(bitmap_pool_open(bitmap_best(), BITMAP_POOL_THREADS_MAX + 1, &pool),
 	                 -EINVAL);
@@ -170,7 +167,7 @@ static void test_open(void **state)
 }
 
 /* Room for some stacks, but not for all: those threads that did start must end again. */
-static void test_no_threads(void **state)
+TEST(no_threads)
 {
 	struct bitmap_pool *const untouched = (void *)&untouched;
 	struct bitmap_pool *pool = untouched;
@@ -178,7 +175,6 @@ static void test_no_threads(void **state)
 	unsigned long pages = 0;
 	FILE *statm = fopen("/proc/self/statm", "r");
 
-	(void)state;
 	assert_non_null(statm);
 	assert_int_equal(fscanf(statm, "%lu", &pages), 1);
 	fclose(statm);
@@ -191,17 +187,4 @@ static void test_no_threads(void **state)
 	assert_int_equal(bitmap_pool_open(bitmap_best(), 16, &pool), -EAGAIN);
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 	assert_ptr_equal(pool, untouched);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_threads),
-		cmocka_unit_test(test_open),
-		cmocka_unit_test(test_equal),
-		cmocka_unit_test(test_many_scans),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_predict.c - bytes on the wire, worked out by hand from docs/PROTOCOL.md */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "bitmap/bitmap.h"
 #include "client/cli/tune/predict.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define EMPTY (42 + 32) /* Ethernet, IP, UDP; the header of section 2.2 */
 #define ANNOUNCE (EMPTY + 48)
@@ -52,13 +48,12 @@ static void check(const struct predict_flow *flow, uint64_t packets, uint64_t he
 }
 
 /* 10 blocks of 40 bytes fit an announcement. */
-static void test_eager(void **state)
+TEST(eager)
 {
 	const uint64_t a = 1 | 1 << 3, b = 1 << 3;
 	struct predict_flow mean;
 	struct predict p;
 
-	(void)state;
 	add(&p, 10, 100, 10, &a, &b);
 	check(&p.sent[0], 1, ANNOUNCE, 2 + 2, 80);
 	check(&p.sent[1], 1, ANNOUNCE, 2 + 1, 40);
@@ -72,12 +67,11 @@ static void test_eager(void **state)
 }
 
 /* 64 blocks of 256 bytes, five in a frame: union 0..9 and 63, so {0..4}, {5..9}, {63}. */
-static void test_frames(void **state)
+TEST(frames)
 {
 	const uint64_t a = 0x3ff, b = UINT64_C(1) << 63 | 1 << 9;
 	struct predict p;
 
-	(void)state;
 	add(&p, 64, 4096, 64, &a, &b);
 	check(&p.sent[0], 3, ANNOUNCE + 2 * EMPTY, 2, 10 * 256);
 	check(&p.sent[1], 3, ANNOUNCE + 2 * EMPTY, 3, 2 * 256);
@@ -92,12 +86,11 @@ static void test_frames(void **state)
 }
 
 /* Blocks of 4096 bytes take three frames each; all and none need no bitmap. */
-static void test_parts(void **state)
+TEST(parts)
 {
 	const uint64_t a = 15, b = 0;
 	struct predict p;
 
-	(void)state;
 	add(&p, 1024, 4096, 1024, &a, &b);
 	check(&p.sent[0], 13, ANNOUNCE + 12 * EMPTY, 0, 4 * 4096);
 	check(&p.sent[1], 1, ANNOUNCE, 0, 0);
@@ -106,12 +99,11 @@ static void test_parts(void **state)
 }
 
 /* The last block is filled up on the wire: 4000 elements are 63 blocks of 64. */
-static void test_short_last(void **state)
+TEST(short_last)
 {
 	const uint64_t a = UINT64_C(1) << 62, b = UINT64_C(1) << 62;
 	struct predict p;
 
-	(void)state;
 	add(&p, 64, 4000, 64, &a, &b);
 	assert_int_equal(p.blocks, 63);
 	check(&p.sent[0], 2, ANNOUNCE + EMPTY, 2, 256);
@@ -120,12 +112,11 @@ static void test_short_last(void **state)
 }
 
 /* 11201 blocks are two segments; over two channels a shard has one, of 5601 blocks. */
-static void test_segments_and_shards(void **state)
+TEST(segments_and_shards)
 {
 	uint64_t a[176] = {0}, b[176] = {0};
 	struct predict p;
 
-	(void)state;
 	a[0] = 1;
 	b[174] = 1;
 	add(&p, 64, 11137 * 64, 64, a, b);
@@ -144,13 +135,12 @@ static void test_segments_and_shards(void **state)
 }
 
 /* Who decides: 2 workers' pushes at one port; copies one by one; aggregators that are faster. */
-static void test_time(void **state)
+TEST(time)
 {
 	uint64_t a[16], b[16];
 	struct predict p;
 	double one, two;
 
-	(void)state;
 	memset(a, 0xff, sizeof(a));
 	memset(b, 0xff, sizeof(b));
 	add(&p, 64, 65536, 64, a, b);
@@ -171,25 +161,23 @@ static void test_time(void **state)
 	predict_close(&p);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	const uint64_t a = 1;
 	const uint64_t *const bits[] = {&a, &a};
 	struct predict_op op = {.count = UINT64_MAX, .dtype = DTYPE_F32, .fine = 64, .bits = bits};
 	struct predict p;
 
-	(void)state;
 	predict_open(&p, 64, 2);
 	assert_false(predict_add(&p, &net, &op));
 	assert_int_equal(p.blocks, 0);
 	predict_close(&p);
 }
 
-static void test_coarsen(void **state)
+TEST(coarsen)
 {
 	uint64_t fine[32], bits[33];
 
-	(void)state;
 	for (uint32_t turn = 0; turn < 2000; turn++) {
 		uint64_t count = 1 + random_below(2048), ratio = 1 + random_below(300);
 		uint64_t rare = 1 + random_below(500);
@@ -207,21 +195,4 @@ static void test_coarsen(void **state)
 			assert_int_equal(bits[block / 64] >> (block % 64) & 1, any);
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_eager),
-		cmocka_unit_test(test_frames),
-		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_short_last),
-		cmocka_unit_test(test_segments_and_shards),
-		cmocka_unit_test(test_time),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_coarsen),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

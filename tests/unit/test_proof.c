@@ -2,19 +2,15 @@
 /* test_proof.c - files of keys, and proofs */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "bitmap/control/message.h"
 #include "bitmap/control/proof.h"
+#include "tests/unit/unit.h"
 
 static char folder[64];
 
@@ -47,14 +43,13 @@ static void assert_key(struct proof_keys *keys, const char *job, const char *tex
 	assert_memory_equal(found->bytes, want.bytes, PROOF_BYTES);
 }
 
-static void test_key_file(void **state)
+TEST(key_file)
 {
 	struct proof_keys *keys = keys_of("# comment\n\n \t\r\njob-a\tkey-of-a-\r\n"
 	                                  "  job-b   key-of-b-  # b\n* key-of-others",
 	                                  0, NULL);
 	char many[8192] = "", line[64];
 
-	(void)state;
 	assert_key(keys, "job-a", "key-of-a-");
 	assert_key(keys, "job-b", "key-of-b-");
 	assert_key(keys, "job-a/7", "key-of-a-"); /* of all its memberships */
@@ -85,7 +80,7 @@ static void test_key_file(void **state)
 }
 
 /* What people and their programs write around a key, in a file and alone: the same rule for both. */
-static void test_key_surroundings(void **state)
+TEST(key_surroundings)
 {
 	static const struct {
 		const char *written, *key; /* NULL: refused, because: */
@@ -112,7 +107,6 @@ static void test_key_surroundings(void **state)
 		{"Sunshine\x1b[2J", NULL, "or another control character"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct proof_keys *keys = NULL;
 		struct why why = {""};
@@ -134,7 +128,7 @@ static void test_key_surroundings(void **state)
 }
 
 /* Keys that another thread stretches: in the file's order, but first those that somebody waits for. */
-static void test_keys_aside(void **state)
+TEST(keys_aside)
 {
 	struct proof_keys *keys =
 		keys_of("a key-of-a-\nb key-of-b-\n"
@@ -150,7 +144,6 @@ static void test_keys_aside(void **state)
 	struct proof_key key;
 	uint32_t index;
 
-	(void)state;
 	assert_true(proof_keys_ready(keys, "a")); /* as long as nobody else makes it */
 	assert_true(proof_keys_ready(NULL, "a"));
 	keys->aside = true;
@@ -170,7 +163,7 @@ static void test_keys_aside(void **state)
 }
 
 /* Who may read a key file may join. */
-static void test_key_file_exposed(void **state)
+TEST(key_file_exposed)
 {
 	static const struct {
 		mode_t mode;
@@ -181,7 +174,6 @@ static void test_key_file_exposed(void **state)
 	struct why why;
 	FILE *file;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/keys", folder);
 	file = fopen(path, "we");
 	assert_non_null(file);
@@ -199,13 +191,12 @@ static void test_key_file_exposed(void **state)
 	proof_keys_free(keys);
 }
 
-static void test_key_file_refused(void **state)
+TEST(key_file_refused)
 {
 	struct proof_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
 
-	(void)state;
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
 	keys_of("a key-of-a-\njob key-of-job third\n", -E2BIG, "line 2: there is a third word");
 	keys_of("* key-of-all third fourth\n", -E2BIG, "line 1: there is a third word");
@@ -247,35 +238,8 @@ static void test_key_file_refused(void **state)
 	unlink(path);
 }
 
-/* The proof of PROTOCOL.md 5.2, worked out by other software (Python's hashlib). */
-static void test_proof_known(void **state)
-{
-	static const uint8_t want[2][PROOF_BYTES] = {
-		{0x12, 0xb1, 0xe2, 0xbc, 0x15, 0x9e, 0x6a, 0x4e, 0xbf, 0x68, 0xe5,
-	         0x2b, 0xde, 0xe6, 0x99, 0x67, 0x82, 0x47, 0xac, 0xb5, 0x87, 0x47,
-	         0xaf, 0xae, 0xf3, 0x11, 0x26, 0x4b, 0xd6, 0x40, 0xe9, 0x6e},
-		{0x59, 0x47, 0x6e, 0xa1, 0x2e, 0x68, 0x19, 0xec, 0xe7, 0xba, 0x24,
-	         0xfc, 0xf1, 0x57, 0xf0, 0x79, 0xca, 0x9e, 0x2a, 0xd5, 0xad, 0x3c,
-	         0xca, 0x70, 0xfd, 0x85, 0xa1, 0x8b, 0xf1, 0x1b, 0x5c, 0xf9},
-	};
-	uint8_t server[PROOF_BYTES], client[PROOF_BYTES], got[PROOF_BYTES];
-	struct proof_statement statement = {server, client, "job-1", 0x01020304, 0x0a0b0c0d};
-	struct proof_key key;
-
-	(void)state;
-	for (int i = 0; i < PROOF_BYTES; i++) {
-		server[i] = (uint8_t)i;
-		client[i] = (uint8_t)(100 + i);
-	}
-	assert_int_equal(proof_key_from_text("correct horse", &key), 0);
-	proof_make(&key, PROOF_JOIN, &statement, got);
-	assert_memory_equal(got, want[0], PROOF_BYTES);
-	proof_make(&key, PROOF_WELCOME, &statement, got);
-	assert_memory_equal(got, want[1], PROOF_BYTES);
-}
-
 /* A proof is good for one statement by one who knows the key: replayed for another it is not. */
-static void test_proof_replay(void **state)
+TEST(proof_replay)
 {
 	uint8_t server[PROOF_BYTES] = {1}, client[PROOF_BYTES] = {2}, other[PROOF_BYTES] = {3};
 	const struct proof_statement said = {server, client, "job", 1, 4};
@@ -286,7 +250,6 @@ static void test_proof_replay(void **state)
 	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
 	struct proof_key key, wrong;
 
-	(void)state;
 	assert_int_equal(proof_key_from_text("12345678", &key), 0);
 	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
 	proof_make(&key, PROOF_JOIN, &said, proof);
@@ -307,25 +270,16 @@ static void test_proof_replay(void **state)
 
 static int folder_make(void **state)
 {
-	(void)state;
 	snprintf(folder, sizeof(folder), "/tmp/winnow-test-XXXXXX");
 	return proof_init() != 0 || mkdtemp(folder) == NULL;
 }
 
 static int folder_remove(void **state)
 {
-	(void)state;
 	return rmdir(folder);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_keys_aside),       cmocka_unit_test(test_key_file),
-		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_key_file_exposed),
-		cmocka_unit_test(test_proof_known),      cmocka_unit_test(test_proof_replay),
-		cmocka_unit_test(test_key_surroundings),
-	};
-
-	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;
+	return unit_run(folder_make, folder_remove);
 }

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_report.c - /status from a winnowd that is well, one that is not, and one that is none */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "client/cli/status/status.h"
+#include "tests/unit/unit.h"
 
 static json_t *problems; /* of the last report */
 
@@ -65,12 +61,11 @@ static void expect(json_t *report, double late_s, const char *code, const char *
 	json_decref(report);
 }
 
-static void test_fields(void **state)
+TEST(fields)
 {
 	json_t *r = parsed("{\"version\":\"0.1\",\"uptime_s\":1.5,\"threads\":2,\"unsent\":-1,"
 	                   "\"isa\":3,\"world\":9999999999999,\"jobs\":[]}");
 
-	(void)state;
 	assert_true(report_number(r, "uptime_s") == 1.5);
 	assert_int_equal(report_whole(r, "threads"), 2);
 	assert_true(report_number(r, "unsent") == 0 && report_number(r, "version") == 0);
@@ -82,7 +77,7 @@ static void test_fields(void **state)
 	json_decref(r);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	const char *const texts[] = {"",
 	                             "[]",
@@ -97,7 +92,6 @@ static void test_refused(void **state)
 	                             "{\"version\":\"\xff\",\"jobs\":[]}"};
 	struct why why;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		assert_null(report_parse(texts[i], strlen(texts[i]), &why));
 		assert_non_null(strstr(why.text, "not winnowd"));
@@ -105,7 +99,7 @@ static void test_refused(void **state)
 }
 
 /* Every type in every place, negative and vast numbers: never more than a strange picture. */
-static void test_absurd(void **state)
+TEST(absurd)
 {
 	const char *const values[] = {"null",  "true", "-1",  "1e308", "9999999999999",
 	                              "\"x\"", "[]",   "[1]", "{}",    "[[{}]]"};
@@ -115,7 +109,6 @@ static void test_absurd(void **state)
 	                             "state_s"};
 	char more[200];
 
-	(void)state;
 	for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
 		for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
 			json_t *report;
@@ -130,12 +123,11 @@ static void test_absurd(void **state)
 }
 
 /* What is said of a job can be shown, whatever it is called. */
-static void test_escapes(void **state)
+TEST(escapes)
 {
 	json_t *r = parsed("{\"version\":\"1\",\"jobs\":[{\"name\":\"\\u001b]0;x\\u0007\\u00e9\","
 	                   "\"state\":\"running\",\"trouble\":\"\\u001b[2J\"}]}");
 
-	(void)state;
 	assert_int_equal(judged(r, 5), 1);
 	assert_string_equal(said(0, "job"), "?]0;x???");
 	assert_string_equal(said(0, "text"), "?[2J");
@@ -143,13 +135,12 @@ static void test_escapes(void **state)
 }
 
 /* More than the limits: cut, not overrun. */
-static void test_limits(void **state)
+TEST(limits)
 {
 	const uint32_t jobs = REPORT_PROBLEMS_MAX + 10;
 	char *text = malloc(jobs * 1200 + 4000), *at = text;
 	json_t *r;
 
-	(void)state;
 	assert_non_null(text);
 	at += sprintf(at, "{\"version\":\"1\",\"jobs\":[");
 	for (uint32_t i = 0; i < jobs; i++) {
@@ -185,14 +176,13 @@ static json_t *with_workers(const char *silent, const char *state, const char *m
 	return job_of(text);
 }
 
-static void test_judge(void **state)
+TEST(judge)
 {
 	const char *wait =
 		"\"waiting\":{\"for\":\"call\",\"waited_s\":6,\"missing\":1,\"ranks\":[1]}";
 	const char *many = "\"waiting\":{\"for\":\"data\",\"waited_s\":6,\"missing\":20,"
 			   "\"ranks\":[0,1,2,3,4,5,6,7]}";
 
-	(void)state;
 	expect(parsed("{\"version\":\"1\",\"jobs\":[]}"), 5, NULL, NULL);
 	expect(parsed("{\"version\":\"1\",\"draining\":true,\"jobs\":[]}"), 5, "draining", "drain");
 	expect(job_of(""), 5, NULL, NULL);
@@ -210,13 +200,12 @@ static void test_judge(void **state)
 	expect(with_workers("0", "missing", "\"state\":\"forming\",\"state_s\":4"), 5, NULL, NULL);
 }
 
-static void test_judge_joining(void **state)
+TEST(judge_joining)
 {
 	static const char form[] = "{\"version\":\"1\",\"jobs\":[{\"name\":\"j\",\"state\":\"%s\","
 				   "\"state_s\":7," WORKERS "}]}";
 	char text[1000];
 
-	(void)state;
 	snprintf(text, sizeof(text), form, "forming", "0", "missing");
 	expect(parsed(text), 7.5, NULL, NULL);
 	expect(parsed(text), 5, "joining", "forming for 7.0s: waits for rank 1 (h1)");
@@ -227,16 +216,4 @@ static void test_judge_joining(void **state)
 	expect(parsed(text), 5, "ending", "has ended 7.0s ago, and awaits rank 1 (h1) to continue");
 	snprintf(text, sizeof(text), form, "ending", "0", "stays");
 	expect(parsed(text), 5, NULL, NULL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields),        cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_absurd),        cmocka_unit_test(test_escapes),
-		cmocka_unit_test(test_limits),        cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_judge_joining),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -2,14 +2,10 @@
 /* test_reports.c - what data threads report is kept until it is taken, by whoever listens then */
 
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "aggregator/control.h"
+#include "tests/unit/unit.h"
 
 static struct reports reports;
 static struct report report;
@@ -22,13 +18,11 @@ static void stall(uint16_t id)
 
 static int begin(void **state)
 {
-	(void)state;
 	return reports_open(&reports);
 }
 
 static int end(void **state)
 {
-	(void)state;
 	reports_close(&reports);
 	return 0;
 }
@@ -41,13 +35,12 @@ static bool readable(void)
 }
 
 /* All kinds, in the order in which they came. */
-static void test_kinds(void **state)
+TEST_BETWEEN(kinds, begin, end)
 {
 	const struct report trouble = {
 		.kind = REPORT_TROUBLE, .id = 6, .trouble = {.rank = 3, .error = 90, .count = 17}};
 	struct report lost = {.kind = REPORT_LOST};
 
-	(void)state;
 	assert_false(readable());
 	assert_false(reports_take(&reports, &report));
 	stall(5);
@@ -67,9 +60,8 @@ static void test_kinds(void **state)
 }
 
 /* A channel's number may be another job's soon. */
-static void test_forget(void **state)
+TEST_BETWEEN(forget, begin, end)
 {
-	(void)state;
 	for (uint16_t id = 0; id < 6; id++)
 		stall(id);
 	reports_forget(&reports);
@@ -79,25 +71,13 @@ static void test_forget(void **state)
 }
 
 /* Nobody takes them: the first are kept, whole, and nobody waits for room. */
-static void test_limit(void **state)
+TEST_BETWEEN(limit, begin, end)
 {
 	uint16_t kept = 0;
 
-	(void)state;
 	for (uint16_t id = 0; id < 2000; id++)
 		stall(id);
 	for (; reports_take(&reports, &report); kept++)
 		assert_true(report.id == kept && report.stall.tag == kept);
 	assert_in_range(kept, 1, 1999);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_forget, begin, end),
-		cmocka_unit_test_setup_teardown(test_kinds, begin, end),
-		cmocka_unit_test_setup_teardown(test_limit, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

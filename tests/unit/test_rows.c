@@ -2,16 +2,11 @@
 /* test_rows.c - lists of blocks: sorting, scanning, and the merged result of several shards */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "client/worker/rows.h"
+#include "tests/unit/unit.h"
 
 #define LENGTH 2 /* elements of a block */
 #define ELEMS 20000
@@ -72,7 +67,7 @@ static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
 	return out.pieces[1].iov_base;
 }
 
-static void test_any_order(void **state)
+TEST(any_order)
 {
 	const int64_t index[] = {600, 0, 8};
 	const int32_t values[] = {60, 61, 1, 2, 80, 81};
@@ -83,7 +78,6 @@ static void test_any_order(void **state)
 	uint64_t bits[SEGMENT_WORDS];
 	struct allreduce task;
 
-	(void)state;
 	assert_int_equal(open_list(index, values, 3, false, &rows, &why), 0);
 	assert_memory_equal(rows->values, sorted, sizeof(sorted));
 	task = task_of(rows, 1);
@@ -98,20 +92,19 @@ static void test_any_order(void **state)
 	rows_close(rows);
 }
 
-static void test_ascending_is_not_copied(void **state)
+TEST(ascending_is_not_copied)
 {
 	const int64_t index[] = {0, 8};
 	const int32_t values[] = {1, 2, 80, 81};
 	struct winnow_rows *rows;
 	const char *why = NULL;
 
-	(void)state;
 	assert_int_equal(open_list(index, values, 2, false, &rows, &why), 0);
 	assert_ptr_equal(rows->values, values);
 	rows_close(rows);
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	static const struct {
 		int64_t index[2];
@@ -126,7 +119,6 @@ static void test_refused(void **state)
 	const int32_t values[4] = {0};
 	struct winnow_rows *rows = NULL;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const char *why = NULL;
 
@@ -171,13 +163,12 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 }
 
 /* They come back, whatever shards and segments they went through. */
-static void test_result(void **state)
+TEST(result)
 {
 	static const uint32_t shards[] = {1, 3, 8};
 	static int64_t index[ELEMS];
 	static int32_t values[ELEMS];
 
-	(void)state;
 	for (size_t s = 0; s < sizeof(shards) / sizeof(shards[0]); s++) {
 		struct winnow_rows *rows;
 		struct allreduce task;
@@ -197,16 +188,4 @@ static void test_result(void **state)
 		}
 		rows_close(rows);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_any_order),
-		cmocka_unit_test(test_ascending_is_not_copied),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_result),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_seal.c - seals and their keys: docs/vectors/seal.txt, and every way to be wrong */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <sodium.h>
 
 #include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"
-
-#define LINE_BYTES 1024
+#include "tests/unit/test_vectors.h"
 
 static struct seal_stretch stretch;
 static struct seal_key group_key, worker_key;
@@ -25,192 +19,121 @@ static struct line_proof to_aggregator, to_worker;
 
 /* ---- vectors ---- */
 
-/* A paragraph: what its lines said last, with bytes joined. */
-struct said {
-	char kind[16], key[64], job[64], by[16], line[128], proof[64];
-	uint8_t bytes[8192], salt[32], hash[32], begin[32], end[32], group[16], worker[16];
-	uint32_t byte_count;
-	uint64_t number, first, second, edge;
-	uint32_t epoch, world;
-	struct transcript transcript;
-};
-
-static uint32_t hex_read(const char *hex, uint8_t *out)
-{
-	uint32_t count = 0;
-
-	for (unsigned byte; sscanf(hex + 2 * count, "%2x", &byte) == 1; count++)
-		out[count] = (uint8_t)byte;
-	return count;
-}
-
-static void check_sip(const struct said *said)
+static void check_sip(const struct paragraph *p)
 {
 	uint8_t bytes[16];
 	struct seal_key key;
 	uint64_t words[8];
 	struct sip sip;
+	uint32_t count = bytes_of(p, "text", (uint8_t *)words);
 
-	assert_int_equal(hex_read(said->key, bytes), 16);
+	assert_int_equal(hex_read(text_of(p, "key"), bytes), 16);
 	memcpy(&key, bytes, sizeof(key));
-	memcpy(words, said->bytes, said->byte_count);
 	sip_begin(&sip, &key);
-	for (uint32_t i = 0; i < said->byte_count / 8; i++)
+	for (uint32_t i = 0; i < count / 8; i++)
 		sip_word(&sip, words[i]);
-	assert_true(sip_end(&sip, said->byte_count) == said->number);
+	assert_true(sip_end(&sip, count) == number_of(p, "hash"));
 }
 
-static void check_keys(const struct said *said)
+static void expect_bytes(const struct paragraph *p, const char *key, const void *made,
+                         uint32_t count)
 {
-	const uint8_t *made = (const uint8_t *)&stretch;
+	uint8_t want[VALUE_BYTES / 2];
+
+	assert_int_equal(bytes_of(p, key, want), count);
+	assert_memory_equal(made, want, count);
+}
+
+static void check_keys(const struct paragraph *p)
+{
+	const uint32_t world = (uint32_t)number_of(p, "world");
+	const char *job = text_of(p, "job");
+	struct transcript transcript = {0};
 	struct job_secret secret;
 	struct proof_key key;
+	uint8_t salt[32];
 
-	assert_int_equal(proof_key_from_text(said->key, &key), 0);
-	job_secret_make(&key, said->salt, said->epoch, said->job, said->world, &secret);
+	assert_int_equal(bytes_of(p, "salt", salt), sizeof(salt));
+	assert_int_equal(proof_key_from_text(text_of(p, "key"), &key), 0);
+	for (uint32_t i = 0; i < p->count; i++)
+		if (strcmp(p->lines[i].key, "line") == 0)
+			transcript_add(&transcript, p->lines[i].value);
+	job_secret_make(&key, salt, (uint32_t)number_of(p, "epoch"), job, world, &secret);
 	seal_stretch_make(&secret, &stretch);
 	seal_group_key(&secret, &group_key);
-	seal_worker_key(&secret, &said->transcript, &worker_key);
-	line_proofs_make(&secret, &said->transcript, &to_aggregator, &to_worker);
-	if (sodium_is_zero(said->salt, sizeof(said->salt))) /* from JOIN to WELCOME */
-		line_proofs_early(&key, said->job, said->world, &said->transcript, &to_aggregator,
-		                  &to_worker);
+	seal_worker_key(&secret, &transcript, &worker_key);
+	line_proofs_make(&secret, &transcript, &to_aggregator, &to_worker);
+	if (sodium_is_zero(salt, sizeof(salt))) /* from JOIN to WELCOME */
+		line_proofs_early(&key, job, world, &transcript, &to_aggregator, &to_worker);
 	to_aggregator.on = to_worker.on = true;
-	assert_memory_equal(said->transcript.hash, said->hash, 32);
-	assert_memory_equal(made, said->begin, 32);
-	assert_memory_equal(made + SEAL_STRETCH_BYTES - 32, said->end, 32);
-	assert_memory_equal(&group_key, said->group, 16);
-	assert_memory_equal(&worker_key, said->worker, 16);
+	expect_bytes(p, "transcript", transcript.hash, 32);
+	expect_bytes(p, "stretch_begin", &stretch, 32);
+	expect_bytes(p, "stretch_end", (const uint8_t *)&stretch + SEAL_STRETCH_BYTES - 32, 32);
+	expect_bytes(p, "group", &group_key, 16);
+	expect_bytes(p, "worker", &worker_key, 16);
 }
 
-static void check_proof(const struct said *said)
+static void check_proof(const struct paragraph *p)
 {
-	struct line_proof *way = said->by[0] == 'w' ? &to_worker : &to_aggregator;
+	struct line_proof *way = text_of(p, "to")[0] == 'w' ? &to_worker : &to_aggregator;
+	const uint64_t number = number_of(p, "number");
 	char text[256], *line;
 
-	way->next = said->number;
-	snprintf(text, sizeof(text), "%s %s\n", said->proof, said->line);
+	way->next = number;
+	snprintf(text, sizeof(text), "%s %s\n", text_of(p, "proof"), text_of(p, "said"));
 	line = line_prove(way, strdup(strchr(text, ' ') + 1));
 	assert_string_equal(line, text);
 	free(line);
-	assert_true(way->next == said->number + 1);
-	way->next = said->number;
+	assert_true(way->next == number + 1);
+	way->next = number;
 	text[strcspn(text, "\n")] = '\0';
-	assert_string_equal(line_proven(way, text), said->line);
+	assert_string_equal(line_proven(way, text), text_of(p, "said"));
 }
 
-static void check_nh(const struct said *said)
+static void check_nh(const struct paragraph *p)
 {
 	uint8_t padded[SEAL_CHUNK + 8] = {0};
 	uint64_t sums[2];
 
-	memcpy(padded, said->bytes, said->byte_count);
-	seal_nh(&stretch, padded, (said->byte_count + 7) / 8 * 8, sums);
-	assert_true(sums[0] == said->first && sums[1] == said->second);
+	seal_nh(&stretch, padded, (bytes_of(p, "data", padded) + 7) / 8 * 8, sums);
+	assert_true(sums[0] == number_of(p, "first") && sums[1] == number_of(p, "second"));
 }
 
-static void check_seal(const struct said *said)
+static void check_seal(const struct paragraph *p)
 {
-	const struct seal_key *key = said->by[0] == 'w' ? &worker_key : &group_key;
+	const struct seal_key *key = text_of(p, "by")[0] == 'w' ? &worker_key : &group_key;
+	const uint64_t edge = number_of(p, "edge");
+	uint8_t bytes[8192];
+	uint32_t count = bytes_of(p, "hex", bytes);
 
-	assert_true(seal_right(said->bytes, said->byte_count, &stretch, key, said->edge));
-	assert_true(seal_right(said->bytes, said->byte_count, &stretch, key, said->edge + 9));
+	assert_true(seal_right(bytes, count, &stretch, key, edge));
+	assert_true(seal_right(bytes, count, &stretch, key, edge + 9));
 }
 
-static void line_take(struct said *said, const char *key, const char *value)
+TEST(vectors)
 {
-	if (strcmp(key, "key") == 0)
-		snprintf(said->key, sizeof(said->key), "%s", value);
-	else if (strcmp(key, "job") == 0)
-		snprintf(said->job, sizeof(said->job), "%s", value);
-	else if (strcmp(key, "by") == 0 || strcmp(key, "to") == 0)
-		snprintf(said->by, sizeof(said->by), "%s", value);
-	else if (strcmp(key, "line") == 0)
-		transcript_add(&said->transcript, value);
-	else if (strcmp(key, "said") == 0)
-		snprintf(said->line, sizeof(said->line), "%s", value);
-	else if (strcmp(key, "proof") == 0)
-		snprintf(said->proof, sizeof(said->proof), "%s", value);
-	else if (strcmp(key, "number") == 0)
-		said->number = strtoull(value, NULL, 0);
-	else if (strcmp(key, "epoch") == 0)
-		said->epoch = (uint32_t)strtoul(value, NULL, 0);
-	else if (strcmp(key, "world") == 0)
-		said->world = (uint32_t)strtoul(value, NULL, 0);
-	else if (strcmp(key, "hash") == 0)
-		said->number = strtoull(value, NULL, 0);
-	else if (strcmp(key, "first") == 0)
-		said->first = strtoull(value, NULL, 0);
-	else if (strcmp(key, "second") == 0)
-		said->second = strtoull(value, NULL, 0);
-	else if (strcmp(key, "edge") == 0)
-		said->edge = strtoull(value, NULL, 0);
-	else if (strcmp(key, "transcript") == 0)
-		hex_read(value, said->hash);
-	else if (strcmp(key, "salt") == 0)
-		hex_read(value, said->salt);
-	else if (strcmp(key, "stretch_begin") == 0)
-		hex_read(value, said->begin);
-	else if (strcmp(key, "stretch_end") == 0)
-		hex_read(value, said->end);
-	else if (strcmp(key, "group") == 0)
-		hex_read(value, said->group);
-	else if (strcmp(key, "worker") == 0)
-		hex_read(value, said->worker);
-	else if (strcmp(key, "text") == 0 || strcmp(key, "data") == 0 || strcmp(key, "hex") == 0)
-		said->byte_count += hex_read(value, said->bytes + said->byte_count);
-	else
-		fail_msg("%s?", key);
-}
+	static const struct {
+		const char *kind;
+		void (*check)(const struct paragraph *);
+		uint32_t count;
+	} kinds[] = {{"sip", check_sip, 5},
+	             {"keys", check_keys, 2},
+	             {"proof", check_proof, 6},
+	             {"nh", check_nh, 4},
+	             {"seal", check_seal, 9}};
+	FILE *file = fopen(VECTORS "seal.txt", "r");
+	static struct paragraph p;
+	uint32_t checked[5] = {0};
 
-static void check(const struct said *said)
-{
-	if (strcmp(said->kind, "sip") == 0)
-		check_sip(said);
-	else if (strcmp(said->kind, "keys") == 0)
-		check_keys(said);
-	else if (strcmp(said->kind, "proof") == 0)
-		check_proof(said);
-	else if (strcmp(said->kind, "nh") == 0)
-		check_nh(said);
-	else
-		check_seal(said);
-}
-
-static void test_vectors(void **state)
-{
-	FILE *file = fopen("docs/vectors/seal.txt", "r");
-	static struct said said;
-	char line[LINE_BYTES];
-	uint32_t checked = 0;
-
-	(void)state;
-	assert_non_null(file);
-	for (bool more = true; more;) {
-		char *space;
-
-		more = fgets(line, sizeof(line), file) != NULL;
-		if (more && line[0] == '#')
-			continue;
-		if (!more || line[0] == '\n') {
-			if (said.kind[0] != '\0') {
-				check(&said);
-				checked++;
+	while (paragraph_read(file, &p))
+		for (uint32_t i = 0; i < 5; i++)
+			if (strcmp(p.kind, kinds[i].kind) == 0) {
+				kinds[i].check(&p);
+				checked[i]++;
 			}
-			memset(&said, 0, sizeof(said));
-			continue;
-		}
-		line[strcspn(line, "\n")] = '\0';
-		space = strchr(line, ' ');
-		assert_non_null(space);
-		*space = '\0';
-		if (said.kind[0] == '\0')
-			snprintf(said.kind, sizeof(said.kind), "%.15s", line);
-		else
-			line_take(&said, line, space + 1);
-	}
 	fclose(file);
-	assert_int_equal(checked, 5 + 1 + 4 + 4 + 9 + 3);
+	for (uint32_t i = 0; i < 5; i++)
+		assert_int_equal(checked[i], kinds[i].count);
 }
 
 /* ---- datagrams ---- */
@@ -248,12 +171,11 @@ static void packet_free(struct packet_out *out)
 		free(out->pieces[i].iov_base);
 }
 
-static void test_pieces(void **state)
+TEST(pieces)
 {
 	static uint8_t data[65535 - WIRE_HEADER_BYTES], flat[65535]; /* as long as UDP has them */
 	uint64_t edge = UINT64_C(0x300000000) + 60;
 
-	(void)state;
 	for (uint32_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)random_below(256);
 	for (uint32_t round = 0; round < 2000; round++) {
@@ -271,13 +193,12 @@ static void test_pieces(void **state)
 }
 
 /* Each single bit, each length, the other key, another turn of the numbers, another stretch. */
-static void test_wrong(void **state)
+TEST(wrong)
 {
 	static const uint32_t sizes[] = {0, 1, 7, 8, 64, 1440, 4095, 4096, 4097};
 	static uint8_t data[4097], flat[4200];
 	const uint64_t edge = UINT64_C(0x2fffffff0);
 
-	(void)state;
 	for (uint32_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct seal_stretch other = stretch;
 		struct packet_out out;
@@ -314,13 +235,12 @@ static void assert_taken(struct line_proof way, const char *line, bool taken)
 	assert_true((line_proven(&way, line) != NULL) == taken);
 }
 
-static void test_lines(void **state)
+TEST(lines)
 {
 	struct line_proof out = {.on = true, .key = {1}}, other = {.on = true, .key = {2}},
 			  in = out;
 	char *first = line_prove(&out, strdup("{\"type\":\"ping\"}")), *second, *theirs;
 
-	(void)state;
 	second = line_prove(&out, strdup("{\"type\":\"ping\"}"));
 	theirs = line_prove(&other, strdup("{\"type\":\"ping\"}"));
 	assert_string_not_equal(first, second);
@@ -353,7 +273,7 @@ static void test_lines(void **state)
 }
 
 /* Whoever changes a line of the join, or the job's name, has other keys. */
-static void test_keys_cover(void **state)
+TEST(keys_cover)
 {
 	static const char hello[] = "{\"type\":\"hello\"}", join[] = "{\"type\":\"join\"}";
 	struct proof_key key = {{1}};
@@ -362,7 +282,6 @@ static void test_keys_cover(void **state)
 	struct seal_key first, second;
 	uint8_t salt[32] = {2};
 
-	(void)state;
 	job_secret_make(&key, salt, 0, "job", 4, &one);
 	job_secret_make(&key, salt, 0, "job", 5, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
@@ -389,14 +308,7 @@ static void test_keys_cover(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_vectors),    cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_wrong),      cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_keys_cover),
-	};
-
-	random_seed();
 	if (proof_init() != 0)
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return unit_run(NULL, NULL);
 }

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_simnet.c - queues of the simulation's switches: time, room, marks, and what is counted */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "tests/sim/simnet.h"
+#include "tests/unit/unit.h"
 
 #define BYTES (1000 - SIMNET_HEADER_BYTES) /* 1000 on the wire: 100 us */
 #define RATE 80000000
@@ -45,7 +39,7 @@ static uint32_t come(struct simnet *net, uint64_t *last_us, uint32_t *marked)
 }
 
 /* Two nodes' ways in lead through it: one after the other, after 7 us; what finds no room is lost. */
-static void test_in(void **state)
+TEST(in)
 {
 	struct simnet *net =
 		net_with(&(struct simnet_queue){.rate_bits_s = RATE, .buffer_bytes = 5000});
@@ -53,7 +47,6 @@ static void test_in(void **state)
 	uint32_t marked;
 	uint64_t last_us;
 
-	(void)state;
 	for (uint32_t node = 2; node < 4; node++) {
 		simnet_in(net, node)->queue = 1;
 		simnet_in(net, node)->delay_us_min = simnet_in(net, node)->delay_us_max = 7;
@@ -77,7 +70,7 @@ static void test_in(void **state)
 }
 
 /* A way out begins with it; what is sent to several takes its time once. */
-static void test_out(void **state)
+TEST(out)
 {
 	struct simnet *net = net_with(&(struct simnet_queue){
 		.rate_bits_s = RATE, .buffer_bytes = 100000, .mark_bytes = 2000});
@@ -85,7 +78,6 @@ static void test_out(void **state)
 	uint32_t marked;
 	uint64_t last_us;
 
-	(void)state;
 	simnet_out(net, 0)->queue = 1;
 	for (uint32_t i = 0; i < 4; i++)
 		simnet_send(net, 0, to, 3, data, sizeof(data));
@@ -98,14 +90,13 @@ static void test_out(void **state)
 }
 
 /* It drains; the mean is over time. */
-static void test_drains(void **state)
+TEST(drains)
 {
 	struct simnet *net =
 		net_with(&(struct simnet_queue){.rate_bits_s = RATE, .buffer_bytes = 2000});
 	struct simnet_queue_stats stats;
 	struct sim_event event;
 
-	(void)state;
 	simnet_out(net, 0)->queue = 1;
 	send(net, 0, 1);
 	send(net, 0, 1);
@@ -122,15 +113,4 @@ static void test_drains(void **state)
 	/* 2000 that drain in 200 us, then nothing for as long. */
 	assert_float_equal(stats.bytes_mean, 500, 1);
 	simnet_close(net);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in),
-		cmocka_unit_test(test_out),
-		cmocka_unit_test(test_drains),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,15 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/cli/status/status.h"
+#include "tests/unit/unit.h"
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 #define WELL                                                                                       \
@@ -130,9 +126,8 @@ static void expect_unreachable(struct server server, const char *pattern)
 		assert_true(*c >= ' ' && *c <= '~');
 }
 
-static void test_strangers(void **state)
+TEST(strangers)
 {
-	(void)state;
 	expect_unreachable((struct server){.says = "SSH-2.0-OpenSSH_9.2\r\n"}, "HTTP");
 	expect_unreachable((struct server){.says = ""}, "the connection ended");
 	expect_unreachable((struct server){.says = "", .holds = true}, "no answer");
@@ -168,9 +163,8 @@ static const char *often(const char *what)
 }
 
 /* Without an end: of the body, of the head, of a chunked body. */
-static void test_endless(void **state)
+TEST(endless)
 {
-	(void)state;
 	expect_unreachable((struct server){.says = OK_HEAD "\r\n", .and_says = often("[")},
 	                   "too long");
 	expect_unreachable((struct server){.says = OK_HEAD, .and_says = often("X-More: more\r\n")},
@@ -180,18 +174,17 @@ static void test_endless(void **state)
 	                   "");
 }
 
-static void test_nobody(void **state)
+TEST(nobody)
 {
 	const char *address = "127.0.0.1:1";
 
-	(void)state;
 	status_targets_free(&targets);
 	assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
 	assert_int_equal(ask_all(500000), STATUS_UNREACHABLE);
 	assert_non_null(strstr(targets.list[0].why.text, "cannot connect"));
 }
 
-static void test_addresses(void **state)
+TEST(addresses)
 {
 	const char *const wrong[] = {"",     ":1",   "a:",   "a:0",  "a:65536",
 	                             "a:1x", "a:1,", ",a:1", "a:-1", "a:1,b:2:x",
@@ -203,7 +196,6 @@ static void test_addresses(void **state)
 	const char *operands[] = {"a:1,b:2", "c:3"};
 	FILE *errors = stderr;
 
-	(void)state;
 	status_targets_free(&targets);
 	stderr = fopen("/dev/null", "we");
 	assert_non_null(stderr);
@@ -274,9 +266,8 @@ static void answer_again(const char *uptime_s, const char *job, const char *oper
 }
 
 /* Asked again, what was heard before is gone. */
-static void test_again(void **state)
+TEST(again)
 {
-	(void)state;
 	status_targets_free(&targets);
 	memset(&targets, 0, sizeof(targets));
 	answer_again("10", "j", "100", "1000000");
@@ -321,9 +312,8 @@ static void expect_shown(const char *text, const char *what)
 }
 
 /* Results sent again, of those that went to each worker. */
-static void test_loss(void **state)
+TEST(loss)
 {
-	(void)state;
 	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "6", "false"),
 	             " 1.50%    -  -     udp+mcast ");
 	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "0", "false"),
@@ -338,7 +328,7 @@ static void test_loss(void **state)
 }
 
 /* What holds a job back: who says so most, and for whom all wait; of each worker its path. */
-static void test_paths(void **state)
+TEST(paths)
 {
 	static const char body[] =
 		"{\"version\":\"0.1\",\"uptime_s\":1,\"jobs\":[{\"name\":\"j\",\"state\":"
@@ -354,7 +344,6 @@ static void test_paths(void **state)
 	char text[2048];
 	struct why why;
 
-	(void)state;
 	for (int turn = 0; turn < 3; turn++) {
 		static const char *const credits[] = {"0.4", "0.4", "0"};
 		static const char *const windows[] = {"0.63", "0.3", "1.7"};
@@ -382,7 +371,7 @@ static void test_paths(void **state)
 }
 
 /* What a person should know besides, and nothing when there is nothing. */
-static void test_notes(void **state)
+TEST(notes)
 {
 	const char *text = shown_of(
 		"\"datapath\":\"udp\",\"memory_reserved_bytes\":4240000,"
@@ -392,7 +381,6 @@ static void test_notes(void **state)
 		"\"last_failure\":{\"job\":\"old\",\"text\":\"rank 1 is lost\",\"age_s\":61}",
 		"0", "0", "false");
 
-	(void)state;
 	expect_shown(text, "4.24MB of 14.3MB for slots");
 	expect_shown(text, "  log: 123 lines are lost");
 	expect_shown(text, "  not sent: 5 datagrams that the system refused, 6 given up");
@@ -407,20 +395,12 @@ static void test_notes(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	status_targets_free(&targets);
 	return 0;
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_strangers), cmocka_unit_test(test_endless),
-		cmocka_unit_test(test_nobody),    cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_again),     cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_paths),     cmocka_unit_test(test_notes),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, end) != 0;
+	return unit_run(NULL, end);
 }

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_sum.c - frame_sum() on any CPU and on this one against RFC 1071's sum, byte by byte */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "aggregator/dpdk/frame.h"
+#include "tests/unit/unit.h"
 
 #define BYTES 70000
 
@@ -37,11 +33,10 @@ static void compare(const uint8_t *data, size_t size)
 		fail_msg("any CPU, %zu bytes: not %04x", size, want);
 }
 
-static void sizes_and_places(void **state)
+TEST(sizes_and_places)
 {
 	uint8_t *data = malloc(BYTES);
 
-	(void)state;
 	srand(7);
 	for (size_t i = 0; i < BYTES; i++)
 		data[i] = (uint8_t)rand();
@@ -54,23 +49,12 @@ static void sizes_and_places(void **state)
 }
 
 /* No carry is lost where all words are as large as they can be. */
-static void carries(void **state)
+TEST(carries)
 {
 	uint8_t *data = malloc(BYTES);
 
-	(void)state;
 	memset(data, 0xff, BYTES);
 	for (size_t size = 65530; size < 65536; size++)
 		compare(data, size);
 	free(data);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sizes_and_places),
-		cmocka_unit_test(carries),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_table.c - columns, and numbers as people read them */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "client/cli/table.h"
+#include "tests/unit/unit.h"
 
 /* What table_print() prints. */
 static const char *printed(const struct table *table)
@@ -35,11 +31,10 @@ static void fill(struct table *table)
 	table_row(table, "longer\t1\tyy");
 }
 
-static void test_columns(void **state)
+TEST(columns)
 {
 	struct table table = {0};
 
-	(void)state;
 	fill(&table);
 	assert_string_equal(printed(&table), "JOB         N  LAST\n"
 	                                     "a       12345  x\n"
@@ -56,11 +51,10 @@ static void test_columns(void **state)
 	assert_int_equal(table.row_count, 0);
 }
 
-static void test_many_rows(void **state)
+TEST(many_rows)
 {
 	struct table table = {0};
 
-	(void)state;
 	table_columns(&table, "I");
 	for (int i = 0; i < 1000; i++)
 		assert_true(table_row(&table, "%d", i));
@@ -69,7 +63,7 @@ static void test_many_rows(void **state)
 	table_clear(&table);
 }
 
-static void test_numbers(void **state)
+TEST(numbers)
 {
 	static const struct {
 		double value;
@@ -86,32 +80,18 @@ static void test_numbers(void **state)
 	            {1e300, "?"}};
 	char text[16];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		assert_string_equal(text_si(numbers[i].value, text), numbers[i].si);
 	for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
 		assert_string_equal(text_age(ages[i].seconds, text), ages[i].age);
 }
 
-static void test_safe(void **state)
+TEST(safe)
 {
 	char text[8];
 
-	(void)state;
 	text_safe(text, sizeof(text), "\033[2J\n\x80~");
 	assert_string_equal(text, "?[2J??~");
 	text_safe(text, sizeof(text), "too long a text");
 	assert_string_equal(text, "too lon");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_columns),
-		cmocka_unit_test(test_many_rows),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_safe),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

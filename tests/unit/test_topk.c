@@ -82,9 +82,8 @@ static void draw_values(uint64_t count, float decay)
 	}
 }
 
-static void test_largest(void **state)
+TEST(largest)
 {
-	(void)state;
 	for (int round = 0; round < 900; round++) {
 		const uint64_t count = random_below(random_below(4) == 0 ? COUNT_MAX : 200);
 		const uint32_t block =
@@ -113,7 +112,7 @@ static void test_largest(void **state)
 	}
 }
 
-static void test_limits(void **state)
+TEST(limits)
 {
 	const struct topk good = {.chunk = 64, .k = 4, .block = 16, .decay = 1},
 			  bad[] = {
@@ -128,7 +127,6 @@ static void test_limits(void **state)
 				  {.chunk = 64, .k = 0, .block = 16, .decay = 1},
 			  };
 
-	(void)state;
 	assert_null(topk_wrong(&good));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_non_null(topk_wrong(&bad[i]));
@@ -144,13 +142,12 @@ static float bf16_value(uint16_t bits)
 }
 
 /* What is rounded off is remembered as well: nothing that was ever given is lost. */
-static void test_rounding(void **state)
+TEST(rounding)
 {
 	static uint16_t halves[COUNT_MAX];
 	static double given[COUNT_MAX], got[COUNT_MAX];
 	const struct topk topk = {.chunk = 1000, .k = 30, .block = 1, .decay = 1};
 
-	(void)state;
 	memset(memory, 0, sizeof(memory));
 	for (int step = 0; step < 200; step++) {
 		for (uint64_t i = 0; i < COUNT_MAX; i++) {
@@ -168,13 +165,12 @@ static void test_rounding(void **state)
 }
 
 /* All that is not finite goes, beyond k, and leaves no trace. */
-static void test_not_finite(void **state)
+TEST(not_finite)
 {
 	const struct topk topk = {.chunk = 100, .k = 2, .block = 1, .decay = 1},
 			  pairs = {.chunk = 100, .k = 2, .block = 2, .decay = 1};
 	uint64_t taken;
 
-	(void)state;
 	memset(memory, 0, sizeof(memory));
 	for (uint32_t i = 0; i < 100; i++)
 		gradient[i] = (float)i;
@@ -199,12 +195,11 @@ static void test_not_finite(void **state)
 }
 
 /* What only the sum with the memory makes too large for the type is sent as its largest, and the rest is kept. */
-static void test_too_large(void **state)
+TEST(too_large)
 {
 	const struct topk topk = {.chunk = 4, .k = 1, .block = 1, .decay = 1};
 	uint16_t f16[4] = {0x78e2, 0, 0, 0}, bf16[4] = {0xff7f, 0, 0, 0}; /* 40000; -3.39e38 */
 
-	(void)state;
 	memset(memory, 0, sizeof(memory));
 	memory[0] = 40000;
 	assert_int_equal(topk_take(f16, memory, 4, DTYPE_F16, &topk), 1);
@@ -214,16 +209,4 @@ static void test_too_large(void **state)
 	assert_int_equal(topk_take(bf16, memory, 4, DTYPE_BF16, &topk), 1);
 	assert_int_equal(bf16[0], 0xff7f);
 	assert_true(memory[0] < -0.9e36f && memory[0] > -1.1e36f);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_largest),   cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_rounding),  cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_too_large),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

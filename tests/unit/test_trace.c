@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_trace.c - traces: the format and its hostile files, recording, reading, which files belong together */
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/worker/array.h"
 #include "client/cli/tune/source.h"
 #include "client/trace/trace.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 static char folder[] = "/tmp/winnow-trace-XXXXXX";
 static struct bitmap_pool *pool;
@@ -58,12 +54,11 @@ static struct trace_record a_record(uint64_t count, uint32_t fine)
 
 /* ---- the format ---- */
 
-static void test_head(void **state)
+TEST(head)
 {
 	struct trace_head head = a_head(1, UINT64_MAX), back;
 	uint8_t bytes[TRACE_HEAD_BYTES];
 
-	(void)state;
 	trace_head_put(&head, bytes);
 	assert_null(trace_head_take(bytes, sizeof(bytes), &back));
 	assert_string_equal(back.job, "job-a");
@@ -97,33 +92,22 @@ static const char *taken(const struct trace_record *record)
 	return trace_record_take(bytes, sizeof(bytes), &back);
 }
 
-static void test_records(void **state)
+TEST(records)
 {
-	struct trace_record record = a_record(1000, 4), wrong;
+	struct trace_record record = a_record(1000, 4);
 
-	(void)state;
 	assert_null(taken(&record));
-	wrong = record;
-	wrong.fine = 0;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.block = 0;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.count = (UINT64_C(1) << 48) + 1;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.count = UINT64_C(1) << 48; /* 2^46 bits */
-	assert_non_null(strstr(taken(&wrong), "too large"));
-	wrong = record;
-	wrong.first = (UINT64_C(1) << 48) + 1;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.dtype = 7;
-	assert_non_null(taken(&wrong));
-	wrong = record;
-	wrong.kind = 3;
-	assert_non_null(taken(&wrong));
+#define WRONG(field, value, text)                                                                  \
+	(record = a_record(1000, 4), record.field = (value),                                       \
+	 assert_non_null(strstr(taken(&record), text)))
+	WRONG(fine, 0, "");
+	WRONG(block, 0, "");
+	WRONG(count, (UINT64_C(1) << 48) + 1, "");
+	WRONG(count, UINT64_C(1) << 48, "too large"); /* 2^46 bits */
+	WRONG(first, (UINT64_C(1) << 48) + 1, "");
+	WRONG(dtype, 7, "");
+	WRONG(kind, 3, "");
+#undef WRONG
 }
 
 /* The encoding gives the same bits back, and never takes more than the words. */
@@ -147,11 +131,10 @@ static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
 	free(back);
 }
 
-static void test_bitmaps(void **state)
+TEST(bitmaps)
 {
 	uint64_t bitmap[64];
 
-	(void)state;
 	for (uint32_t turn = 0; turn < 3000; turn++) {
 		uint64_t bits = 1 + random_below(4096), value = 0;
 		uint64_t mean = UINT64_C(1) << random_below(12);
@@ -178,11 +161,10 @@ static bool coded(uint64_t bits, const uint8_t *bytes, uint32_t count)
 	return trace_bitmap_take(bytes, &record, bitmap);
 }
 
-static void test_hostile_bitmaps(void **state)
+TEST(hostile_bitmaps)
 {
 	const uint8_t bytes[24] = {0};
 
-	(void)state;
 	assert_true(coded(100, bytes, 16)); /* the words */
 	assert_true(coded(100, bytes, 1));  /* no bit is set */
 	assert_false(coded(100, bytes, 0));
@@ -261,13 +243,12 @@ static void remove_all(void)
 			unlink(path_of(rank, run));
 }
 
-static void test_record_and_read(void **state)
+TEST(record_and_read)
 {
 	struct trace *trace = opened(0, 1, 1 << 20);
 	struct trace_file *file;
 	uint64_t bits;
 
-	(void)state;
 	assert_non_null(trace);
 	assert_null(opened(0, 1, 1 << 20)); /* never over another's */
 	record(trace, 5);
@@ -291,7 +272,7 @@ static void test_record_and_read(void **state)
 }
 
 /* Each part is a record, with its own block. */
-static void test_parts(void **state)
+TEST(parts)
 {
 	struct geometry_part parts[] = {
 		{.count = 2, .columns = 1, .tile_rows = 2, .tile_columns = 1, .copies = 1},
@@ -307,7 +288,6 @@ static void test_parts(void **state)
 	const uint64_t want[] = {0, 2};
 	struct trace_file *file;
 
-	(void)state;
 	assert_non_null(trace);
 	trace_operation(trace, &task);
 	trace_bitmap(trace, &task, &parts[1], want + 1);
@@ -334,13 +314,12 @@ static void test_parts(void **state)
 }
 
 /* Wherever a process is killed, what is whole can be read. */
-static void test_cut(void **state)
+TEST(cut)
 {
 	struct why why;
 	struct trace_file *file;
 	struct stat status;
 
-	(void)state;
 	written(3);
 	assert_int_equal(stat(path_of(0, 1), &status), 0);
 	for (off_t bytes = status.st_size - 1; bytes >= 0; bytes--) {
@@ -358,13 +337,12 @@ static void test_cut(void **state)
 	remove_all();
 }
 
-static void test_garbage(void **state)
+TEST(garbage)
 {
 	struct why why;
 	struct trace_file *file;
 	FILE *out;
 
-	(void)state;
 	written(1);
 	out = fopen(path_of(0, 1), "ae");
 	assert_non_null(out);
@@ -383,13 +361,12 @@ static void test_garbage(void **state)
 }
 
 /* The limit, and a disk that takes no more: the trace ends, is readable, and nobody is stopped. */
-static void test_limits(void **state)
+TEST(limits)
 {
 	struct trace *trace = opened(0, 1, 400);
 	struct rlimit before, limit;
 	struct trace_file *file;
 
-	(void)state;
 	for (uint64_t tag = 1; tag <= 9; tag++)
 		record(trace, tag);
 	trace_close(trace, 1, 2, 3);
@@ -414,11 +391,10 @@ static void test_limits(void **state)
 	remove_all();
 }
 
-static void test_environment(void **state)
+TEST(environment)
 {
 	struct trace_config config;
 
-	(void)state;
 	unsetenv("WINNOW_TRACE");
 	assert_false(trace_config_read(&config));
 	setenv("WINNOW_TRACE", folder, 1);
@@ -458,13 +434,12 @@ static void traces_make(uint64_t run, uint32_t ranks)
 	}
 }
 
-static void test_source(void **state)
+TEST(source)
 {
 	struct why why = {""};
 	struct source source;
 	uint64_t bits = 0;
 
-	(void)state;
 	assert_int_equal(source_trace(&source, folder, NULL, 0, &why), 1);
 	assert_non_null(strstr(why.text, "holds no trace"));
 	source_close(&source);
@@ -502,25 +477,11 @@ static void test_source(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_head),
-		cmocka_unit_test(test_records),
-		cmocka_unit_test(test_bitmaps),
-		cmocka_unit_test(test_hostile_bitmaps),
-		cmocka_unit_test(test_record_and_read),
-		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_environment),
-		cmocka_unit_test(test_source),
-	};
 	int failed;
 
-	random_seed();
 	if (mkdtemp(folder) == NULL || bitmap_pool_open(bitmap_best(), 1, &pool) != 0)
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = unit_run(NULL, NULL);
 	bitmap_pool_close(pool);
 	rmdir(folder);
 	return failed;

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_trace_rows.c - recording an operation that is given as a list of blocks */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/cli/tune/source.h"
 #include "client/worker/rows.h"
 #include "client/trace/trace.h"
+#include "tests/unit/unit.h"
 
 /* Of a list of blocks there is no tensor to be read. */
-static void test_lists(void **state)
+TEST(lists)
 {
 	const int64_t index[] = {12, 3};
 	float *values = malloc(6 * sizeof(*values)); /* no more: sanitizers see what goes beyond */
@@ -53,7 +49,6 @@ static void test_lists(void **state)
 	struct trace_file *file;
 	const char *wrong;
 
-	(void)state;
 	assert_non_null(values);
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(trace_open(&config, &trace, &why), 0);
@@ -74,11 +69,4 @@ static void test_lists(void **state)
 	trace_file_close(file);
 	unlink(path);
 	rmdir(folder);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

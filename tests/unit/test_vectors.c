@@ -7,15 +7,9 @@
  */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "aggregator/channel/channel.h"
 #include "bitmap/control/proof.h"
@@ -24,68 +18,7 @@
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 #include "tests/flatten.h"
-
-#define FOLDER "docs/vectors/"
-#define LINES_MAX 160
-#define VALUE_BYTES 1024
-
-/* ---- reading: a paragraph is "KIND NAME" and lines of "KEY VALUE" ---- */
-
-struct line {
-	char key[24];
-	char value[VALUE_BYTES];
-};
-
-struct paragraph {
-	char kind[24], name[64];
-	uint32_t count;
-	struct line lines[LINES_MAX];
-};
-
-/* False at the end of the file. */
-static bool paragraph_read(FILE *file, struct paragraph *p)
-{
-	char text[VALUE_BYTES + 32];
-
-	assert_non_null(file); /* run it from the root of the repository */
-	p->kind[0] = '\0';
-	p->count = 0;
-	while (fgets(text, sizeof(text), file) != NULL) {
-		struct line *line = &p->lines[p->count];
-
-		if (text[0] == '#')
-			continue;
-		if (text[0] == '\n' && p->kind[0] != '\0')
-			break;
-		if (text[0] == '\n')
-			continue;
-		assert_non_null(strchr(text, '\n'));
-		if (p->kind[0] == '\0') {
-			assert_int_equal(sscanf(text, "%23s %63s", p->kind, p->name), 2);
-			continue;
-		}
-		assert_true(p->count < LINES_MAX);
-		assert_int_equal(sscanf(text, "%23s %1023[^\n]", line->key, line->value), 2);
-		p->count++;
-	}
-	if (p->kind[0] != '\0')
-		print_message("%s %s\n", p->kind, p->name);
-	return p->kind[0] != '\0';
-}
-
-static const char *text_of(const struct paragraph *p, const char *key)
-{
-	for (uint32_t i = 0; i < p->count; i++)
-		if (strcmp(p->lines[i].key, key) == 0)
-			return p->lines[i].value;
-	fail_msg("%s %s has no %s", p->kind, p->name, key);
-	return NULL;
-}
-
-static uint64_t number_of(const struct paragraph *p, const char *key)
-{
-	return strtoull(text_of(p, key), NULL, 0);
-}
+#include "tests/unit/test_vectors.h"
 
 static float float_of(const char *bits)
 {
@@ -94,15 +27,6 @@ static float float_of(const char *bits)
 
 	memcpy(&value, &word, sizeof(value));
 	return value;
-}
-
-static uint32_t hex_read(const char *hex, uint8_t *out)
-{
-	uint32_t count = 0;
-
-	for (unsigned byte; sscanf(hex + 2 * count, "%2x", &byte) == 1; count++)
-		out[count] = (uint8_t)byte;
-	return count;
 }
 
 /* ---- sets ---- */
@@ -132,14 +56,13 @@ static void check_set(const struct paragraph *p, const uint8_t *bytes, uint32_t 
 	assert_memory_equal(made, bytes, count);
 }
 
-static void test_sets(void **state)
+TEST(sets)
 {
-	FILE *file = fopen(FOLDER "sets.txt", "r");
+	FILE *file = fopen(VECTORS "sets.txt", "r");
 	static struct paragraph p;
 	uint8_t bytes[VALUE_BYTES / 2];
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++) {
 		check_set(&p, bytes, hex_read(text_of(&p, "hex"), bytes));
 	}
@@ -273,13 +196,12 @@ static void check_cut(struct paragraph *p)
 	}
 }
 
-static void test_cuts(void **state)
+TEST(cuts)
 {
 	static struct paragraph p;
-	FILE *file = fopen(FOLDER "cut.txt", "r");
+	FILE *file = fopen(VECTORS "cut.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++)
 		check_cut(&p);
 	fclose(file);
@@ -310,13 +232,12 @@ static void check_proof(const struct paragraph *p)
 	assert_memory_equal(made, want, PROOF_BYTES);
 }
 
-static void test_proofs(void **state)
+TEST(proofs)
 {
 	static struct paragraph p;
-	FILE *file = fopen(FOLDER "proof.txt", "r");
+	FILE *file = fopen(VECTORS "proof.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	assert_int_equal(proof_init(), 0);
 	for (; paragraph_read(file, &p); count++)
 		check_proof(&p);
@@ -380,13 +301,12 @@ static void check_fixed(const struct bitmap_engine *engine, const struct paragra
 	assert_memory_equal(&decoded, &value, sizeof(value));
 }
 
-static void test_fixed(void **state)
+TEST(fixed)
 {
 	static struct paragraph p;
-	FILE *file = fopen(FOLDER "fixed.txt", "r");
+	FILE *file = fopen(VECTORS "fixed.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++)
 		for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
 			if (!bitmap_engines[i]->usable())
@@ -605,14 +525,13 @@ static void replay_run(struct replay *r)
 	}
 }
 
-static void test_operations(void **state)
+TEST(operations)
 {
 	static struct paragraph p;
 	static struct replay replay;
-	FILE *file = fopen(FOLDER "operation.txt", "r");
+	FILE *file = fopen(VECTORS "operation.txt", "r");
 	uint32_t count = 0;
 
-	(void)state;
 	for (; paragraph_read(file, &p); count++) {
 		replay_open(&replay, &p);
 		replay_run(&replay);
@@ -620,15 +539,4 @@ static void test_operations(void **state)
 	}
 	fclose(file);
 	assert_true(count >= 2);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sets),       cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_proofs),     cmocka_unit_test(test_fixed),
-		cmocka_unit_test(test_operations),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -2,20 +2,15 @@
 /* test_why.c - a reason, a reason within a reason, and one that is too long */
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "bitmap/why.h"
+#include "tests/unit/unit.h"
 
-static void test_said(void **state)
+TEST(said)
 {
 	struct why why = {""};
 
-	(void)state;
 	assert_int_equal(why_set(&why, -ENOENT, "no %s on port %d", "cable", 3), -ENOENT);
 	assert_string_equal(why.text, "no cable on port 3");
 	assert_int_equal(why_set(&why, 2, "cannot start: %s (%s)", why.text, why.text), 2);
@@ -27,7 +22,7 @@ static void test_said(void **state)
 	assert_string_equal(why.text, "no b\xc3\xbcro??[2J?");
 }
 
-static void test_cut(void **state)
+TEST(cut)
 {
 	char longer[2 * WHY_BYTES];
 	struct {
@@ -35,7 +30,6 @@ static void test_cut(void **state)
 		char behind;
 	} room = {.behind = 'b'};
 
-	(void)state;
 	memset(longer, 'x', sizeof(longer) - 1);
 	longer[sizeof(longer) - 1] = '\0';
 	why_set(&room.why, 0, "%s", longer);
@@ -46,13 +40,12 @@ static void test_cut(void **state)
 	assert_int_equal(room.behind, 'b');
 }
 
-static void test_added(void **state)
+TEST(added)
 {
 	struct {
 		char text[8], behind;
 	} room = {.text = "a", .behind = 'b'};
 
-	(void)state;
 	text_add(room.text, sizeof(room.text), "%s%u", ", ", 2u);
 	assert_string_equal(room.text, "a, 2");
 	for (int i = 0; i < 3; i++) { /* the second and third find no room */
@@ -63,12 +56,4 @@ static void test_added(void **state)
 	text_add(room.text, sizeof(room.text), "y");
 	assert_memory_equal(room.text, "xxxxxxxx", 8);
 	assert_int_equal(room.behind, 'b');
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_said), cmocka_unit_test(test_cut),
-	                                   cmocka_unit_test(test_added)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

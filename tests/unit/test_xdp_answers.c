@@ -29,9 +29,8 @@ static struct fast_slot *slot_sent(const struct world *world, uint32_t number, u
 
 /* ---- the same PUSH again ---- */
 
-static void test_again_before_the_end(void **state)
+WORLD_TEST(again_before_the_end)
 {
-	struct world *world = *state;
 	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 2);
 	struct frame frame;
 
@@ -49,9 +48,8 @@ static void test_again_before_the_end(void **state)
 }
 
 /* User space has sent it, or the program has, or nobody yet: it draws no answer. */
-static void test_again_after_the_end(void **state)
+WORLD_TEST(again_after_the_end)
 {
-	struct world *world = *state;
 	struct fast_slot *slot = slot_sent(world, FIRST_FRAME, 2);
 	struct frame frame;
 
@@ -66,9 +64,8 @@ static void test_again_after_the_end(void **state)
 }
 
 /* Of what a worker says besides, user space sees everything, as it came. */
-static void test_status(void **state)
+WORLD_TEST(status)
 {
-	struct world *world = *state;
 	uint64_t body[3] = {1, 0, 1};
 	struct frame frame;
 
@@ -82,9 +79,8 @@ static void test_status(void **state)
 }
 
 /* Before a job starts, the program notes who knocks at its device; strangers do not count. */
-static void test_knock(void **state)
+WORLD_TEST(knock)
 {
-	struct world *world = *state;
 	struct fast_channel *channel = world->channel;
 	struct frame frame;
 
@@ -110,10 +106,9 @@ static void elsewhere(const struct world *world)
 }
 
 /* What comes from elsewhere than the worker knocked from is dropped, and counted, whatever it is; but a KNOCK. */
-static void test_away(void **state)
+WORLD_TEST(away)
 {
 	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_STATUS};
-	struct world *world = *state;
 	uint64_t away = counted(world, WIRE_DROP_ADDRESS);
 	struct frame frame;
 
@@ -144,9 +139,8 @@ static void test_away(void **state)
 }
 
 /* An ack only ever moves forward, through 2^32 too, and as far as there are plans. */
-static void test_ack_forward(void **state)
+WORLD_TEST(ack_forward)
 {
-	struct world *world = *state;
 	struct fast_channel *channel = world->channel;
 	struct frame frame;
 
@@ -187,9 +181,8 @@ static void test_ack_forward(void **state)
  * A mark counts for its worker where user space does not see the PUSH: one that is added, one that comes
  * again, one that becomes the RESULT, which bears no mark itself. Not that of a stranger.
  */
-static void test_marks(void **state)
+WORLD_TEST(marks)
 {
-	struct world *world = *state;
 	const uint32_t *marked = world->channel->marked;
 	struct fast_slot *slot;
 	struct frame frame;
@@ -233,9 +226,8 @@ static void test_marks(void **state)
 /* ---- waking user space ---- */
 
 /* The last frame of each quarter of a window: its PUSHes go up, added already, and again if they come again. */
-static void test_push_wakes(void **state)
+WORLD_TEST(push_wakes)
 {
-	struct world *world = *state;
 	struct frame frame;
 
 	for (uint32_t i = 0; i < WINDOW; i++) {
@@ -253,9 +245,8 @@ static void test_push_wakes(void **state)
 }
 
 /* The last PUSH of a frame that must wake user space leaves the sending to it. */
-static void test_last_push_wakes(void **state)
+WORLD_TEST(last_push_wakes)
 {
-	struct world *world = *state;
 	struct fast_slot *slot = slot_open_dense(world, 2 * QUARTER - 1, sizeof(block), 1, 1);
 	struct frame frame;
 
@@ -270,9 +261,8 @@ static void test_last_push_wakes(void **state)
 }
 
 /* Data for one worker alone: the program adds, and all that sends is passed up, as it came. */
-static void test_private(void **state)
+WORLD_TEST(private)
 {
-	struct world *world = *state;
 	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 2);
 	struct frame frame;
 
@@ -289,24 +279,11 @@ static void test_private(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		in_world(test_again_before_the_end),
-		in_world(test_again_after_the_end),
-		in_world(test_status),
-		in_world(test_knock),
-		in_world(test_away),
-		in_world(test_ack_forward),
-		in_world(test_marks),
-		in_world(test_push_wakes),
-		in_world(test_last_push_wakes),
-		in_world(test_private),
-	};
-
-	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
+	int failed = unit_run(NULL, NULL);
 
 	world_sealed = true;
-	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	failed += unit_run(NULL, NULL);
 	world_six = true;
-	failed += cmocka_run_group_tests_name("sealed, by IPv6", tests, NULL, NULL);
+	failed += unit_run(NULL, NULL);
 	return failed != 0;
 }

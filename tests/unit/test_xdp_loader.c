@@ -10,13 +10,12 @@
 
 #include "tests/unit/xdp_world.h"
 
-static void test_open_errors(void **state)
+TEST(open_errors)
 {
 	struct xdp_config config = {.device = "no-such-device", .port = OUR_PORT, .slot_count = 1};
 	struct xdp *xdp = NULL;
 	struct why why;
 
-	(void)state;
 	assert_int_equal(xdp_open(&config, &xdp, &why), -ENODEV);
 	assert_non_null(strstr(why.text, "no-such-device"));
 	config.slot_count = 0;
@@ -27,9 +26,9 @@ static void test_open_errors(void **state)
 	xdp_close(NULL);
 }
 
-static void test_slot_ranges(void **state)
+WORLD_TEST_ALONE(slot_ranges)
 {
-	struct world *world = *state; /* has slots 0 .. 63 of 96 */
+	/* The world has slots 0 .. 63 of 96. */
 	struct xdp *xdp = world->xdp;
 	const struct fast_channel *channels = xdp_look(xdp)->channels;
 	int small, other;
@@ -60,9 +59,8 @@ static void test_slot_ranges(void **state)
 }
 
 /* A channel that needs no slots any more goes on through user space. */
-static void test_leave(void **state)
+WORLD_TEST_ALONE(leave)
 {
-	struct world *world = *state;
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
@@ -77,9 +75,8 @@ static void test_leave(void **state)
 	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
 }
 
-static void test_many_channels(void **state)
+WORLD_TEST_ALONE(many_channels)
 {
-	struct world *world = *state;
 	struct xdp *xdp = world->xdp;
 	struct frame frame;
 
@@ -107,7 +104,6 @@ static void shell(const char *command)
 
 static int make_devices(void **state)
 {
-	(void)state;
 	if (unshare(CLONE_NEWNET) != 0) {
 		printf("no network namespace of our own: %s\n", strerror(errno));
 		exit(77);
@@ -126,13 +122,12 @@ static int open_at(enum xdp_mode mode, struct xdp **xdp, struct why *why)
 	return xdp_open(&config, xdp, why);
 }
 
-static void test_modes(void **state)
+TEST(modes)
 {
 	static const enum xdp_mode modes[] = {XDP_MODE_AUTO, XDP_MODE_NATIVE, XDP_MODE_GENERIC};
 	struct why why;
 	struct xdp *xdp;
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		assert_int_equal(open_at(modes[i], &xdp, &why), 0);
 		assert_int_equal(xdp_look(xdp)->mode, i == 2 ? XDP_MODE_GENERIC : XDP_MODE_NATIVE);
@@ -150,12 +145,11 @@ static void test_modes(void **state)
 	shell("ip link set wnx0 mtu 1500 && ip link set wnx1 mtu 1500");
 }
 
-static void test_busy_device(void **state)
+TEST(busy_device)
 {
 	struct why why;
 	struct xdp *xdp, *second;
 
-	(void)state;
 	for (int mode = XDP_MODE_NATIVE; mode <= XDP_MODE_GENERIC; mode++) {
 		assert_int_equal(open_at((enum xdp_mode)mode, &xdp, &why), 0);
 		assert_int_equal(open_at(XDP_MODE_AUTO, &second, &why), -EBUSY);
@@ -166,14 +160,13 @@ static void test_busy_device(void **state)
 }
 
 /* However the process ends, the device is free afterwards. */
-static void test_crash(void **state)
+TEST(crash)
 {
 	struct why why;
 	struct xdp *xdp;
 	int status = -1;
 	pid_t child;
 
-	(void)state;
 	child = fork();
 	if (child == 0)
 		_exit(open_at(XDP_MODE_AUTO, &xdp, &why) == 0 ? 0 : 1);
@@ -187,12 +180,5 @@ static void test_crash(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open_errors), in_world_alone(test_slot_ranges),
-		in_world_alone(test_leave),         in_world_alone(test_many_channels),
-		cmocka_unit_test(test_modes),       cmocka_unit_test(test_busy_device),
-		cmocka_unit_test(test_crash),
-	};
-
-	return cmocka_run_group_tests(tests, make_devices, NULL) != 0;
+	return unit_run(make_devices, NULL);
 }

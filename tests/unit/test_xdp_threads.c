@@ -184,32 +184,26 @@ static void run_match(struct world *world, enum pairing pairing)
 	assert_int_equal(stat_of(world, FAST_STAT_SENT), ROUNDS);
 }
 
-static void test_kernels_apart(void **state)
+WORLD_TEST(kernels_apart)
 {
-	run_match(*state, KERNELS_APART);
+	run_match(world, KERNELS_APART);
 }
 
-static void test_kernels_both(void **state)
+WORLD_TEST(kernels_both)
 {
-	run_match(*state, KERNELS_BOTH);
+	run_match(world, KERNELS_BOTH);
 }
 
-static void test_kernel_and_user(void **state)
+WORLD_TEST(kernel_and_user)
 {
-	run_match(*state, KERNEL_AND_USER);
+	run_match(world, KERNEL_AND_USER);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		in_world(test_kernels_apart),
-		in_world(test_kernels_both),
-		in_world(test_kernel_and_user),
-	};
-
-	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
+	int failed = unit_run(NULL, NULL);
 
 	world_sealed = true;
-	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	failed += unit_run(NULL, NULL);
 	return failed != 0;
 }

@@ -14,24 +14,19 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "ebpf/packet.h"
 #include "ebpf/xdp.h"
 #include "ebpf/seal.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
 
 #define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
-#define RUN_BYTES_MAX 3520   /* what a test run takes, in one page */
 #define SUM_BYTES_MAX 3424   /* of data, so that the RESULT fits, by IPv6 too */
 #define OUR_IP 0x0a000001u   /* 10.0.0.1 */
 #define GROUP_IP 0xefc16207u /* 239.193.98.7: the bit that its MAC leaves out is set */
@@ -153,11 +148,18 @@ int set_up(void **state);
 
 int tear_down(void **state);
 
-#define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WORLD_TEST_UNTIL(name, end)                                                                \
+	static void test_##name##_in(struct world *world);                                         \
+	TEST_BETWEEN(name, set_up, end)                                                            \
+	{                                                                                          \
+		test_##name##_in(*state);                                                          \
+	}                                                                                          \
+	static void test_##name##_in(struct world *world)
+#define WORLD_TEST(name) WORLD_TEST_UNTIL(name, tear_down)
 
 /* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
 int tear_all_down(void **state);
 
-#define in_world_alone(test) cmocka_unit_test_setup_teardown(test, set_up, tear_all_down)
+#define WORLD_TEST_ALONE(name) WORLD_TEST_UNTIL(name, tear_all_down)
 
 #endif /* TESTS_UNIT_XDP_WORLD_H */

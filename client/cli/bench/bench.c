@@ -26,21 +26,21 @@ static const struct option list[] = {
          "run an aggregator and N workers on this machine"},
 	{"job", "NAME", OPTION_TEXT, &settings.comm.job, "bench", NULL, 0, 0, "job to join"},
 	COMM_OPTIONS_RANK(settings.comm),
-	{"size", "SIZE[,..]", OPTION_TEXT, &settings.size_text, "100M", NULL, 0, 0,
+	{"size", "SIZE[,..]", OPTION_TEXT, &settings.text.sizes, "100M", NULL, 0, 0,
          "bytes of the tensor; several make several rows"},
-	{"minbytes", "SIZE", OPTION_SIZE, &settings.minbytes, "0", NULL, 0, SIZE_MOST,
+	{"minbytes", "SIZE", OPTION_SIZE, &settings.sweep.from_bytes, "0", NULL, 0, SIZE_MOST,
          "instead of --size, a sweep: from this size"},
-	{"maxbytes", "SIZE", OPTION_SIZE, &settings.maxbytes, "0", NULL, 0, SIZE_MOST,
+	{"maxbytes", "SIZE", OPTION_SIZE, &settings.sweep.to_bytes, "0", NULL, 0, SIZE_MOST,
          "to this one"},
-	{"stepfactor", "N", OPTION_COUNT, &settings.stepfactor, "2", NULL, 2, 65536,
+	{"stepfactor", "N", OPTION_COUNT, &settings.sweep.factor, "2", NULL, 2, 65536,
          "each so many times the last"},
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
          "of its elements"},
 	{"op", "sum|avg,average,mean|min,minimum|max,maximum|prod,product", OPTION_CHOICE,
          &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD, "the reduction"},
-	{"density", "D[,..]", OPTION_TEXT, &settings.density_text, "0.1", NULL, 0, 0,
+	{"density", "D[,..]", OPTION_TEXT, &settings.text.densities, "0.1", NULL, 0, 0,
          "share of each worker's blocks that is non-zero"},
-	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
+	{"overlap", "HOW", OPTION_TEXT, &settings.text.overlap, "random", NULL, 0, 0,
          "random, all, none, or file:PATH.%r with bitmaps of real gradients"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "10", NULL, 1, 1000000,
          "measured iterations"},
@@ -83,12 +83,13 @@ static const struct options options = {
 
 static bool size_read(const char *item, uint32_t at)
 {
-	return option_size(item, &settings.sizes[at]) == 0 && settings.sizes[at] <= SIZE_MOST;
+	return option_size(item, &settings.rows.sizes[at]) == 0 &&
+	       settings.rows.sizes[at] <= SIZE_MOST;
 }
 
 static bool density_read(const char *item, uint32_t at)
 {
-	double *density = &settings.densities[at];
+	double *density = &settings.rows.densities[at];
 	char *end;
 
 	*density = strtod(item, &end);
@@ -114,51 +115,52 @@ static bool list_read(const char *text, bool (*read)(const char *item, uint32_t 
 /* -b, -e and -f as a list of sizes. */
 static int sweep_read(void)
 {
-	if (settings.minbytes == 0 && settings.maxbytes == 0)
+	if (settings.sweep.from_bytes == 0 && settings.sweep.to_bytes == 0)
 		return 0;
-	if (settings.minbytes == 0 || settings.maxbytes < settings.minbytes)
+	if (settings.sweep.from_bytes == 0 || settings.sweep.to_bytes < settings.sweep.from_bytes)
 		return cli_error(2,
 		                 "--minbytes is %llu and --maxbytes %llu: a sweep goes from one of "
 		                 "at least 1 to one that is not smaller",
-		                 (unsigned long long)settings.minbytes,
-		                 (unsigned long long)settings.maxbytes);
+		                 (unsigned long long)settings.sweep.from_bytes,
+		                 (unsigned long long)settings.sweep.to_bytes);
 	if (settings.in_place)
 		return cli_error(2, "--in-place: a sweep measures both, leave it out");
-	settings.size_count = 0;
-	for (uint64_t size = settings.minbytes; size <= settings.maxbytes;
-	     size *= settings.stepfactor) {
-		assert(settings.size_count < BENCH_LIST_MAX); /* the limits' quotient is 2^45 */
-		settings.sizes[settings.size_count++] = size;
+	settings.rows.size_count = 0;
+	for (uint64_t size = settings.sweep.from_bytes; size <= settings.sweep.to_bytes;
+	     size *= settings.sweep.factor) {
+		/* The limits' quotient is 2^45. */
+		assert(settings.rows.size_count < BENCH_LIST_MAX);
+		settings.rows.sizes[settings.rows.size_count++] = size;
 	}
 	return 0;
 }
 
 static int texts_read(void)
 {
-	if (!list_read(settings.size_text, size_read, &settings.size_count))
+	if (!list_read(settings.text.sizes, size_read, &settings.rows.size_count))
 		return cli_error(2, "--size is '%s': want sizes such as 100M or 4K,1M,100M",
-		                 settings.size_text);
-	if (!list_read(settings.density_text, density_read, &settings.density_count))
+		                 settings.text.sizes);
+	if (!list_read(settings.text.densities, density_read, &settings.rows.density_count))
 		return cli_error(
 			2, "--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
-			settings.density_text);
+			settings.text.densities);
 	if (sweep_read() != 0)
 		return 2;
-	if (settings.size_count * settings.density_count > BENCH_ROWS_MAX)
+	if (settings.rows.size_count * settings.rows.density_count > BENCH_ROWS_MAX)
 		return cli_error(2, "more than %d rows: give fewer sizes or densities",
 		                 BENCH_ROWS_MAX);
 	if (settings.comm.wire >= WINNOW_WIRE_FIXED32 &&
 	    (settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG))
 		return cli_error(2, "--wire %s is for --dtype f32 with --op sum or avg",
 		                 bench_wires[settings.comm.wire]);
-	if (strlen(settings.overlap_text) > BENCH_NAME_MAX)
+	if (strlen(settings.text.overlap) > BENCH_NAME_MAX)
 		return cli_error(2, "--overlap has %zu characters: want at most %d",
-		                 strlen(settings.overlap_text), BENCH_NAME_MAX);
-	if (strncmp(settings.overlap_text, "file:", 5) == 0)
+		                 strlen(settings.text.overlap), BENCH_NAME_MAX);
+	if (strncmp(settings.text.overlap, "file:", 5) == 0)
 		settings.overlap = PATTERN_FILE;
-	else if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))
+	else if (!pattern_overlap_read(settings.text.overlap, &settings.overlap))
 		return cli_error(2, "--overlap is '%s': want random, all, none or file:PATH.%%r",
-		                 settings.overlap_text);
+		                 settings.text.overlap);
 	return 0;
 }
 
@@ -216,7 +218,7 @@ static double bound_us(const struct bench_row *row)
 
 /* ---- measuring ---- */
 
-static void progress(const char *what, uint64_t done, uint64_t of)
+static void row_progress(const char *what, uint64_t done, uint64_t of)
 {
 	if (settings.comm.rank == 0 && of > 0)
 		cli_progress("%s %llu/%llu", what, (unsigned long long)done + 1,
@@ -225,7 +227,7 @@ static void progress(const char *what, uint64_t done, uint64_t of)
 		cli_progress("%s", what);
 }
 
-static void summarize(struct bench_times *times, double us[], uint64_t n)
+static void times_summarize(struct bench_times *times, double us[], uint64_t n)
 {
 	times->time_us_median = median(us, n);
 	times->time_us_min = us[0];
@@ -235,8 +237,8 @@ static void summarize(struct bench_times *times, double us[], uint64_t n)
 	times->sums.received_bytes /= (double)n;
 }
 
-static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv, double us[],
-                   struct bench_row *row, uint32_t place)
+static int row_measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
+                       double us[], struct bench_row *row, uint32_t place)
 {
 	const void *tensor = bench_data_tensor(data);
 	bool in_place = settings.in_place || place == 1;
@@ -255,8 +257,8 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		bool counted = i >= settings.warmup;
 		double before_us;
 
-		progress(counted ? "iteration" : "warm-up", counted ? i - settings.warmup : i,
-		         counted ? settings.iters : settings.warmup);
+		row_progress(counted ? "iteration" : "warm-up", counted ? i - settings.warmup : i,
+		             counted ? settings.iters : settings.warmup);
 		if (i == settings.warmup)
 			times->sums = (struct bench_sums){0};
 		before_us = times->sums.time_us;
@@ -271,9 +273,9 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
 		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
 	}
-	summarize(times, us, settings.iters);
+	times_summarize(times, us, settings.iters);
 	if (settings.check) {
-		progress("checking", 0, 0);
+		row_progress("checking", 0, 0);
 		times->wrong = bench_data_check(data, recv);
 	}
 	return 0;
@@ -287,14 +289,14 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	struct bench_data *data;
 	int status;
 
-	progress("making tensors", 0, 0);
+	row_progress("making tensors", 0, 0);
 	data = bench_data_make(&settings, row->count, row->density);
 	status = data != NULL ? 0 : 1;
 	for (uint32_t place = 0; place < places && status == 0; place++) {
 		memset(recv, 0x5a, row->bytes);
-		status = measure(comm, data, recv, us, row, place);
+		status = row_measure(comm, data, recv, us, row, place);
 	}
-	progress("", 0, 0);
+	row_progress("", 0, 0);
 	winnow_comm_stats(comm, &row->stats);
 	row->bound_us = bound_us(row);
 	if (data != NULL)
@@ -311,16 +313,16 @@ static int run_rows(struct winnow_comm *comm)
 	bool prints = settings.comm.rank == 0 && !settings.json;
 	uint64_t wrong = 0;
 
-	progress("", 0, 0);
+	row_progress("", 0, 0);
 	if (prints)
 		bench_print_head(&settings);
-	for (uint32_t s = 0; s < settings.size_count; s++) {
-		for (uint32_t d = 0; d < settings.density_count; d++) {
+	for (uint32_t s = 0; s < settings.rows.size_count; s++) {
+		for (uint32_t d = 0; d < settings.rows.density_count; d++) {
 			struct bench_row *row = &rows[count];
 
-			row->count = settings.sizes[s] / elem_bytes;
+			row->count = settings.rows.sizes[s] / elem_bytes;
 			row->bytes = row->count * elem_bytes;
-			row->density = settings.densities[d];
+			row->density = settings.rows.densities[d];
 			if (run_row(comm, row) != 0)
 				return 1;
 			if (prints)
@@ -345,7 +347,7 @@ static int join_and_run(void)
 	struct winnow_stats stats;
 	int status;
 
-	progress("joining", 0, 0);
+	row_progress("joining", 0, 0);
 	cli_tells(&settings.comm);
 	status = winnow_comm_create(&settings.comm, &comm);
 	if (status == WINNOW_ERR_ABORTED && bench_local_lost())

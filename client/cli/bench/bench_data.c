@@ -66,7 +66,7 @@ static bool choose_blocks(struct bench_data *data, uint32_t rank, double density
 	uint64_t *bits = data->bits + rank * data->words;
 
 	if (s->overlap == PATTERN_FILE)
-		return choose_from_file(bits, data->block_count, s->overlap_text + 5, rank);
+		return choose_from_file(bits, data->block_count, s->text.overlap + 5, rank);
 	pattern_bits(&pattern, rank, 1, data->block_count, bits);
 	return true;
 }
@@ -129,7 +129,7 @@ const void *bench_data_tensor(const struct bench_data *data)
 
 /* ---- right or wrong ---- */
 
-static double get(const struct bench_data *data, const void *tensor, uint64_t index)
+static double element_get(const struct bench_data *data, const void *tensor, uint64_t index)
 {
 	uint32_t half = 0, bits;
 	float single;
@@ -156,7 +156,7 @@ static double get(const struct bench_data *data, const void *tensor, uint64_t in
 	}
 }
 
-static double expected(const struct bench_data *data, uint64_t index)
+static double element_expected(const struct bench_data *data, uint64_t index)
 {
 	const struct bench_settings *s = data->settings;
 	uint64_t block = index / data->block_elems;
@@ -203,10 +203,10 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result)
 	uint64_t wrong = 0;
 
 	for (uint64_t i = 0; i < data->count; i++) {
-		double want = expected(data, i);
+		double want = element_expected(data, i);
 
 		/* Only averages, long 16-bit sums and narrow numbers round. */
-		wrong += !(fabs(get(data, result, i) - want) <= fabs(want) * unit + bound);
+		wrong += !(fabs(element_get(data, result, i) - want) <= fabs(want) * unit + bound);
 	}
 	return wrong;
 }

@@ -5,7 +5,7 @@
 #include "client/cli/bench/bench_state.h"
 #include "client/cli/cli.h"
 
-static int failed(const struct winnow_comm *comm, const char *what)
+static int call_failed(const struct winnow_comm *comm, const char *what)
 {
 	cli_progress("%s", "");
 	return cli_error(1, "rank %u: %s: %s", winnow_comm_rank(comm), what, winnow_last_error());
@@ -21,7 +21,7 @@ int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench
 
 	/* An empty operation makes workers start together. */
 	if (winnow_allreduce(op->recv, op->recv, 0, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
-		return failed(comm, "starting line");
+		return call_failed(comm, "starting line");
 	winnow_comm_stats(comm, &before);
 	start_ns = clock_ns();
 	result = winnow_allreduce_async(op->send, op->recv, op->count, op->dtype, op->op,
@@ -30,7 +30,7 @@ int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench
 		result = winnow_wait(request, -1, stats);
 	sums->time_us += (double)(clock_ns() - start_ns) / 1e3;
 	if (result != WINNOW_OK)
-		return failed(comm, "allreduce"); /* the rest of it goes with the communicator */
+		return call_failed(comm, "allreduce"); /* the communicator frees the request */
 	winnow_request_free(&request);
 	winnow_comm_stats(comm, &after);
 	sums->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);

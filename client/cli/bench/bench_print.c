@@ -20,7 +20,7 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 }
 
 /* What a ring allreduce would send and receive, against what went over this worker's link. */
-static double saving(const struct bench_settings *settings, const struct bench_row *row)
+static double row_saving(const struct bench_settings *settings, const struct bench_row *row)
 {
 	const struct bench_times *times = row->times;
 	double world = (double)settings->comm.world;
@@ -60,7 +60,7 @@ static void wire_row(const struct bench_settings *settings, const struct bench_r
 	       reduction_name((enum reduction)settings->op), row->density, row->union_density,
 	       times->time_us_median, bench_algbw(row, times) / 1e9,
 	       bench_busbw(settings, row, times) / 1e9, times->sums.sent_bytes / 1e6,
-	       times->sums.received_bytes / 1e6, saving(settings, row),
+	       times->sums.received_bytes / 1e6, row_saving(settings, row),
 	       (unsigned long long)times->sums.retransmits, wrong_text(settings, times, wrong));
 	if (settings->rate != 0)
 		printf(" %11.1f %6.2f", row->bound_us,
@@ -124,7 +124,7 @@ void bench_print_head(const struct bench_settings *settings)
 {
 	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
-	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
+	       winnow_version(), settings->comm.world, settings->comm.block, settings->text.overlap,
 	       settings->auto_fixed32 ? "auto: fixed32" : bench_wires[settings->comm.wire],
 	       (unsigned long long)settings->iters, (unsigned long long)settings->warmup);
 	if (bench_sweeps(settings))

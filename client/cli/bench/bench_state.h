@@ -8,8 +8,8 @@
  * bench_local.c  --local: an aggregator and the other workers as child processes
  * bench_print.c  tables;  bench_json.c  the same for programs
  */
-#ifndef CLIENT_CLI_BENCH_H
-#define CLIENT_CLI_BENCH_H
+#ifndef CLIENT_CLI_BENCH_STATE_H
+#define CLIENT_CLI_BENCH_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,24 +22,33 @@
 #define BENCH_NAME_MAX                                                                             \
 	4000 /* characters of a bitmap's name, a rank in place of its "%r" not counted */
 
+/* The table has a row for each size with each density. */
+struct bench_rows {
+	uint32_t size_count, density_count;
+	uint64_t sizes[BENCH_LIST_MAX]; /* Bytes. */
+	double densities[BENCH_LIST_MAX];
+};
+
 struct bench_settings {
 	struct winnow_config comm;
-	const char *config; /* a file of options */
-	const char *size_text, *density_text, *overlap_text;
+	const char *config; /* A file of options. */
+	struct {
+		const char *sizes, *densities, *overlap;
+	} text;
 	bool check, json, in_place;
-	uint64_t minbytes, maxbytes, stepfactor; /* a sweep, if minbytes is not 0 */
+	struct {
+		uint64_t from_bytes, to_bytes, factor;
+	} sweep; /* There is one if from_bytes is not 0. */
 	uint32_t local;
 	uint64_t iters, warmup, seed, rate, aggregator_rate;
 	enum winnow_dtype dtype;
 	enum winnow_op op;
 
 	/* Worked out of the texts. */
-	bool auto_fixed32; /* what AUTO stands for */
+	bool auto_fixed32; /* AUTO stands for FIXED32. */
 	enum pattern_overlap overlap;
 	uint32_t aggregators;
-	uint32_t size_count, density_count;
-	uint64_t sizes[BENCH_LIST_MAX]; /* bytes */
-	double densities[BENCH_LIST_MAX];
+	struct bench_rows rows;
 };
 
 /* One allreduce to be measured. */
@@ -74,8 +83,8 @@ struct bench_times {
 /* One row of the table. */
 struct bench_row {
 	uint64_t bytes, count;
-	double density;       /* of this worker's blocks, as it turned out */
-	double union_density; /* of blocks that any worker has */
+	double density;       /* the share of this worker's blocks that are non-zero */
+	double union_density; /* the share of blocks that any worker has */
 	struct bench_times times[BENCH_PLACES];
 	double bound_us;           /* 0: no rate given */
 	struct winnow_stats stats; /* the communicator's, after it */
@@ -83,7 +92,7 @@ struct bench_row {
 
 static inline bool bench_sweeps(const struct bench_settings *settings)
 {
-	return settings->minbytes != 0;
+	return settings->sweep.from_bytes != 0;
 }
 
 /* Wrong elements in all places. */
@@ -143,4 +152,4 @@ void bench_print_foot(const struct bench_settings *settings, const struct bench_
 void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
                 uint32_t count);
 
-#endif /* CLIENT_CLI_BENCH_H */
+#endif /* CLIENT_CLI_BENCH_STATE_H */

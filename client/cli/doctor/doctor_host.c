@@ -112,7 +112,8 @@ static void check_device(int fd, const char *device)
 	snprintf(name, sizeof(name), "device %.20s", device);
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
 	mtu = request;
-	if (ioctl(fd, SIOCGIFFLAGS, &request) != 0 || ioctl(fd, SIOCGIFMTU, &mtu) != 0) {
+	if (strlen(device) >= sizeof(request.ifr_name) || ioctl(fd, SIOCGIFFLAGS, &request) != 0 ||
+	    ioctl(fd, SIOCGIFMTU, &mtu) != 0) {
 		doctor_say(DOCTOR_FAIL, name, "ip link shows those that there are",
 		           "no network device is called so");
 		return;

@@ -18,7 +18,7 @@
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
-static const char *reason(const char *address)
+static const char *path_reason(const char *address)
 {
 	const char *line = winnow_last_error();
 	char head[320];
@@ -35,7 +35,7 @@ static const char *sum_up(struct winnow_comm *comm, const char *address)
 	for (uint32_t i = 0; i < TEST_COUNT; i++)
 		send[i] = (int32_t)(i + 1);
 	if (winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
-		return reason(address);
+		return path_reason(address);
 	return memcmp(send, got, sizeof(send)) == 0 ? NULL : "its sums are wrong";
 }
 
@@ -141,7 +141,7 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 	result = winnow_comm_create(&config, &comm);
 	if (result != WINNOW_OK) {
 		doctor_say(DOCTOR_FAIL, "aggregator", join_fix(result), "%s: %s", address,
-		           reason(address));
+		           path_reason(address));
 		return;
 	}
 	try_job(address, *of != '\0' ? job : "", comm);

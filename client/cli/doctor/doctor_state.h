@@ -3,8 +3,8 @@
  * doctor_state.h - what the files of winnow doctor share. Nothing there changes the machine, and each
  * warning and failure has a test that shows it.
  */
-#ifndef CLIENT_CLI_DOCTOR_H
-#define CLIENT_CLI_DOCTOR_H
+#ifndef CLIENT_CLI_DOCTOR_STATE_H
+#define CLIENT_CLI_DOCTOR_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,4 +33,4 @@ bool doctor_end(void);
 void doctor_host(const struct doctor *doctor);
 void doctor_path(const struct doctor *doctor);
 
-#endif /* CLIENT_CLI_DOCTOR_H */
+#endif /* CLIENT_CLI_DOCTOR_STATE_H */

@@ -36,7 +36,7 @@ static struct net_ip ip_of(const char *hex)
 }
 
 /* Into found[]: who listens at that very address, and who does at all. */
-static void search(const char *path, const struct net_addr *peer, int64_t found[2])
+static void sockets_search(const char *path, const struct net_addr *peer, int64_t found[2])
 {
 	FILE *table = fopen(path, "re");
 	unsigned port, state, uid;
@@ -66,8 +66,8 @@ int64_t owner_of(int fd)
 
 	if (!peer_is_here(fd, &peer))
 		return -1;
-	search("/proc/net/tcp", &peer, found);
-	search("/proc/net/tcp6", &peer, found);
+	sockets_search("/proc/net/tcp", &peer, found);
+	sockets_search("/proc/net/tcp6", &peer, found);
 	return found[0] >= 0 ? found[0] : found[1];
 }
 

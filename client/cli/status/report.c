@@ -52,10 +52,11 @@ static bool text_is(const json_t *object, const char *name, const char *text)
 
 /* ---- what is wrong ---- */
 
-static void add(json_t *problems, const char *code, const json_t *job, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+static void problem_add(json_t *problems, const char *code, const json_t *job, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
 
-static void add(json_t *problems, const char *code, const json_t *job, const char *format, ...)
+static void problem_add(json_t *problems, const char *code, const json_t *job, const char *format,
+                        ...)
 {
 	char name[REPORT_NAME_BYTES], text[REPORT_TEXT_BYTES];
 	va_list args;
@@ -120,9 +121,10 @@ static void judge_waiting(json_t *problems, const json_t *job, double late_s)
 	{
 		name_add(&names, job, (uint32_t)json_integer_value(rank));
 	}
-	add(problems, "straggler", job, "others have waited %s for rank %s, which %s",
-	    text_age(waited_s, CELL), names_end(&names, missing),
-	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
+	problem_add(problems, "straggler", job, "others have waited %s for rank %s, which %s",
+	            text_age(waited_s, CELL), names_end(&names, missing),
+	            text_is(waiting, "for", "data") ? "sent no data"
+	                                            : "did not call the operation");
 }
 
 /*
@@ -147,12 +149,14 @@ static void judge_state(json_t *problems, const json_t *job, double late_s)
 			name_add(&names, job, report_whole(worker, "rank"));
 	}
 	if (!ending)
-		add(problems, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
-		    text_age(state_s, CELL), forming ? "waits for" : "no UDP answer from",
-		    names_end(&names, names.count));
+		problem_add(problems, "joining", job, "%.11s for %s: %s rank %s",
+		            report_text(job, "state"), text_age(state_s, CELL),
+		            forming ? "waits for" : "no UDP answer from",
+		            names_end(&names, names.count));
 	else if (names.count > 0)
-		add(problems, "ending", job, "has ended %s ago, and awaits rank %s to continue",
-		    text_age(state_s, CELL), names_end(&names, names.count));
+		problem_add(problems, "ending", job,
+		            "has ended %s ago, and awaits rank %s to continue",
+		            text_age(state_s, CELL), names_end(&names, names.count));
 }
 
 static void judge_silence(json_t *problems, const json_t *job)
@@ -172,10 +176,11 @@ static void judge_silence(json_t *problems, const json_t *job)
 		worst_s = silent_s > worst_s ? silent_s : worst_s;
 	}
 	if (limit_s > 0 && names.count > 0)
-		add(problems, "silent", job,
-		    "nothing was heard for %s from rank %s: lost, and the job with it, after %s",
-		    text_age(worst_s, CELL), names_end(&names, names.count),
-		    text_age(limit_s, CELL));
+		problem_add(problems, "silent", job,
+		            "nothing was heard for %s from rank %s: lost, and the job with it, "
+		            "after %s",
+		            text_age(worst_s, CELL), names_end(&names, names.count),
+		            text_age(limit_s, CELL));
 }
 
 void report_judge(const json_t *report, double late_s, json_t *problems)
@@ -184,13 +189,13 @@ void report_judge(const json_t *report, double late_s, json_t *problems)
 	json_t *job;
 
 	if (json_is_true(json_object_get(report, "draining")))
-		add(problems, "draining", NULL, "draining: it takes no new jobs");
+		problem_add(problems, "draining", NULL, "draining: it takes no new jobs");
 	json_array_foreach(json_object_get(report, "jobs"), index, job)
 	{
 		judge_state(problems, job, late_s);
 		judge_waiting(problems, job, late_s);
 		judge_silence(problems, job);
 		if (*report_text(job, "trouble") != '\0')
-			add(problems, "path", job, "%s", report_text(job, "trouble"));
+			problem_add(problems, "path", job, "%s", report_text(job, "trouble"));
 	}
 }

@@ -87,17 +87,17 @@ static void print_json(void)
 	json_decref(root);
 }
 
-static void answered(enum status_health of_all)
+static void health_answered(enum status_health of_all)
 {
 	worst = of_all;
 }
 
 /* One look. False: nobody reads what is printed. */
-static bool look(void)
+static bool targets_look(void)
 {
 	const struct status_view view = {.workers = settings.workers, .brief = settings.quiet};
 
-	status_ask(uv_default_loop(), &targets, answered);
+	status_ask(uv_default_loop(), &targets, health_answered);
 	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
 	if (settings.json)
 		print_json();
@@ -139,7 +139,7 @@ int cli_status(int argc, char **argv)
 		return cli_error(STATUS_UNREACHABLE, "cannot ask: too many open files?");
 	if (settings.watch_us != 0)
 		signal(SIGPIPE, SIG_IGN); /* a reader that has seen enough ends it below */
-	while (look() && settings.watch_us != 0)
+	while (targets_look() && settings.watch_us != 0)
 		next_begins();
 	err = errno;
 	status_targets_free(&targets);

@@ -89,8 +89,8 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 void status_targets_free(struct status_targets *targets);
 
 struct status_view {
-	bool workers; /* also a table of workers */
-	bool brief;   /* problems alone */
+	bool workers; /* show a table of workers */
+	bool brief;   /* show problems alone */
 };
 
 /* status_show - all that people want to see. */

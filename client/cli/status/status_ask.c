@@ -90,7 +90,7 @@ const char *const status_health_names[] = {"healthy", "degraded", "unreachable"}
 static struct {
 	struct status_targets *targets;
 	void (*done)(enum status_health worst);
-	uint32_t open; /* that have not answered or failed */
+	uint32_t open; /* those that have not answered or failed */
 	uv_work_t work[STATUS_TARGETS_MAX];
 } asking;
 

@@ -24,7 +24,7 @@ static const json_t *job_at(const json_t *report, uint32_t index)
 	return json_array_get(json_object_get(report, "jobs"), index);
 }
 
-static bool flag(const json_t *object, const char *name)
+static bool report_flag(const json_t *object, const char *name)
 {
 	return json_is_true(json_object_get(object, name));
 }
@@ -167,7 +167,7 @@ static void job_row(struct table *table, const struct status_target *target, con
 
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (strcmp(path, "xdp") == 0)
-		path = flag(job, "fast") ? "xdp" : "udp";
+		path = report_flag(job, "fast") ? "xdp" : "udp";
 	path_text(job, rtt, held);
 	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
@@ -175,7 +175,7 @@ static void job_row(struct table *table, const struct status_target *target, con
 	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
 	          report_whole(slots, "total"), share_text(job, "density", CELL),
 	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
-	          flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
+	          report_flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
 }
 
 static void show_jobs(const struct status_targets *targets, FILE *out)
@@ -240,9 +240,9 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	          "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs\t%.63s",
 	          before, job, report_whole(worker, "rank"), state,
 	          here ? report_text(worker, "host") : "-", here ? address : "-",
-	          strcmp(state, "ready") != 0 ? "-"
-	          : flag(worker, "multicast") ? "multicast"
-	                                      : "unicast",
+	          strcmp(state, "ready") != 0        ? "-"
+	          : report_flag(worker, "multicast") ? "multicast"
+	                                             : "unicast",
 	          here ? text_age(report_number(worker, "silent_s"), CELL) : "-",
 	          rtt_text(report_number(worker, "rtt_s"), CELL),
 	          rtt_text(report_number(worker, "rtt_least_s"), CELL), window,
@@ -283,9 +283,9 @@ static void show_workers(const struct status_targets *targets, FILE *out)
 
 /* ---- lines ---- */
 
-static void line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void line_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void line(FILE *out, const char *format, ...)
+static void line_print(FILE *out, const char *format, ...)
 {
 	char text[LINE_BYTES];
 	va_list args;
@@ -303,17 +303,19 @@ static void show_head(const struct status_target *target, FILE *out)
 	uint32_t threads = report_whole(report, "threads"), jobs = job_count(report);
 
 	if (report == NULL) {
-		line(out, "%s: unreachable: %s", target->address, target->why.text);
+		line_print(out, "%s: unreachable: %s", target->address, target->why.text);
 		return;
 	}
-	line(out,
-	     "%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
-	     "slots",
-	     target->address, status_health_names[target->health], report_text(report, "version"),
-	     text_age(report_number(report, "uptime_s"), CELL), report_text(report, "datapath"),
-	     report_text(report, "isa"), threads, threads == 1 ? "" : "s", jobs,
-	     jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), CELL),
-	     text_si(report_number(report, "memory_limit_bytes"), CELL));
+	line_print(
+		out,
+		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
+		"slots",
+		target->address, status_health_names[target->health],
+		report_text(report, "version"), text_age(report_number(report, "uptime_s"), CELL),
+		report_text(report, "datapath"), report_text(report, "isa"), threads,
+		threads == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s",
+		text_si(report_number(report, "memory_reserved_bytes"), CELL),
+		text_si(report_number(report, "memory_limit_bytes"), CELL));
 }
 
 /* "stale 3, short 9": those above 0, as far as there is room. */
@@ -343,29 +345,31 @@ static void show_notes(const struct status_target *target, FILE *out)
 
 	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
 		owner_name(target->owner, name);
-		line(out, "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
-		     name);
+		line_print(out,
+		           "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
+		           name);
 	}
 	if (*counts_text(json_object_get(report, "drops"), counts, sizeof(counts)) != '\0')
-		line(out, "  dropped: %s", counts);
+		line_print(out, "  dropped: %s", counts);
 	counts_text(json_object_get(report, "xdp_packets"), counts, sizeof(counts));
 	if (strcmp(report_text(report, "datapath"), "xdp") == 0)
-		line(out, "  xdp %.500s: %s", report_text(report, "xdp"),
-		     *counts != '\0' ? counts : "no packets yet");
+		line_print(out, "  xdp %.500s: %s", report_text(report, "xdp"),
+		           *counts != '\0' ? counts : "no packets yet");
 	if (refused + given_up > 0)
-		line(out,
-		     "  not sent: %.0f datagrams that the system refused, %.0f given up "
-		     "because the network stayed full",
-		     refused, given_up);
+		line_print(out,
+		           "  not sent: %.0f datagrams that the system refused, %.0f given up "
+		           "because the network stayed full",
+		           refused, given_up);
 	if (lost > 0)
-		line(out,
-		     "  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
-		     "gone",
-		     lost);
+		line_print(
+			out,
+			"  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
+			"gone",
+			lost);
 	if (*report_text(failure, "text") != '\0')
-		line(out, "  last failure, %s ago: job %.64s: %s",
-		     text_age(report_number(failure, "age_s"), CELL), report_text(failure, "job"),
-		     report_text(failure, "text"));
+		line_print(out, "  last failure, %s ago: job %.64s: %s",
+		           text_age(report_number(failure, "age_s"), CELL),
+		           report_text(failure, "job"), report_text(failure, "text"));
 }
 
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out)
@@ -383,8 +387,8 @@ void status_show(const struct status_targets *targets, const struct status_view 
 		{
 			const char *job = report_text(problem, "job");
 
-			line(out, "  ! %s%s%s%s", *job != '\0' ? "job " : "", job,
-			     *job != '\0' ? ": " : "", report_text(problem, "text"));
+			line_print(out, "  ! %s%s%s%s", *job != '\0' ? "job " : "", job,
+			           *job != '\0' ? ": " : "", report_text(problem, "text"));
 		}
 		if (target->report != NULL && !view->brief)
 			show_notes(target, out);

@@ -22,9 +22,9 @@ struct work {
 	const struct predict_op *op;
 	struct geometry cut;
 	struct predict *p;
-	uint64_t words;               /* of one worker's bitmap, in blocks */
-	uint64_t *bits;               /* [world][words], and behind them in the same memory: */
-	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment */
+	uint64_t words;               /* Of one worker's bitmap, in blocks. */
+	uint64_t *bits;               /* [world][words]; `own` lies behind it in the same memory. */
+	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment. */
 	uint64_t *collected, *spread; /* [channels] bytes */
 	struct predict_flow *sent;    /* [world] of this operation */
 	struct predict_flow received;
@@ -95,7 +95,7 @@ void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, u
 
 /* ---- packets ---- */
 
-static void packet(struct predict_flow *flow, uint32_t head, uint64_t map, uint64_t data)
+static void packet_add(struct predict_flow *flow, uint32_t head, uint64_t map, uint64_t data)
 {
 	flow->packets++;
 	flow->head_bytes += EMPTY_BYTES + head;
@@ -116,8 +116,8 @@ static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t b
 }
 
 /* The frames of a segment in which a worker has a block, and what it sends in them. */
-static void pushes(struct work *w, const uint64_t *own, const uint64_t *united, uint32_t words,
-                   struct predict_flow *flow)
+static void pushes_add(struct work *w, const uint64_t *own, const uint64_t *united, uint32_t words,
+                       struct predict_flow *flow)
 {
 	uint32_t place = 0, frame = UINT32_MAX, k = w->cut.one.frames.frame_blocks;
 	uint64_t blocks = 0, frames = 0;
@@ -168,16 +168,16 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		uint32_t set = (uint32_t)bitmap_set_count(own, words);
 		struct predict_flow flow = {0};
 
-		packet(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(w, own, blocks, set),
-		       w->cut.eager ? (uint64_t)set * block_bytes : 0);
+		packet_add(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(w, own, blocks, set),
+		           w->cut.eager ? (uint64_t)set * block_bytes : 0);
 		if (!w->cut.eager)
-			pushes(w, own, united, words, &flow);
+			pushes_add(w, own, united, words, &flow);
 		w->p->own += set;
 		w->collected[channel] += predict_bytes(&flow);
 		flow_add(&w->sent[rank], &flow);
 	}
-	packet(&results, WIRE_PLAN_BYTES, map_bytes(w, united, blocks, union_count),
-	       w->cut.eager ? (uint64_t)union_count * block_bytes : 0);
+	packet_add(&results, WIRE_PLAN_BYTES, map_bytes(w, united, blocks, union_count),
+	           w->cut.eager ? (uint64_t)union_count * block_bytes : 0);
 	if (!w->cut.eager && union_count > 0) {
 		uint64_t frames = geometry_frame_count(&segment.frames, union_count);
 

@@ -22,7 +22,7 @@ struct source_op {
 	uint64_t count, tag;
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* that a job used; 0: unknown, or in tiles */
+	uint32_t block;          /* the block size that a job used; 0: unknown, or in tiles */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */
 	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */
@@ -39,9 +39,10 @@ struct source {
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	const char *job; /* its name, if all its workers have said what they sent and received: */
-	uint64_t job_operations, job_sent, job_received; /* bytes of a worker, on the average */
-	struct pattern pattern;                          /* of a pattern */
+	const char *job; /* The job's name; NULL: not all its workers said what they sent. */
+	/* The bytes are a worker's, on the average. */
+	uint64_t job_operations, job_sent, job_received;
+	struct pattern pattern; /* Without a trace. */
 };
 
 /*

@@ -121,7 +121,7 @@ static int by_tag(const void *a, const void *b, void *file)
 }
 
 /* The entries' numbers. */
-static uint32_t *sorted(struct trace_file *file)
+static uint32_t *entries_sorted(struct trace_file *file)
 {
 	uint32_t *list = cli_memory(file->count + 1ul, sizeof(*list), "operations");
 
@@ -131,9 +131,9 @@ static uint32_t *sorted(struct trace_file *file)
 	return list;
 }
 
-/* match[entry of rank 0] = entry of `rank`, UINT32_MAX: none. Both lists are sorted by tag. */
-static void match(const struct source *s, uint32_t rank, const uint32_t *first,
-                  const uint32_t *list, uint32_t *out)
+/* out[entry of rank 0] = entry of `rank`, UINT32_MAX: none. Both lists are sorted by tag. */
+static void entries_match(const struct source *s, uint32_t rank, const uint32_t *first,
+                          const uint32_t *list, uint32_t *out)
 {
 	const struct trace_file *a = s->traces[0], *b = s->traces[rank];
 
@@ -153,16 +153,16 @@ static void match(const struct source *s, uint32_t rank, const uint32_t *first,
 static void match_all(struct source *s)
 {
 	uint64_t count = s->traces[0]->count, places = count * s->world;
-	uint32_t *first = sorted(s->traces[0]);
+	uint32_t *first = entries_sorted(s->traces[0]);
 
 	s->entries = cli_memory(places, sizeof(*s->entries), "operations of all workers");
 	s->ops = cli_memory(count, sizeof(*s->ops), "operations");
 	for (uint64_t i = 0; i < places; i++)
 		s->entries[i] = i % s->world == 0 ? (uint32_t)(i / s->world) : UINT32_MAX;
 	for (uint32_t rank = 1; rank < s->world; rank++) {
-		uint32_t *list = sorted(s->traces[rank]);
+		uint32_t *list = entries_sorted(s->traces[rank]);
 
-		match(s, rank, first, list, s->entries);
+		entries_match(s, rank, first, list, s->entries);
 		free(list);
 	}
 	free(first);

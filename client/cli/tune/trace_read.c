@@ -18,12 +18,15 @@
 
 int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+	/* A pipe that nobody writes would keep open() waiting. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	struct stat status = {0};
 	void *memory = NULL;
 
 	if (fd < 0 || fstat(fd, &status) != 0)
 		err = -errno;
+	else if (!S_ISREG(status.st_mode))
+		err = -EINVAL;
 	if (err == 0 && status.st_size > 0)
 		memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (memory == MAP_FAILED)
@@ -32,6 +35,8 @@ int file_map(const char *path, const void **data, size_t *bytes, struct why *why
 		close(fd);
 	*data = memory;
 	*bytes = (size_t)status.st_size;
+	if (err == -EINVAL)
+		return why_set(why, err, "it is no regular file, which can be mapped");
 	return err == 0 ? 0 : why_set(why, err, "%s", strerror(-err));
 }
 

@@ -22,8 +22,8 @@ struct trace_file {
 	struct trace_head head;
 	struct trace_entry *entries; /* [count], operations only */
 	uint32_t count;
-	bool ended; /* with an end record: `end` */
-	bool cut;   /* in the middle of a record, which is left out */
+	bool ended; /* `end` is there */
+	bool cut;   /* the file ends within a record, which is left out */
 	struct trace_record end;
 };
 

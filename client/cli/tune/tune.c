@@ -89,6 +89,10 @@ static int source_open(struct source *source)
 	struct stat status;
 	int result = 0;
 
+	if (settings.operand_count == 0 && op.count == 0)
+		return cli_error(2, "--size is %llu: want at least %u, an element of %s",
+		                 (unsigned long long)settings.size, dtype_bytes(op.dtype),
+		                 dtype_name(op.dtype));
 	if (settings.operand_count == 0)
 		source_pattern(source, &settings.pattern, &op, world);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
@@ -137,7 +141,7 @@ static int net_choose(struct tune *tune)
 	return 0;
 }
 
-static int run(struct tune *tune)
+static int tune_run(struct tune *tune)
 {
 	int status = source_open(&tune->source);
 
@@ -168,7 +172,7 @@ int cli_tune(int argc, char **argv)
 	if (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
-	status = run(&tune);
+	status = tune_run(&tune);
 	for (uint32_t i = 0; i < tune.block_count; i++)
 		predict_close(&tune.rows[i].predicted);
 	source_close(&tune.source);

@@ -9,14 +9,14 @@
 #include "ebpf/geometry.h"
 #include "ebpf/wire.h"
 
-static int ascending(const void *a, const void *b)
+static int block_compare(const void *a, const void *b)
 {
 	const struct tune_row *x = a, *y = b;
 
 	return x->block < y->block ? -1 : x->block > y->block;
 }
 
-static uint64_t largest(const struct source *source)
+static uint64_t tensor_largest(const struct source *source)
 {
 	uint64_t most = 1;
 
@@ -31,7 +31,7 @@ static bool block_add(struct tune *tune, uint64_t block)
 {
 	const struct source *source = &tune->source;
 
-	if (block == 0 || block > WIRE_BLOCK_ELEMS_MAX || block > largest(source) ||
+	if (block == 0 || block > WIRE_BLOCK_ELEMS_MAX || block > tensor_largest(source) ||
 	    tune->block_count == TUNE_BLOCKS_MAX)
 		return false;
 	if (source->traces != NULL && block % source->fine != 0)
@@ -60,7 +60,7 @@ static void blocks_preset(struct tune *tune)
 			block_add(tune, o->row / 2);
 	}
 	if (tune->block_count == 0)
-		block_add(tune, source->traces != NULL ? source->fine : largest(source));
+		block_add(tune, source->traces != NULL ? source->fine : tensor_largest(source));
 }
 
 static int blocks_read(struct tune *tune, const char *text)
@@ -108,7 +108,7 @@ int tune_blocks_choose(struct tune *tune, const char *blocks)
 	if (tune->block_count == 0)
 		return cli_error(1, "the trace has a bit for %u elements: more than any tensor has",
 		                 source->fine);
-	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), ascending);
+	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), block_compare);
 	if (source->traces != NULL)
 		return 0;
 	/* All of these are whole numbers of bits. */
@@ -172,7 +172,7 @@ static void row_fill(struct tune_row *row, const struct tune *tune)
 }
 
 /* The largest of those that are nearly as fast as the fastest. */
-static void judge(struct tune *tune)
+static void blocks_judge(struct tune *tune)
 {
 	double least_s = tune->rows[0].time_s;
 
@@ -201,6 +201,6 @@ int tune_predict(struct tune *tune)
 		row_fill(&tune->rows[i], tune);
 	tune->op_bytes = bytes / source->op_count;
 	tune->ring_s = 2 * (1 - 1.0 / source->world) * (double)tune->op_bytes / tune->net.rate;
-	judge(tune);
+	blocks_judge(tune);
 	return 0;
 }

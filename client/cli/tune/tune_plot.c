@@ -64,7 +64,9 @@ static int gnuplot_run(int in, int out)
 	posix_spawn_file_actions_destroy(&files);
 	if (err != 0)
 		return -err;
-	waitpid(child, &status, 0);
+	/* Whoever has SIGCHLD ignored hears nothing of a child's end. */
+	if (waitpid(child, &status, 0) != child)
+		return -errno;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -72,13 +74,16 @@ int tune_plot(const struct tune *tune, const char *path)
 {
 	bool png = strcmp(path + strlen(path) - 4, ".png") == 0; /* or .svg */
 	FILE *script = tmpfile();
-	int out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status;
+	int out, status;
 
-	if (script == NULL || out < 0)
-		return cli_error(1, "cannot write %s: %s", out < 0 ? path : "a temporary file",
-		                 strerror(errno));
-	script_write(tune, png ? "png" : "svg", script);
-	rewind(script); /* which writes it */
+	if (script != NULL)
+		script_write(tune, png ? "png" : "svg", script);
+	if (script == NULL || fflush(script) != 0 || ferror(script))
+		return cli_error(1, "cannot write a temporary file: %s", strerror(errno));
+	rewind(script);
+	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (out < 0)
+		return cli_error(1, "cannot write %s: %s", path, strerror(errno));
 	status = gnuplot_run(fileno(script), out);
 	fclose(script);
 	close(out);
@@ -88,5 +93,7 @@ int tune_plot(const struct tune *tune, const char *path)
 	if (status == -ENOENT)
 		return cli_error(1, "cannot draw %s: it needs gnuplot: apt-get install gnuplot-nox",
 		                 path);
+	if (status < 0)
+		return cli_error(1, "cannot draw %s: gnuplot: %s", path, strerror(-status));
 	return cli_error(1, "cannot draw %s: gnuplot ends with %d", path, status);
 }

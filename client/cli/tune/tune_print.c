@@ -15,7 +15,7 @@ static char *time_text(double seconds, char text[16])
 	return text;
 }
 
-static void head(const struct tune *tune)
+static void tune_head_print(const struct tune *tune)
 {
 	const struct source *source = &tune->source;
 	const struct predict_net *net = &tune->net;
@@ -53,7 +53,7 @@ int tune_print(const struct tune *tune)
 	const struct source *source = &tune->source;
 	struct table table = {0};
 
-	head(tune);
+	tune_head_print(tune);
 	table_columns(&table,
 	              "<\tBLOCK\tD\tU\tSENT\tRECEIVED\tTIME\tPKTS OUT\tPKTS IN\tHEADERS\tBITMAPS");
 	for (uint32_t i = 0; i < tune->block_count; i++)

@@ -9,7 +9,6 @@ Four worker processes and one winnowd on this machine; nothing else is needed. E
 import argparse
 import importlib.util
 import json
-import os
 import pathlib
 import sys
 import tempfile

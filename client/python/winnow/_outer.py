@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from . import _native, _way
 from ._comm import Comm
-from ._compress import compressor_of, lost_of, parts_of, remember_lost
+from ._compress import compressor_of, lost_of, remember_lost
 from ._member import brief, choice, end_job
 from ._places import draw_job, exchange
 
@@ -148,8 +148,8 @@ class OuterOptimizer(torch.optim.Optimizer):
         self.inner.load_state_dict(state["inner"])
         for part, its in zip(parts, saved):
             part.copy_(its)
-        self.steps, self.exchanges, self._sent = state["steps"], state["exchanges"], None
-        self._dense = state["dense"]
+        self.steps, self.exchanges, self._dense = state["steps"], state["exchanges"], state["dense"]
+        self._sent = self._lost = None
 
     def close(self):
         """Leaves the job, if this has joined it."""

@@ -57,7 +57,7 @@ def pack(value, name):
 
 
 def unpack(room):
-    """The state of such an array, whoever has made it; StateError: it is none."""
+    """The state in such an array, which another worker may have made. Raises StateError if it holds none."""
     data = room.view(numpy.uint8)
     length = int.from_bytes(data[len(_MAGIC) : _HEAD].tobytes(), "little")
     if data[: len(_MAGIC)].tobytes() != _MAGIC or length > min(len(data) - _HEAD, _TEXT_MAX):
@@ -73,7 +73,7 @@ def unpack(room):
 
 
 def check(value, name):
-    """TypeError: it is no state; with where."""
+    """Raises TypeError, which says where, if `value` is no state."""
     _described(value, name, [], 0)
 
 
@@ -119,7 +119,7 @@ def _described(value, where, tensors, depth):
         raise TypeError(f"{where} is nested more than {_DEPTH} deep: is it in itself?")
     if value is None or type(value) in (bool, int, str):
         return value
-    if isinstance(value, float):  # of numpy, too
+    if isinstance(value, float):  # numpy's also
         return float(value)
     kind = _KINDS.get(type(value))
     if kind in _LISTS:
@@ -185,7 +185,8 @@ class _Reader:
             raise StateError("it has a tensor without a shape")
         size = math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()
         begin, end = _places(self._at, [size])
-        if end > len(self._data) or max(shape, default=0) > 2**62:
+        sides = math.prod(max(side, 1) for side in shape)  # torch multiplies them before it comes to an empty one
+        if end > len(self._data) or sides > 2**62:
             raise StateError("it has a tensor that is larger than what came")
         self._at = end
         data = torch.from_numpy(self._data[begin:end].copy())

@@ -29,7 +29,7 @@ from ._compress import TopK, merge_memories  # noqa: F401 - for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._home import Home
-from ._member import BLOCK_MAX, OpStats, Shares, WinnowError, brief, choice, end_job, flag_of, number, told_late
+from ._member import BLOCK_MAX, OpStats, Shares, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
 
@@ -262,7 +262,7 @@ class HookState:
         A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
         Of a sparse COO one the result is a new, coalesced one, with what any worker has. One on a
         GPU is taken as the current stream leaves it, and nothing waits for that but the operation.
-        parameters: what it is made up of, one after the other, for a trace.
+        parameters: what it is made up of, one after the other: `compress`, `way` and errors go by that.
         """
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
