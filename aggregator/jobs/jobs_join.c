@@ -651,14 +651,14 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
-	if (job == NULL && jobs->totals.draining &&
-	    (join->world == 0 || !message_name_is(join->job, CONTROL_NEXT_NAME))) {
-		peer_refuse(jobs, peer, "draining",
-		            "this aggregator is shutting down; use another");
-		return;
-	}
 	if (join->world == 0) {
 		door_take(jobs, peer, join, now_us);
+		return;
+	}
+	if (job == NULL && jobs->totals.draining &&
+	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
 		return;
 	}
 	if (strchr(join->job, '/') == NULL && has_members(jobs, join->job)) {

@@ -246,7 +246,10 @@ static void door_refuse(struct jobs *jobs, const struct jobs_peer *like, bool al
 	}
 }
 
-/* As many as the last membership had that has begun, or, after some time, those who have come. */
+/*
+ * As many as the last membership had that has begun, or, after some time, those who have come. Where we drain all wait
+ * until we are back.
+ */
 static void door_settle(struct jobs *jobs, struct jobs_peer *one)
 {
 	struct roll roll = {.admit = 0};
@@ -352,7 +355,8 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 	other = door_twin(jobs, peer);
 	if (other != NULL)
 		peer_end(jobs, other);
-	door_settle(jobs, peer);
+	if (!jobs->totals.draining)
+		door_settle(jobs, peer);
 }
 
 static uint32_t stay_count(const struct job *job)
@@ -434,7 +438,6 @@ void members_tick(struct jobs *jobs)
 
 	jobs->unsettled = true;
 	members_settle(jobs);
-	while ((peer = door_late(jobs)) !=
-	       NULL) /* those that are settled are at no door any more */
-		door_settle(jobs, peer);
+	while (!jobs->totals.draining && (peer = door_late(jobs)) != NULL)
+		door_settle(jobs, peer); /* those that are settled are at no door any more */
 }

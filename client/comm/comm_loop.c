@@ -209,26 +209,15 @@ static void refuse_all(struct winnow_comm *comm)
 	}
 }
 
-/* How those who are left continue, when the caller wants to. */
+/* How this worker continues. */
 static void publish_next(struct winnow_comm *comm)
 {
-	const struct control_message *next = NULL;
-	enum session_next how;
+	const struct control_message *next = link_next(session_link(comm->session, 0));
 
-	if (!comm->stays || comm->next_how != SESSION_WAIT)
-		return;
-	how = session_stay(comm->session,
-	                   &(struct session_wish){.without = comm->without,
-	                                          .admit = comm->admit,
-	                                          .holds = comm->holds,
-	                                          .by_us = comm->stays_by_us},
-	                   clock_us(), &next);
-	if (how == SESSION_WAIT)
+	if (next == NULL || comm->next.kind != 0)
 		return;
 	pthread_mutex_lock(&comm->lock);
-	if (how == SESSION_NEXT || (how == SESSION_NONE && next != NULL))
-		comm->next = *next;
-	comm->next_how = how;
+	comm->next = *next;
 	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 }
@@ -238,7 +227,6 @@ static void publish_if_changed(struct winnow_comm *comm)
 	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
-	atomic_store_explicit(&comm->goes_on, session_goes_on(comm->session), memory_order_relaxed);
 	if (!comm->deserted && *session_who_left(comm->session) != '\0') {
 		snprintf(comm->deserter, sizeof(comm->deserter), "%s while an operation needed it",
 		         session_who_left(comm->session));
@@ -257,7 +245,7 @@ static void publish_if_changed(struct winnow_comm *comm)
 		session_says(comm->session, comm->says);
 		pthread_mutex_unlock(&comm->lock);
 	}
-	publish_next(comm); /* who learns that there is none asks why */
+	publish_next(comm);
 }
 
 /* ---- leaving ---- */
@@ -276,16 +264,15 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 {
 	if (!comm->left) {
 		bool running = session_state(comm->session) == SESSION_RUNNING;
-
 		bool busy = session_busy(comm->session);
 
 		if (running && busy && !comm->moves)
 			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && !busy && !session_quiet(comm->session) &&
+		else if (running && (!busy || comm->keeps) && !session_quiet(comm->session) &&
 		         now_us < comm->leave_until_us)
 			return false;
 		else if (running && comm->moves)
-			session_move(comm->session);
+			session_move(comm->session, comm->keeps);
 		else if (running)
 			session_leave(comm->session);
 		else if (session_state(comm->session) == SESSION_JOINING && !comm->keeps)
@@ -459,7 +446,7 @@ static void *comm_run(void *context)
 		comm_resolve_drop(peer);
 		comm->backend->close(peer->group);
 		peer->group = NULL;
-		if (i == 0 && comm->keeps)
+		if (i == 0 && comm->keeps && link_stands(session_link(comm->session, 0)))
 			continue;
 		comm_fork_close(&peer->fd);
 		free(peer->pending);

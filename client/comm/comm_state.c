@@ -109,15 +109,6 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 	stats->held_credit_us += more->held_credit_us;
 }
 
-uint64_t comm_left_out(const struct winnow_comm *comm)
-{
-	uint64_t without = 0;
-
-	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++)
-		without |= UINT64_C(1) << comm->peers[i].place;
-	return without;
-}
-
 void comm_publish(struct winnow_comm *comm)
 {
 	if (comm->state == session_state(comm->session))

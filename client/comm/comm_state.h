@@ -109,8 +109,10 @@ struct winnow_comm {
 	bool has_key;
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	bool at_door; /* its session waits at the decider until it is a member: see session_stay() */
-	bool keeps;   /* the connection to the decider goes on with the next session */
-	struct control_message stay; /* what STAY says of memberships before, see session_config */
+	bool keeps; /* the connection to the decider goes on with the next session, if it stands */
+	bool ended; /* the decider has ended the job for good */
+	struct control_message stay; /* what STAY says, see session_config */
+	uint64_t left_out;           /* places of aggregators that are not in the membership */
 	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received; the thread reads it */
@@ -173,22 +175,15 @@ struct winnow_comm {
 	char says[CONTROL_NAME_BYTES]; /* for people who look at status; */
 	_Atomic bool says_new;         /* the session does not know it yet */
 	uint32_t came;         /* newcomers, with this worker's last step into another membership */
-	_Atomic bool stays;    /* it wants to continue, and waits for how: */
-	uint32_t admit;        /* newcomers that it admits then, */
-	uint64_t without;      /* and the aggregators to be left out */
 	_Atomic bool holds;    /* this worker has the state of the job */
-	uint64_t stays_by_us;  /* when it says so although some have not acknowledged all */
 	uint64_t begins_by_us; /* caller only; the next membership has begun by then; 0: any time */
 	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
-	_Atomic bool goes_on;     /* likewise; its membership has ended, and others may have it */
 	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
 	_Atomic bool deserted;    /* likewise; a worker has left: */
 	char deserter[CONTROL_TEXT_BYTES];
-	_Atomic uint64_t back;      /* and of those that are left out, and are there again */
-	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
-	struct control_message
-		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
-	uint64_t next_tag; /* for operations that are matched by order */
+	_Atomic uint64_t back;       /* and of those that are left out, and are there again */
+	struct control_message next; /* thread: wo; what the decider has said at its door */
+	uint64_t next_tag;           /* for operations that are matched by order */
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 
@@ -387,8 +382,6 @@ int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
-
-uint64_t comm_left_out(const struct winnow_comm *comm); /* places of the list, as bits */
 
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);

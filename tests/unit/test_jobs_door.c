@@ -125,8 +125,14 @@ static void test_drains(void **state)
 	stay(b, 1, "job", 1, 2);
 	assert_true(b->workers[0].closed && b->workers[1].closed);
 	assert_int_equal(totals_of(b).jobs, 0);
-	knock(b, 0, "job", 0);
-	expect_end(b, 0, "draining", 0);
+	/* They wait at its door until it is gone, as newcomers do. */
+	for (uint32_t i = 0; i < 3; i++)
+		knock(b, i, "job", 0);
+	stay(b, 0, "job", 0, 2);
+	stay(b, 1, "job", 1, 2);
+	wait(b, 61, 7);
+	for (uint32_t i = 0; i < 3; i++)
+		expect_silence(b, i);
 	bench_close(b);
 }
 
