@@ -91,7 +91,6 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
 	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
 	hello.key = jobs->config.keys != NULL;
-	hello.features = CONTROL_FEATURES;
 	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
@@ -293,18 +292,15 @@ static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 	return peer->saying_us > JOBS_LINES_US;
 }
 
-bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+/* As jobs_line(). */
+static bool line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	struct why why;
 	const char *said;
-	bool done = true;
 
-	if (!peer->used)
-		return true;
-	jobs->now_us = now_us;
-	if (says_too_much(peer, now_us)) {
+	if (says_too_much(peer, jobs->now_us)) {
 		jobs_garbage(jobs, peer, "more lines than a worker has to say");
 		return true;
 	}
@@ -313,7 +309,7 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		line_forged(jobs, peer, line);
 		return true;
 	}
-	peer->heard_us = now_us;
+	peer->heard_us = jobs->now_us;
 	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
 	if (message_parse(said, &message, &why) != 0) {
 		jobs_garbage(jobs, peer,
@@ -324,10 +320,20 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	    message.kind == CONTROL_JOIN) /* also of a membership that has ended */
 		transcript_add(&peer->transcript, said);
 	if (peer->door || peer->job == NULL)
-		done = stranger_says(jobs, peer, line, &message);
-	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
-	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
+		return stranger_says(jobs, peer, line, &message);
+	if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
+	    message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
 		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
+	return true;
+}
+
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+{
+	bool done = true;
+
+	jobs->now_us = now_us;
+	if (peer->used)
+		done = line_take(jobs, peer, line);
 	members_settle(jobs);
 	return done;
 }
@@ -454,7 +460,6 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	*out = (struct jobs_view){.state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
-	                          .features = job->features,
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,

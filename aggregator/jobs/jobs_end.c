@@ -41,7 +41,7 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 /* Of a membership that somebody else has named nobody depends on those who have come so far. */
 bool job_has_next(const struct job *job)
 {
-	return job->features & CONTROL_MEMBERS && (job->state != JOB_FORMING || job->named);
+	return job->state != JOB_FORMING || job->named;
 }
 
 /* Those who want to continue know that it ends. */

@@ -295,7 +295,6 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	*out = (struct control_message){
 		.kind = CONTROL_WELCOME,
 		.epoch = job->epoch,
-		.features = job->features,
 		.channel_count = jobs->config.threads,
 		.payload = job->shape.payload,
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
@@ -570,16 +569,13 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 	return NULL;
 }
 
-/* The shortest patience of the workers that have joined is the job's, and it has the features that all of them have. */
+/* The shortest patience of the workers that have joined is the job's. */
 void job_agree(struct job *job)
 {
-	job->features = CONTROL_FEATURES;
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
-		if (peer != NULL)
-			job->features &= peer->features;
 		if (peer != NULL && peer->silence_us < job->silence_us)
 			job->silence_us = peer->silence_us;
 		if (peer != NULL && peer->stall_us < job->shape.stall_us)

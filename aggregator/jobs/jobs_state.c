@@ -86,7 +86,6 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 {
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
-	peer->features = join->features;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;

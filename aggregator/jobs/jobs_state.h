@@ -61,7 +61,7 @@ struct jobs_peer {
 	bool joined;     /* Its JOIN to `job` has come: NEXT may have made it a member before. */
 	struct job *job; /* NULL: it is no member. */
 	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
-	uint32_t payload, rcvbuf, features;
+	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* It has asked for these. */
 	struct net_ip local, ip;       /* Our address and its address, of this connection. */
 	void *handle;                  /* The caller of jobs_connected() has given it. */
@@ -101,7 +101,6 @@ struct job {
 	uint64_t owner; /* The first worker's owner is the job's: see peer_owner(). */
 	uint32_t world;
 	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
-	uint32_t features;            /* We and all who have joined have these. */
 	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
 	uint64_t since_us;            /* It is in its state since then. */
 	uint64_t silence_us;          /* No worker has asked for a shorter one. */

@@ -398,8 +398,7 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 	int result = confer(comm, &waiting, &out);
 
 	*came = 0;
-	if (result != WINNOW_OK || (!waiting && out == comm->left_out) ||
-	    !(comm->shape.features & CONTROL_MEMBERS)) /* some cannot go on */
+	if (result != WINNOW_OK || (!waiting && out == comm->left_out))
 		return result;
 	comm->came = 0;
 	comm->config.log = NULL; /* see winnow.h */

@@ -487,7 +487,6 @@ static void join_fill(struct link *link, struct control_message *out)
 	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
-	out->features = CONTROL_FEATURES;
 	out->rank = link->view.config.rank;
 	out->world = link->view.config.world;
 	out->payload = link->view.config.payload;

@@ -272,7 +272,6 @@ struct session_shape session_shape(const struct session *session)
 {
 	struct session_shape shape = {
 		.fast = session->state == SESSION_RUNNING,
-		.features = CONTROL_FEATURES,
 		.channels = session->first_stream[session->link_count],
 		.payload = look(session, 0)->start.payload,
 		.op_slots = engine_op_slots(session->engine),
@@ -283,7 +282,6 @@ struct session_shape session_shape(const struct session *session)
 		const struct link_view *link = look(session, i);
 
 		shape.fast = shape.fast && link->start.fast;
-		shape.features &= link->welcome.features;
 		if (link->start.window > shape.window)
 			shape.window = link->start.window;
 		if (link->welcome.segments_ahead < shape.segments_ahead)

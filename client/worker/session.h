@@ -49,7 +49,6 @@ struct link *session_link(const struct session *session, uint32_t index);
 /* What its aggregators have agreed to, together; once it runs. */
 struct session_shape {
 	bool fast;         /* all add int32 frames in the kernel */
-	uint32_t features; /* that all of them and all workers have, of enum control_feature */
 	uint32_t channels; /* of all */
 	uint32_t payload;  /* of a datagram */
 	uint32_t window;   /* frames of the largest */

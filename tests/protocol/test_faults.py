@@ -401,7 +401,7 @@ class Ends(unittest.TestCase):
                     self.assertIn("so there", text)
 
     def elastic(self, world, silence_ms=1000, **options):
-        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "features": ["scatter", "members"]}, **options)
+        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "continues": True}, **options)
 
     def continued(self, team, members, without=0):
         """These go on as NEXT says, which is the same for all but for the rank, and work together."""
@@ -455,7 +455,7 @@ class Ends(unittest.TestCase):
     def test_newcomer(self):
         """At a boundary: all members say stay while the membership runs."""
         with self.elastic(2) as team:
-            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, features=["scatter", "members"])
+            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, continues=True)
             everybody = [*team.workers, came]
             drive(everybody, lambda: came.links and came.links[0].joining.hello, 5)
             rest(everybody, 0.1)

@@ -103,7 +103,7 @@ static bool readable(int fd)
 }
 
 static const char hello[] =
-	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\",\"features\":[],"
+	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\","
 	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
 static const char lost[] =
 	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
