@@ -340,6 +340,15 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 /* ---- time ---- */
 
+/* Its membership has ended, and it does not say STAY for as long as an operation may take. */
+static bool is_overdue(const struct jobs_peer *peer, uint64_t now_us)
+{
+	const struct job *job = peer->job;
+
+	return job != NULL && job->state == JOB_ENDING && !peer->stays &&
+	       now_us - job->since_us >= job->shape.stall_us;
+}
+
 static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
@@ -364,10 +373,9 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		}
 		peer_send(jobs, peer, &ping);
 	}
-	if (now_us - peer->heard_us < silence_us)
-		return;
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
-	peer_lost(jobs, peer, reason, true);
+	if (now_us - peer->heard_us >= silence_us || is_overdue(peer, now_us))
+		peer_lost(jobs, peer, reason, true);
 }
 
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
