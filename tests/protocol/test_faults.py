@@ -435,6 +435,7 @@ class Ends(unittest.TestCase):
         """One worker has lost the second one, and all leave it out."""
         with self.elastic(3, aggregators=2) as team:
             team.workers[1].links[1].tcp.shutdown(2)
+            team.workers[1].step(now_us())  # it notices, before others say that it is lost
             self.continued(team, team.workers, 2)
 
     def test_the_decider_is_lost(self):
