@@ -83,7 +83,6 @@ static struct session *end(struct winnow_comm *comm)
 	struct session *session;
 	struct winnow_stats stats;
 
-	comm->moves = true;
 	comm_stop_thread(comm);
 	session = comm->session;
 	if (session == NULL)
@@ -112,15 +111,15 @@ static void reset(struct winnow_comm *comm, bool kept)
 	comm->error.text[0] = '\0';
 	comm->awaits[0] = '\0';
 	comm->shape.channels = 0;
-	comm->stop = comm->abort_wanted = false;
-	comm->abort_result = WINNOW_OK;
+	comm->stop = false;
 	comm->next_tag = 0;
-	comm->says_new = true;
+	comm->says_new = comm->woken = true;
+	comm->deserter[0] = '\0';
 	comm->waiting = 0;
 	comm->next = (struct control_message){0};
 	pthread_mutex_unlock(&comm->lock);
-	comm->moves = comm->leaving = comm->left = comm->full = false;
-	comm->deserted = false;
+	comm->phase = COMM_WORKS;
+	comm->full = false;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
@@ -135,20 +134,20 @@ static void reset(struct winnow_comm *comm, bool kept)
 /* Instead of the session `before`, which is closed; with its connection to the decider if that goes on. */
 static int begin(struct winnow_comm *comm, struct session *before, struct why *why)
 {
-	const bool kept = comm->keeps && before != NULL && comm->peers[0].fd >= 0;
+	const bool kept = comm->then == COMM_KEEPS && before != NULL && comm->peers[0].fd >= 0;
 	int result = comm->at_door && comm->ended ? WINNOW_ERR_LOST : WINNOW_OK;
 
 	if (result != WINNOW_OK)
-		*why = comm->error;
+		why_set(why, result, "no aggregator says who continues: %.400s", comm->error.text);
 	reset(comm, kept);
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && comm->keeps && !kept &&
+	if (result == WINNOW_OK && comm->then == COMM_KEEPS && !kept &&
 	    !comm->at_door) { /* it has ended meanwhile */
 		comm->peers[0].gone = true;
 		session_gone(comm->session, 0, "connection closed");
 	}
-	comm->keeps = false;
+	comm->then = COMM_ENDS;
 	session_close(before);
 	if (result == WINNOW_OK)
 		result = comm_start_thread(comm, why);
@@ -189,6 +188,19 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
+/* What has ended the membership before is over; what ends the job from now on, in whichever thread, ends the next one. */
+static struct why before_why(struct winnow_comm *comm)
+{
+	struct why ended;
+
+	pthread_mutex_lock(&comm->lock);
+	ended = comm->error;
+	if (comm->state == SESSION_FAILED)
+		comm->abort_result = WINNOW_OK;
+	pthread_mutex_unlock(&comm->lock);
+	return ended;
+}
+
 static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
 	char job[CONTROL_JOB_BYTES];
@@ -198,6 +210,8 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
 	comm->begins_by_us = 0;
+	comm->then = COMM_MOVES;
+	(void)before_why(comm);
 	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
 }
 
@@ -240,7 +254,7 @@ static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, stru
 {
 	struct session *session;
 
-	comm->keeps = true;
+	comm->then = COMM_KEEPS;
 	session = end(comm);
 	comm->stay.admit = admit;
 	comm->stay.without |= without;
@@ -287,7 +301,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (next->next_world < how->world)
 		return why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
 		               next->next_world, how->world);
-	comm->keeps = true;
+	comm->then = COMM_KEEPS;
 	return WINNOW_OK;
 }
 
@@ -302,12 +316,9 @@ static bool continues(const struct winnow_comm *comm, int result)
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, uint32_t admit,
                  uint64_t without)
 {
-	struct why why = {""}, ended;
+	struct why why = {""}, ended = before_why(comm);
 	int result;
 
-	pthread_mutex_lock(&comm->lock);
-	ended = comm->error;
-	pthread_mutex_unlock(&comm->lock);
 	comm->begins_by_us = clock_us() + go_on_us(comm, how);
 	do {
 		struct winnow_membership membership = *how;
@@ -346,7 +357,7 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 		return reconfigure(comm, membership);
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	if (!over(comm))
+	if (!over(comm) && !comm->at_door)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the membership has not ended: say which other one is meant");
 	return go_on(comm, membership, 0, comm->left_out);

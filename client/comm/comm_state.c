@@ -79,7 +79,6 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 		print_line(comm->abort_text, sizeof(comm->abort_text), text);
 		comm->abort_result = result;
 	}
-	comm->abort_wanted = true;
 	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
@@ -87,10 +86,10 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
-	if (!atomic_load_explicit(&comm->deserted, memory_order_acquire))
-		return false;
-	why_set(who, 0, "%s", comm->deserter); /* it is written once */
-	return true;
+	pthread_mutex_lock(&comm->lock);
+	why_set(who, 0, "%s", comm->deserter);
+	pthread_mutex_unlock(&comm->lock);
+	return who->text[0] != '\0';
 }
 
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
@@ -265,6 +264,7 @@ void winnow_comm_say(struct winnow_comm *comm, const char *text)
 	snprintf(comm->says, sizeof(comm->says), "%s", text);
 	comm->says_new = true;
 	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
 }
 
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)
