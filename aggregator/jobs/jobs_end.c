@@ -118,7 +118,7 @@ void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 {
 	char reason[192];
 
-	if (!peer->used)
+	if (peer->state == PEER_FREE)
 		return;
 	if (peer->job == NULL) {
 		peer_refuse(jobs, peer, "protocol", "%s", why);

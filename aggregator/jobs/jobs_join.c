@@ -592,7 +592,7 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	peer_note(peer, join);
 	peer->job = job;
 	peer->rank = join->rank;
-	peer->joined = true;
+	peer->state = PEER_JOINED;
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
@@ -621,7 +621,7 @@ static void named_join(struct jobs *jobs, struct jobs_peer *peer,
 {
 	const struct job *job = peer->job;
 
-	if (!job->named || peer->joined || job->state != JOB_FORMING ||
+	if (!job->named || peer->state != PEER_NAMED || job->state != JOB_FORMING ||
 	    strcmp(join->job, job->name) != 0 || join->rank != peer->rank ||
 	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN ||
 	    !proof_holds(jobs, peer, join))
@@ -680,12 +680,12 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 {
 	struct job *job = peer->job;
 
-	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
-	    message->payload > job->shape.payload) {
+	if (job->state != JOB_PROBING || peer->state != PEER_JOINED ||
+	    message->payload < WIRE_PAYLOAD_MIN || message->payload > job->shape.payload) {
 		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
 		return;
 	}
-	peer->ready = true;
+	peer->state = PEER_READY;
 	job->multicast[peer->rank] = message->multicast && !net_ip_none(&job->group);
 	peer->payload = message->payload;
 	if (++job->ready < job->world)

@@ -101,7 +101,8 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		peer_enter(jobs, peer);
 	peer->job = job;
 	peer->rank = rank;
-	peer->stays = peer->joined = peer->ready = false;
+	peer->state = PEER_NAMED;
+	peer->stays = false;
 	peer->open = 0;
 	job->members[rank] = peer;
 }
@@ -302,6 +303,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
 		         rank, peer->host);
 	peer_enter(jobs, peer);
+	peer->state = PEER_NAMED;
 	peer->job = job;
 	peer->rank = rank;
 	job->members[rank] = peer;

@@ -70,9 +70,9 @@ struct jobs_peer *peer_next(struct jobs *jobs)
 
 void door_leave(struct jobs *jobs, struct jobs_peer *peer)
 {
-	if (peer->door)
+	if (peer->state == PEER_AT_DOOR)
 		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
-	peer->door = false;
+	peer->state = PEER_STRANGER;
 }
 
 void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
@@ -101,7 +101,7 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		jobs->next = LIST_NEXT(peer, place);
 	LIST_REMOVE(peer, place);
 	LIST_INSERT_HEAD(&jobs->free, peer, place);
-	peer->used = false;
+	peer->state = PEER_FREE;
 	peer->job = NULL;
 	explicit_bzero(&peer->key, sizeof(peer->key));
 	explicit_bzero(&peer->lines_in, sizeof(peer->lines_in));

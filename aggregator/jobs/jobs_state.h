@@ -47,18 +47,24 @@ struct job_seat {
 	uint32_t rank;
 };
 
+enum peer_state {
+	PEER_FREE,
+	PEER_STRANGER, /* It has not joined. */
+	PEER_AT_DOOR,  /* It waits until the members of the job `wanted` admit it, or for those. */
+	PEER_NAMED,    /* It is a member by NEXT, or STAY, and has not joined. */
+	PEER_JOINED,
+	PEER_READY, /* Its READY has come. */
+};
+
 struct jobs_peer {
-	bool used;
+	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool ready;                      /* Its READY has come. */
 	bool awaits_key;                 /* Its JOIN has come, and the key for it is being made. */
-	bool door; /* It waits until the members of the job `wanted` admit it. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	bool joined;     /* Its JOIN to `job` has come: NEXT may have made it a member before. */
 	struct job *job; /* NULL: it is no member. */
 	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
 	uint32_t payload, rcvbuf;
