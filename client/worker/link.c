@@ -388,12 +388,15 @@ static void unproven_take(struct link *link, const char *line, uint64_t now_us)
 	}
 }
 
-/* What was under way when its membership ended for this worker. */
-static bool ends_before(const struct control_message *message)
+/* At the door. Anything else was under way when the membership of before ended. */
+static void door_take(struct link *link, const struct control_message *message)
 {
-	return message->kind == CONTROL_START || message->kind == CONTROL_LEFT ||
-	       message->kind == CONTROL_MOVE ||
-	       (message->kind == CONTROL_FAILED && message_code_continues(message->code));
+	if (message->kind == CONTROL_NEXT)
+		link->next = *message;
+	else if (message->kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
+		link->next_failed = *message;
+	else if (message->kind == CONTROL_FAILED && !message_code_continues(message->code))
+		failed_take(link, message);
 }
 
 void link_line(struct link *link, const char *line, uint64_t now_us)
@@ -421,12 +424,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT && at_door(link))
-		link->next = message;
-	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
-		link->next_failed = message;
-	else if (at_door(link) && link->carried && ends_before(&message))
-		return;
+	if (at_door(link) && message.kind != CONTROL_HELLO && message.kind != CONTROL_WELCOME)
+		door_take(link, &message);
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
