@@ -95,16 +95,6 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 	}
 }
 
-/* Where not all have come yet, a worker that aborts would not be among those who are left. */
-static bool awaits_next(const struct session *s, uint32_t index, enum winnow_result result)
-{
-	const bool others_continue = result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
-	                             result == WINNOW_ERR_TIMEOUT ||
-	                             result == WINNOW_ERR_UNREACHABLE;
-
-	return others_continue && look(s, index)->state == LINK_JOINING;
-}
-
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
                         const char *code, const char *told)
@@ -112,7 +102,7 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except && !awaits_next(s, i, result))
+		if (i != except)
 			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
