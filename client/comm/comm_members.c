@@ -209,10 +209,12 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
+	if (result != WINNOW_OK)
+		return comm_fail(result, why.text);
+	(void)before_why(comm);
 	comm->begins_by_us = 0;
 	comm->then = COMM_MOVES;
-	(void)before_why(comm);
-	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
+	return go(comm, job, membership, 0);
 }
 
 /* ---- those who are left ---- */
