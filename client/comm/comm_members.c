@@ -251,6 +251,12 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
 }
 
+/* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
+static bool waits_there(struct winnow_comm *comm)
+{
+	return comm->at_door && (comm->stay.kind == 0 || !over(comm));
+}
+
 /* Waits at the decider's door, with a member's STAY. */
 static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, struct why *why)
 {
@@ -326,8 +332,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 		struct winnow_membership membership = *how;
 		struct control_message next;
 
-		result =
-			over(comm) || !comm->at_door ? door(comm, admit, without, &why) : WINNOW_OK;
+		result = waits_there(comm) ? WINNOW_OK : door(comm, admit, without, &why);
 		if (result == WINNOW_OK)
 			result = await_next(comm, how, &next, &why);
 		if (result != WINNOW_OK) {

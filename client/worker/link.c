@@ -126,7 +126,6 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
-	link->view.left_rank = config->world;
 	if (config->from != NULL)
 		link_carry(link, config->from);
 	*out = link;
@@ -441,10 +440,10 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		start_take(link, &message);
 	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
 		move_take(link, &message);
-	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING) {
-		link->view.left_rank = message.rank;
-		snprintf(link->view.left_text, sizeof(link->view.left_text), "%s", message.text);
-	} else
+	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING)
+		snprintf(link->view.left, sizeof(link->view.left), "%s",
+		         *message.text != '\0' ? message.text : "a worker has left the job");
+	else
 		link_fail(link, "protocol", "it sent a message out of turn");
 }
 

@@ -301,7 +301,7 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 		session->config.stay.of = session->world;
 	}
 	link_check(session, index);
-	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
+	if (*link_look(link)->left != '\0' && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
 }
@@ -371,11 +371,9 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 		return (int)session->result;
 	if (session->state == SESSION_JOINING)
 		return WINNOW_ERR_INVALID;
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		if (look(session, i)->left_rank == session->world)
-			continue;
+	if (*session_who_left(session) != '\0') {
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS, "%s",
-		                 look(session, i)->left_text);
+		                 session_who_left(session));
 		return (int)session->result;
 	}
 	return engine_submit(session->engine, task, now_us);
@@ -475,9 +473,9 @@ uint64_t session_deadline(const struct session *session)
 
 const char *session_who_left(const struct session *session)
 {
-	for (uint32_t i = 0; session->left_due_us != NEVER && i < session->link_count; i++)
-		if (look(session, i)->left_rank < session->world)
-			return look(session, i)->left_text;
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (*look(session, i)->left != '\0')
+			return look(session, i)->left;
 	return "";
 }
 
