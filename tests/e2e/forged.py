@@ -91,7 +91,7 @@ def from_worker(data, address):
 
 END = b'{"type":"%s","rank":0,"code":"aborted","text":"forged"}'
 # What a worker that joins would obey, if they were the aggregator's.
-EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"next_world":1,"without":"0000000000000000","came":1,"text":""}
+EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"next_world":1,"without":"0000000000000000","came":1}
 {"type":"ping"}
 {"type":"hello","version":3,"key":true,"software":"forged","nonce":"%s"}
 """ % (b"5" * 64)
