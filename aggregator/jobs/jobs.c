@@ -91,7 +91,6 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
 	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
 	hello.key = jobs->config.keys != NULL;
-	hello.features = CONTROL_FEATURES;
 	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
@@ -103,7 +102,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	struct jobs_peer *peer = LIST_FIRST(&jobs->free);
 
 	LIST_REMOVE(peer, place);
-	*peer = (struct jobs_peer){.used = true,
+	*peer = (struct jobs_peer){.state = PEER_STRANGER,
 	                           .local = *local,
 	                           .ip = from->ip,
 	                           .handle = handle,
@@ -116,7 +115,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
 	if (jobs->totals.peers > jobs->config.peers_max)
 		jobs_crowd_out(jobs);
-	if (!peer->used)
+	if (peer->state == PEER_FREE)
 		return NULL;
 	hello_send(jobs, peer);
 	return peer;
@@ -155,7 +154,7 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
-	if (peer->used)
+	if (peer->state != PEER_FREE)
 		peer_lost(jobs, peer, reason, false);
 	members_settle(jobs);
 }
@@ -195,7 +194,7 @@ static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *l
 	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
 		return;
 	jobs_log(jobs, "warn", "forged",
-	         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
+	         LOG_FIELDS(LOG_WORD("job", peer->job == NULL ? peer->wanted : peer->job->name),
 	                    LOG_NUMBER("rank", peer->rank)),
 	         "a line of its control connection has a wrong proof: somebody on the path "
 	         "has made or changed it");
@@ -220,7 +219,7 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
                           const struct control_message *message)
 {
-	if (peer->door) {
+	if (peer->state == PEER_AT_DOOR) {
 		if (message->kind == CONTROL_ABORT || message->kind == CONTROL_LEAVE)
 			peer_end(jobs, peer);
 		else if (message->kind == CONTROL_STAY && !peer->stays)
@@ -293,18 +292,15 @@ static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 	return peer->saying_us > JOBS_LINES_US;
 }
 
-bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+/* As jobs_line(). */
+static bool line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	struct why why;
 	const char *said;
-	bool done = true;
 
-	if (!peer->used)
-		return true;
-	jobs->now_us = now_us;
-	if (says_too_much(peer, now_us)) {
+	if (says_too_much(peer, jobs->now_us)) {
 		jobs_garbage(jobs, peer, "more lines than a worker has to say");
 		return true;
 	}
@@ -313,7 +309,7 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		line_forged(jobs, peer, line);
 		return true;
 	}
-	peer->heard_us = now_us;
+	peer->heard_us = jobs->now_us;
 	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
 	if (message_parse(said, &message, &why) != 0) {
 		jobs_garbage(jobs, peer,
@@ -323,16 +319,35 @@ bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	if (peer->job != NULL &&
 	    message.kind == CONTROL_JOIN) /* also of a membership that has ended */
 		transcript_add(&peer->transcript, said);
-	if (peer->door || peer->job == NULL)
-		done = stranger_says(jobs, peer, line, &message);
-	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
-	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
+	if (peer->job == NULL)
+		return stranger_says(jobs, peer, line, &message);
+	if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
+	    message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
 		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
+	return true;
+}
+
+bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+{
+	bool done = true;
+
+	jobs->now_us = now_us;
+	if (peer->state != PEER_FREE)
+		done = line_take(jobs, peer, line);
 	members_settle(jobs);
 	return done;
 }
 
 /* ---- time ---- */
+
+/* Its membership has ended, and it does not say STAY for as long as an operation may take. */
+static bool is_overdue(const struct jobs_peer *peer, uint64_t now_us)
+{
+	const struct job *job = peer->job;
+
+	return job != NULL && job->state == JOB_ENDING && !peer->stays &&
+	       now_us - job->since_us >= job->shape.stall_us;
+}
 
 static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us)
 {
@@ -340,32 +355,32 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	char reason[64];
 	uint64_t silence_us = peer->silence_us;
 
-	if (peer->job == NULL && !peer->door) {
+	if (peer->state == PEER_STRANGER) {
 		if (!peer->awaits_key && now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
 	/* Before WELCOME it does not know what the others ask for. */
-	if (!peer->door && peer->job->state != JOB_FORMING)
+	if (peer->job != NULL && peer->job->state != JOB_FORMING)
 		silence_us = peer->job->silence_us;
 	peer->heard_us = control_heard_us(peer->heard_us, silence_us, jobs->ticked_us, now_us);
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
-		if (!peer->door) {
+		if (peer->job != NULL) {
 			ping = door_ping(jobs, peer->job);
 			late_text(jobs, peer, ping.text);
 		}
 		peer_send(jobs, peer, &ping);
 	}
-	if (now_us - peer->heard_us < silence_us)
-		return;
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
-	peer_lost(jobs, peer, reason, true);
+	if (now_us - peer->heard_us >= silence_us || is_overdue(peer, now_us))
+		peer_lost(jobs, peer, reason, true);
 }
 
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
+	const enum peer_state awaited = job->state == JOB_FORMING ? PEER_JOINED : PEER_READY;
 	char missing[160] = "";
 	uint64_t limit_us = jobs->config.join_us, soon_us;
 
@@ -383,9 +398,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	missing_text(job, missing, sizeof(missing));
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL)
-			job->members[rank]->gone = job->state == JOB_PROBING
-			                                   ? !job->members[rank]->ready
-			                                   : !job->members[rank]->joined;
+			job->members[rank]->gone = job->members[rank]->state < awaited;
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "
@@ -454,7 +467,6 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	*out = (struct jobs_view){.state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
-	                          .features = job->features,
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,
@@ -479,13 +491,13 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 {
 	const struct job *job = &jobs->jobs[index];
 	const struct jobs_peer *peer = job->members[rank];
+	static const char *const states[] = {
+		[PEER_NAMED] = "missing", [PEER_JOINED] = "joined", [PEER_READY] = "ready"};
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = peer->ready    ? "ready"
-	                                     : peer->joined ? "joined"
-	                                                    : "missing",
+	*out = (struct jobs_worker){.state = states[peer->state],
 	                            .multicast = job->multicast[rank],
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,

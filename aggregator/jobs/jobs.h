@@ -128,7 +128,6 @@ struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
 	const char *state; /* "forming", "probing", "running"; "ending": it is asked who is left. */
 	uint32_t world, joined;
-	uint32_t features; /* Bits as in message.h; all until somebody joins who lacks one. */
 	uint32_t payload, window;
 	bool multicast; /* At least one worker gets results by the group. */
 	bool fast;      /* The kernel adds its int32 frames. */

@@ -53,7 +53,7 @@ void door_tell(struct jobs *jobs, struct job *job)
 void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
                uint64_t now_us)
 {
-	peer->door = true;
+	peer->state = PEER_AT_DOOR;
 	TAILQ_INSERT_TAIL(&jobs->doorsteps, peer, doorstep);
 	peer_note(peer, join);
 	peer->rank = join->rank;

@@ -295,7 +295,6 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	*out = (struct control_message){
 		.kind = CONTROL_WELCOME,
 		.epoch = job->epoch,
-		.features = job->features,
 		.channel_count = jobs->config.threads,
 		.payload = job->shape.payload,
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
@@ -570,16 +569,13 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 	return NULL;
 }
 
-/* The shortest patience of the workers that have joined is the job's, and it has the features that all of them have. */
+/* The shortest patience of the workers that have joined is the job's. */
 void job_agree(struct job *job)
 {
-	job->features = CONTROL_FEATURES;
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
-		if (peer != NULL)
-			job->features &= peer->features;
 		if (peer != NULL && peer->silence_us < job->silence_us)
 			job->silence_us = peer->silence_us;
 		if (peer != NULL && peer->stall_us < job->shape.stall_us)
@@ -596,7 +592,7 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	peer_note(peer, join);
 	peer->job = job;
 	peer->rank = join->rank;
-	peer->joined = true;
+	peer->state = PEER_JOINED;
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
@@ -625,7 +621,7 @@ static void named_join(struct jobs *jobs, struct jobs_peer *peer,
 {
 	const struct job *job = peer->job;
 
-	if (!job->named || peer->joined || job->state != JOB_FORMING ||
+	if (!job->named || peer->state != PEER_NAMED || job->state != JOB_FORMING ||
 	    strcmp(join->job, job->name) != 0 || join->rank != peer->rank ||
 	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN ||
 	    !proof_holds(jobs, peer, join))
@@ -651,14 +647,14 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
-	if (job == NULL && jobs->totals.draining &&
-	    (join->world == 0 || !message_name_is(join->job, CONTROL_NEXT_NAME))) {
-		peer_refuse(jobs, peer, "draining",
-		            "this aggregator is shutting down; use another");
-		return;
-	}
 	if (join->world == 0) {
 		door_take(jobs, peer, join, now_us);
+		return;
+	}
+	if (job == NULL && jobs->totals.draining &&
+	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
 		return;
 	}
 	if (strchr(join->job, '/') == NULL && has_members(jobs, join->job)) {
@@ -684,12 +680,12 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 {
 	struct job *job = peer->job;
 
-	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
-	    message->payload > job->shape.payload) {
+	if (job->state != JOB_PROBING || peer->state != PEER_JOINED ||
+	    message->payload < WIRE_PAYLOAD_MIN || message->payload > job->shape.payload) {
 		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
 		return;
 	}
-	peer->ready = true;
+	peer->state = PEER_READY;
 	job->multicast[peer->rank] = message->multicast && !net_ip_none(&job->group);
 	peer->payload = message->payload;
 	if (++job->ready < job->world)

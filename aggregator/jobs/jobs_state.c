@@ -70,9 +70,9 @@ struct jobs_peer *peer_next(struct jobs *jobs)
 
 void door_leave(struct jobs *jobs, struct jobs_peer *peer)
 {
-	if (peer->door)
+	if (peer->state == PEER_AT_DOOR)
 		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
-	peer->door = false;
+	peer->state = PEER_STRANGER;
 }
 
 void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
@@ -86,7 +86,6 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 {
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
-	peer->features = join->features;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;
@@ -102,7 +101,7 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		jobs->next = LIST_NEXT(peer, place);
 	LIST_REMOVE(peer, place);
 	LIST_INSERT_HEAD(&jobs->free, peer, place);
-	peer->used = false;
+	peer->state = PEER_FREE;
 	peer->job = NULL;
 	explicit_bzero(&peer->key, sizeof(peer->key));
 	explicit_bzero(&peer->lines_in, sizeof(peer->lines_in));

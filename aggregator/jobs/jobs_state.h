@@ -47,21 +47,27 @@ struct job_seat {
 	uint32_t rank;
 };
 
+enum peer_state {
+	PEER_FREE,
+	PEER_STRANGER, /* It has not joined. */
+	PEER_AT_DOOR,  /* It waits until the members of the job `wanted` admit it, or for those. */
+	PEER_NAMED,    /* It is a member by NEXT, or STAY, and has not joined. */
+	PEER_JOINED,
+	PEER_READY, /* Its READY has come. */
+};
+
 struct jobs_peer {
-	bool used;
+	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool ready;                      /* Its READY has come. */
 	bool awaits_key;                 /* Its JOIN has come, and the key for it is being made. */
-	bool door; /* It waits until the members of the job `wanted` admit it. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	bool joined;     /* Its JOIN to `job` has come: NEXT may have made it a member before. */
 	struct job *job; /* NULL: it is no member. */
 	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
-	uint32_t payload, rcvbuf, features;
+	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* It has asked for these. */
 	struct net_ip local, ip;       /* Our address and its address, of this connection. */
 	void *handle;                  /* The caller of jobs_connected() has given it. */
@@ -101,7 +107,6 @@ struct job {
 	uint64_t owner; /* The first worker's owner is the job's: see peer_owner(). */
 	uint32_t world;
 	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
-	uint32_t features;            /* We and all who have joined have these. */
 	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
 	uint64_t since_us;            /* It is in its state since then. */
 	uint64_t silence_us;          /* No worker has asked for a shorter one. */

@@ -28,7 +28,6 @@ enum field_kind {
 	FIELD_BYTES32,  /* 64 hex digits */
 	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
-	FIELD_FEATURES, /* array of names, those that we do not know left out */
 };
 
 /* What a field must be, for people; numbers: NULL. */
@@ -43,7 +42,6 @@ static const char *const kind_wants[] = {
 	[FIELD_BYTES32] = "64 lower-case hex digits",
 	[FIELD_HEX64] = "16 lower-case hex digits",
 	[FIELD_CHANNELS] = "1 to 64 different numbers below 65536",
-	[FIELD_FEATURES] = "a list of texts",
 };
 
 struct field {
@@ -65,7 +63,6 @@ static const struct field fields[] = {
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
 	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
 	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
-	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
 	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(STAY)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
 	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
@@ -137,8 +134,6 @@ static const char *const kind_names[] = {
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
 _Static_assert(KIND_COUNT == CONTROL_KINDS + 1, "the last kind is the last");
-
-static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter", "members"};
 
 static size_t name_part(const char *text)
 {
@@ -317,20 +312,6 @@ static bool read_channels(const json_t *value, const struct field *field,
 	return true;
 }
 
-static bool read_features(const json_t *value, uint32_t *out)
-{
-	for (size_t i = 0; i < json_array_size(value); i++) {
-		const char *name = json_string_value(json_array_get(value, i));
-
-		if (name == NULL)
-			return false;
-		for (uint32_t bit = 0; bit < CONTROL_FEATURE_NAMES; bit++)
-			if (strcmp(name, feature_names[bit]) == 0)
-				*out |= 1u << bit;
-	}
-	return json_is_array(value);
-}
-
 static bool read_field(const json_t *value, const struct field *field, struct control_message *out)
 {
 	void *at = (uint8_t *)out + field->offset;
@@ -363,8 +344,6 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 		return read_hex64(json_string_value(value), at);
 	case FIELD_CHANNELS:
 		return read_channels(value, field, out);
-	case FIELD_FEATURES:
-		return read_features(value, at);
 	}
 	return false;
 }
@@ -452,16 +431,6 @@ static json_t *channel_array(const struct control_message *message)
 	return array;
 }
 
-json_t *message_features(uint32_t features)
-{
-	json_t *array = json_array();
-
-	for (uint32_t bit = 0; array != NULL && bit < CONTROL_FEATURE_NAMES; bit++)
-		if (features & 1u << bit)
-			json_array_append_new(array, json_string(feature_names[bit]));
-	return array;
-}
-
 static json_t *write_field(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
@@ -487,8 +456,6 @@ static json_t *write_field(const struct control_message *message, const struct f
 		return json_string(hex);
 	case FIELD_CHANNELS:
 		return channel_array(message);
-	case FIELD_FEATURES:
-		return message_features(*(const uint32_t *)at);
 	}
 	return NULL;
 }

@@ -23,17 +23,6 @@
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
 #define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
 
-/*
- * What not every worker and aggregator need know: a job has what all of them say that they have.
- * message.c has the names, in this order.
- */
-enum control_feature {
-	CONTROL_SCATTER = 1, /* reduce-scatters */
-	CONTROL_MEMBERS = 2, /* workers may continue without those that are lost */
-};
-#define CONTROL_FEATURES (CONTROL_SCATTER | CONTROL_MEMBERS) /* all of them */
-#define CONTROL_FEATURE_NAMES 2
-
 enum control_kind {
 	CONTROL_HELLO = 1, /* aggregator: here is my nonce */
 	CONTROL_JOIN,      /* worker: who I am, and proof of the key */
@@ -72,7 +61,6 @@ struct control_message {
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
 	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 
-	uint32_t features;           /* HELLO, JOIN: the sender's; WELCOME: the job's */
 	char job[CONTROL_JOB_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
 	char host[CONTROL_NAME_BYTES];
 	uint32_t rank, world;
@@ -156,9 +144,6 @@ static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, 
 		heard_us += gap_us - silence_us / 4;
 	return heard_us < now_us ? heard_us : now_us;
 }
-
-/* The names of features, as JSON. */
-struct json_t *message_features(uint32_t features);
 
 /*
  * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships

@@ -199,9 +199,8 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
 	uint64_t us = (uint64_t)comm->config.join_timeout_ms * 1000;
 
-	if (comm->at_door &&
-	    comm->stay.kind != 0) /* the decider waits for others, once it is back */
-		us += (uint64_t)comm->config.timeout_ms * 1000;
+	if (comm->at_door && comm->stay.kind != 0) /* the decider waits for others */
+		us = UINT64_MAX - now_us;
 	if (comm->begins_by_us == 0 || now_us + us < comm->begins_by_us)
 		return us;
 	return comm->begins_by_us > now_us ? comm->begins_by_us - now_us : 0;

@@ -25,11 +25,10 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->lines.used = 0;
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		if (!comm->at_door) /* else it has as much time as before */
-			peer->connect_until_us =
-				now_us + (message_name_is(comm->job, CONTROL_NEXT_NAME)
-			                          ? COMM_CONNECT_ALIVE_US
-			                          : COMM_CONNECT_ONCE_MORE_US);
+		peer->connect_until_us = now_us + (comm->at_door ? peer->patience_us
+		                                   : message_name_is(comm->job, CONTROL_NEXT_NAME)
+		                                           ? COMM_CONNECT_ALIVE_US
+		                                           : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;
@@ -277,8 +276,8 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			peer_read(comm, peer, now_us);
 			read = true;
 		}
-		if (peer->fd >= 0 && link_early(session_link(comm->session, i)))
-			peer_gone(comm, peer, "it has not been restarted yet", now_us);
+		if (comm->at_door && peer->fd >= 0 && !link_stands(session_link(comm->session, i)))
+			peer_gone(comm, peer, "silent", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
 	for (uint32_t i = comm->peer_count; i < comm->peers_known && !comm->at_door; i++)

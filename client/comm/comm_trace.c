@@ -36,9 +36,8 @@ static void trace_begin(struct winnow_comm *comm)
 	struct winnow_stats stats;
 	struct why why;
 
-	if (comm->trace_tried || config->folder == NULL)
+	if (config->folder == NULL)
 		return;
-	comm->trace_tried = true;
 	session_stats(comm->session, &stats);
 	config->pool = comm->pool;
 	config->head = (struct trace_head){
@@ -56,6 +55,7 @@ static void trace_begin(struct winnow_comm *comm)
 	       message_name_base(comm->job)); /* it is in the file's name */
 	if (trace_open(config, &comm->trace, &why) != 0)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
+	config->folder = NULL;
 }
 
 /* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */

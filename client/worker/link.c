@@ -18,6 +18,11 @@ struct link {
 	struct proof_key key;
 	char job[CONTROL_JOB_BYTES];
 	char host[CONTROL_NAME_BYTES];
+	struct statement_of { /* the last JOIN by this connection, which WELCOME answers */
+		char job[CONTROL_JOB_BYTES];
+		uint32_t rank, world;
+		uint8_t nonce[CONTROL_NONCE_BYTES];
+	} joined;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
 	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
@@ -76,9 +81,15 @@ static void link_over(struct link *link, const struct control_message *failed)
 		link_fail(link, failed->code, "it ended the job, and said only '%s'", failed->code);
 }
 
-/* The connection stands, and JOIN goes out as it would after HELLO. */
+static bool at_door(const struct link *link)
+{
+	return link->view.config.world == 0;
+}
+
+/* The connection stands. JOIN goes out as it would after HELLO; at the door it is a member's, who says STAY alone. */
 static void link_carry(struct link *link, const struct link *from)
 {
+	link->joined = from->joined;
 	memcpy(link->server_nonce, from->server_nonce, sizeof(link->server_nonce));
 	link->transcript = from->transcript;
 	link->lines_out = from->lines_out;
@@ -87,7 +98,11 @@ static void link_carry(struct link *link, const struct link *from)
 	link->ticked_us = from->ticked_us;
 	link->ping_due_us = from->ping_due_us;
 	link->view.drains = from->view.drains;
-	link->carried = link->send_join = true;
+	link->carried = true;
+	link->send_join = !at_door(link);
+	if (at_door(link))
+		link->silence_us =
+			from->silence_us; /* of the job, as long as the connection stands */
 	link->view.config.from = NULL;
 	if (from->next_failed.kind == CONTROL_FAILED)
 		link_over(link, &from->next_failed);
@@ -144,6 +159,11 @@ static bool link_told(const struct link *link)
 	       message_code_continues(link->failed.code) && !link->closed;
 }
 
+static bool waits_at_door(const struct link *link)
+{
+	return at_door(link) && link->view.state == LINK_JOINING && link->next.kind != CONTROL_NEXT;
+}
+
 bool link_stands(const struct link *link)
 {
 	if (link->heard_us == NEVER || link->closed)
@@ -155,11 +175,6 @@ bool link_lost(const struct link *link)
 {
 	return (link->closed || (link->view.state == LINK_FAILED && !link_told(link))) &&
 	       (link->failed.kind != CONTROL_FAILED || strcmp(link->failed.code, "shutdown") == 0);
-}
-
-const struct control_message *link_failed(const struct link *link)
-{
-	return link->failed.kind == CONTROL_FAILED ? &link->failed : NULL;
 }
 
 bool link_ended(const struct link *link)
@@ -182,22 +197,16 @@ const struct control_message *link_next(const struct link *link)
 	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
 }
 
-bool link_early(const struct link *link)
-{
-	return link->view.config.world == 0 && link->view.drains &&
-	       link->view.state == LINK_JOINING;
-}
-
 /* ---- lines ---- */
 
 static void statement_make(const struct link *link, enum proof_side side, uint8_t out[PROOF_BYTES])
 {
 	struct proof_statement statement = {
 		.server_nonce = link->server_nonce,
-		.client_nonce = link->view.config.nonce,
-		.job = link->job,
-		.rank = link->view.config.rank,
-		.world = link->view.config.world,
+		.client_nonce = link->joined.nonce,
+		.job = link->joined.job,
+		.rank = link->joined.rank,
+		.world = link->joined.world,
 	};
 
 	memset(out, 0, PROOF_BYTES);
@@ -219,7 +228,7 @@ static void hello_take(struct link *link, const struct control_message *message)
 	} else {
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->view.drains = message->drains;
-		link->send_join = !link_early(link);
+		link->send_join = true;
 		link->send_stay = link->stay.kind != 0;
 	}
 }
@@ -233,7 +242,7 @@ static void keys_make(struct link *link)
 	struct job_secret secret;
 
 	job_secret_make(link->view.config.key, link->view.welcome.salt, link->view.welcome.epoch,
-	                link->job, link->view.config.world, &secret);
+	                link->joined.job, link->joined.world, &secret);
 	seal_stretch_make(&secret, &link->stretch);
 	seal_group_key(&secret, &link->group_key);
 	seal_worker_key(&secret, &link->transcript, &link->own_key);
@@ -293,9 +302,11 @@ static void welcome_take(struct link *link, const struct control_message *messag
 	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
-	if (link->view.config.key != NULL) {
+	if (link->view.config.key != NULL)
 		keys_make(link);
-		link->send_stay = link->stay.kind != 0; /* without its proof it was not heard */
+	if (at_door(link)) { /* of the membership that has ended; what was said without its proof was not heard */
+		link->send_stay = link->send_stay || link->view.config.key != NULL;
+		return;
 	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
@@ -328,9 +339,8 @@ static void move_take(struct link *link, const struct control_message *message)
 /* Another attempt may succeed. Whoever waits at the decider has time. */
 static bool passes(const struct link *link, const char *code)
 {
-	static const char *const codes[] = {"connections", "draining", "jobs", "shutdown",
-	                                    "timeout"};
-	const size_t count = link->view.config.world == 0 ? sizeof(codes) / sizeof(codes[0]) : 1;
+	static const char *const codes[] = {"connections", "jobs", "shutdown", "timeout"};
+	const size_t count = at_door(link) ? sizeof(codes) / sizeof(codes[0]) : 1;
 
 	for (size_t i = 0; i < count; i++)
 		if (strcmp(code, codes[i]) == 0)
@@ -378,6 +388,14 @@ static void unproven_take(struct link *link, const char *line, uint64_t now_us)
 	}
 }
 
+/* What was under way when its membership ended for this worker. */
+static bool ends_before(const struct control_message *message)
+{
+	return message->kind == CONTROL_START || message->kind == CONTROL_LEFT ||
+	       message->kind == CONTROL_MOVE ||
+	       (message->kind == CONTROL_FAILED && message_code_continues(message->code));
+}
+
 void link_line(struct link *link, const char *line, uint64_t now_us)
 {
 	struct control_message message;
@@ -403,10 +421,12 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT && (link->stay.kind != 0 || link->view.config.world == 0))
+	if (message.kind == CONTROL_NEXT && at_door(link))
 		link->next = message;
 	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
 		link->next_failed = message;
+	else if (at_door(link) && link->carried && ends_before(&message))
+		return;
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
@@ -440,20 +460,26 @@ void link_gone(struct link *link, const char *reason)
 
 bool link_again(struct link *link)
 {
-	if (link->view.state != LINK_JOINING || link->carried ||
-	    (link->retried && link->view.config.world > 0))
+	if (!waits_at_door(link) &&
+	    (link->view.state != LINK_JOINING || link->carried || link->retried))
 		return false;
 	link->retried = true;
+	link->carried = link->closed = false;
+	link->silence_us = link->view.config.silence_us;
 	link->send_join = link->send_stay = link->view.drains = false;
 	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
-	link->failed = link->next = (struct control_message){0};
+	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }
 
-static void join_fill(const struct link *link, struct control_message *out)
+static void join_fill(struct link *link, struct control_message *out)
 {
+	memcpy(link->joined.job, link->job, sizeof(link->job));
+	memcpy(link->joined.nonce, link->view.config.nonce, sizeof(link->joined.nonce));
+	link->joined.rank = link->view.config.rank;
+	link->joined.world = link->view.config.world;
 	out->kind = CONTROL_JOIN;
 	out->version = WIRE_VERSION;
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
@@ -461,7 +487,6 @@ static void join_fill(const struct link *link, struct control_message *out)
 	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
-	out->features = CONTROL_FEATURES;
 	out->rank = link->view.config.rank;
 	out->world = link->view.config.world;
 	out->payload = link->view.config.payload;
@@ -748,8 +773,7 @@ const char *link_awaits(const struct link *link)
 	assert(link->view.state < LINK_RUNNING);
 	if (is_mute(link))
 		return "it takes connections, and says nothing" MUTE_HINT;
-	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
-	    link->view.config.world == 0)
+	if (link->heard_us != NEVER && link->view.state == LINK_JOINING && at_door(link))
 		return link->stay.kind != 0 ? "it waits for the other members, or for one that has "
 		                              "the job's state"
 		                            : "nobody has let it in: does a job of this name run, "
@@ -774,9 +798,10 @@ static void times_look(struct link *link, uint64_t now_us)
 void link_tick(struct link *link, uint64_t now_us)
 {
 	times_look(link, now_us);
-	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
-		link->closed = true;
-	if (link->view.state == LINK_FAILED)
+	if ((link_told(link) || waits_at_door(link)) && link->heard_us != NEVER &&
+	    now_us - link->heard_us >= link->silence_us)
+		link->closed = true; /* at the door another connection may be heard */
+	if (link->view.state == LINK_FAILED || link->closed)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,

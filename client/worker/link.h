@@ -36,7 +36,7 @@ struct link_config {
 	uint64_t join_us;  /* give up joining after this */
 	bool multicast;    /* may results come by multicast? */
 	uint32_t place;    /* of this aggregator in the workers' list, from 0 */
-	/* NULL; or the link whose connection this one goes on with: NEXT has come by it. It may be closed then. */
+	/* NULL; or a link that stands, whose connection this one goes on with. It may be closed then. */
 	const struct link *from;
 };
 
@@ -82,12 +82,10 @@ bool link_stands(const struct link *link);
 bool link_lost(const struct link *link);
 /* Has the aggregator ended the job for good? */
 bool link_ended(const struct link *link);
-const struct control_message *
-link_failed(const struct link *link); /* FAILED; NULL: none has come */
 
 /*
- * We want to be in the next membership, and say STAY: with world 0 after each JOIN. As the decider then says: NEXT;
- * NULL: it has not. See struct control_message.
+ * With world 0: we want to be in the next membership, and say STAY, after each JOIN or at once by a connection that goes
+ * on. As the decider then says: NEXT; NULL: it has not. See struct control_message.
  */
 void link_stay(struct link *link, const struct control_message *stay);
 const struct control_message *link_next(const struct link *link);
@@ -102,10 +100,9 @@ void link_gone(struct link *link, const char *reason); /* the TCP connection end
 
 /*
  * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because the aggregator had
- * no room for it, or with world 0 was restarted. True, once, or with world 0 as often as it takes: make another; the
- * link is as it was when it was opened. link_early(): the aggregator drains, so the connection is of no use.
+ * no room for it, or with world 0 was restarted. True, once, or with world 0 as often as it takes until NEXT has come:
+ * make another; the link is as it was when it was opened.
  */
-bool link_early(const struct link *link);
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 

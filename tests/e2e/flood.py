@@ -54,7 +54,7 @@ class Talk:
         shown = proof(key, "winnow join 1", self.nonce, nonce, rank, world, job).hex()
         said = {"type": "join", "version": 3, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
         said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
-        said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
+        said |= {"silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
         line = json.dumps(said | more).encode() + b"\n"
         self.transcript.add(line)
         self.lines = Lines(Keys(key, bytes(32), 0, job, world, self.transcript.hash).to_aggregator if key else None)
@@ -137,7 +137,7 @@ class Member:
 
     def __init__(self, flood, job, rank, world):
         self.joining = Joining(
-            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS, features=("members",)
+            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS
         )
         self.joining.rcvbuf = 1 << 20
         self.tcp, self.udp = dial(flood.at), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -93,7 +93,7 @@ END = b'{"type":"%s","rank":0,"code":"aborted","text":"forged"}'
 # What a worker that joins would obey, if they were the aggregator's.
 EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"next_world":1,"without":"0000000000000000","came":1,"text":""}
 {"type":"ping"}
-{"type":"hello","version":3,"key":true,"software":"forged","nonce":"%s","features":["scatter"]}
+{"type":"hello","version":3,"key":true,"software":"forged","nonce":"%s"}
 """ % (b"5" * 64)
 texts, proven = {}, {}  # by socket: what has come of a line; lines with a proof
 

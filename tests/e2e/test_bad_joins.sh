@@ -63,7 +63,7 @@ s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
 f = s.makefile("rw")
 f.readline()
 join = dict(type="join", version=3, software="raw", nonce="0" * 64, proof="0" * 64, job="raw", host="h", rank=0,
-            world=1, payload=1472, features=[], rcvbuf=1 << 20, silence_ms=1000, stall_ms=1000)
+            world=1, payload=1472, rcvbuf=1 << 20, silence_ms=1000, stall_ms=1000)
 join.update(json.loads(sys.argv[2]))
 f.write(json.dumps(join) + "\n")
 f.flush()
@@ -71,7 +71,7 @@ print(f.readline().strip())
 P
 	grep -qE "$2" "$tmp/raw.out" || fail "raw peer: $1 is answered by $(cat "$tmp/raw.out")"
 }
-raw '{"version": 2, "features": 1, "nonce": null}' 'you speak version 2 of the protocol, this aggregator speaks 3'
+raw '{"version": 2, "rank": "1", "nonce": null}' 'you speak version 2 of the protocol, this aggregator speaks 3'
 raw '{"rank": 5}' 'wrong key'
 raw '{"job": "a/b/c"}' "join: 'job' is missing, or not 1 to 64 letters, digits, '.', '_', '-', and one '/' at most"
 raw '{"rank": -1}' "join: 'rank' is missing, or not a number from 0 to 4294967295"

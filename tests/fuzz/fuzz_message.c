@@ -152,7 +152,6 @@ static void our_join(struct script *s, struct control_message *m)
 	m->window_start = within(script_u16(s), 1, 8192);
 	m->op_slots = within(script_u16(s), 1, 1024);
 	m->segments_ahead = within(script_u16(s), 1, 64);
-	m->features = script_u8(s) & CONTROL_FEATURES;
 	strcpy(m->begun, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
 	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
 	strcpy(m->data_address, script_u8(s) & 1 ? "10.0.0.1:65535" : "");

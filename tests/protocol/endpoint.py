@@ -293,7 +293,7 @@ class Endpoint:
     def end(self, code, rank, text, link=None):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
-        if code in CONTINUES and "members" in self.links[0].joining.features:
+        if code in CONTINUES and self.links[0].joining.continues:
             self.stay(link, text)
             return
         self.failed = [getattr(link.joining, "failed", None) for link in self.links]

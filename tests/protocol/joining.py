@@ -28,11 +28,11 @@ class Joining:
 
     def __init__(
         self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000,
-        features=("scatter",), on=None,
+        continues=False, on=None,
     ):
         self.job, self.rank, self.world, self.key, self.payload = job, rank, world, key, payload
         self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
-        self.features = list(features)
+        self.continues = continues  # without those that are lost: MEMBERS.md
         self.nonce, self.rcvbuf = os.urandom(32), 0
         self.out = b""  # lines to send
         self.transcript, self.keys = Transcript(), None
@@ -109,7 +109,7 @@ class Joining:
     def join(self, now):
         shown = self.proof("winnow join 1")
         self.say("join", version=3, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
-                 host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
+                 host="python", rank=self.rank, world=self.world, payload=self.payload, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
         self.ping_at = now + self.silence_ms * 250
 

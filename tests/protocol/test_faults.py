@@ -403,7 +403,7 @@ class Ends(unittest.TestCase):
                     self.assertIn("so there", text)
 
     def elastic(self, world, silence_ms=1000, **options):
-        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "features": ["scatter", "members"]}, **options)
+        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "continues": True}, **options)
 
     def continued(self, team, members, without=0):
         """These go on as NEXT says, which is the same for all but for the rank, and work together."""
@@ -437,6 +437,7 @@ class Ends(unittest.TestCase):
         """One worker has lost the second one, and all leave it out."""
         with self.elastic(3, aggregators=2) as team:
             team.workers[1].links[1].tcp.shutdown(2)
+            team.workers[1].step(now_us())  # it notices, before others say that it is lost
             self.continued(team, team.workers, 2)
 
     def test_the_decider_is_lost(self):
@@ -457,7 +458,7 @@ class Ends(unittest.TestCase):
     def test_newcomer(self):
         """At a boundary: all members say stay while the membership runs."""
         with self.elastic(2) as team:
-            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, features=["scatter", "members"])
+            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, continues=True)
             everybody = [*team.workers, came]
             drive(everybody, lambda: came.links and came.links[0].joining.hello, 5)
             rest(everybody, 0.1)

@@ -13,7 +13,7 @@ from joining import proof
 from team import KEY, KEYED, OPEN, Team, outcome
 
 JOIN = {"type": "join", "version": 3, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
-        "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "features": ["of-another", "scatter"], "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
+        "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
 
 
 class Raw:
@@ -117,7 +117,7 @@ class Refusals(unittest.TestCase):
         table = {"proof": hexes(64), "salt": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
                  "silence_ms": whole(1000, 1000), "stall_ms": whole(1000, 1000), "op_slots": whole(1, 1024), "segments_ahead": whole(1, 64), "first_frame": whole(0, 2**32 - 1),
                  "group": lambda value: value.startswith("239.") and whole(1, 65535)(int(value.split(":")[1])), "data_address": lambda value: value == "",
-                 "features": lambda value: value == ["scatter"], "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
+                 "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
                  "channels": lambda value: 1 <= len(value) <= 64 and all(map(whole(0, 65535), value))}  # fmt: skip
         for field, holds in table.items():
             self.assertTrue(holds(said[field]), (field, said[field]))

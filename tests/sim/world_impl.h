@@ -190,8 +190,8 @@ enum member_state {
 	MEMBER_OUTSIDE, /* it has not come yet */
 	MEMBER_JOINS,
 	MEMBER_WORKS,
-	MEMBER_ASKS,   /* how it continues */
-	MEMBER_PARTS,  /* from a membership that runs */
+	MEMBER_ASKS,   /* how it continues, at the door */
+	MEMBER_PARTS,  /* from its membership, to the door */
 	MEMBER_LEAVES, /* for good: all have done what they wanted */
 	MEMBER_ENDED,
 };
@@ -226,7 +226,6 @@ struct sim_member {
 	uint32_t peer_count;
 	struct member_peer peers[WORLD_AGGREGATORS_MAX];
 	struct session *session;
-	struct control_message next;
 	uint32_t turn, open;
 	bool failed; /* an operation of this turn has */
 	uint32_t admit;

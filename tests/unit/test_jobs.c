@@ -62,42 +62,6 @@ BENCH_TEST(way)
 	assert_int_equal(totals_of(b).jobs_started, 1);
 }
 
-/* What all of a job's workers have, in whatever order they come. */
-TEST(features)
-{
-	const struct jobs_config config = config_usual();
-	struct bench *b = bench_open(&config);
-	struct jobs_view view;
-
-	join(b, 0, "all", 0, 2);
-	join(b, 1, "all", 1, 2);
-	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_SCATTER);
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		struct control_message message = join_of("few", rank, 2);
-
-		message.features = rank == 0 ? CONTROL_MEMBERS : CONTROL_FEATURES;
-		connect_worker(b, 2 + rank);
-		say(b, 2 + rank, &message);
-	}
-	assert_int_equal(expect_line(b, 2, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
-	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
-	assert_true(jobs_view(b->jobs, 1, &view) && view.features == CONTROL_MEMBERS);
-	bench_close(b);
-	/* Not those of who has gone before all had come. */
-	b = bench_open(&config);
-	for (uint32_t i = 0; i < 4; i++) {
-		struct control_message message = join_of("more", i % 3, 3);
-
-		message.features = i == 0 ? CONTROL_SCATTER : CONTROL_FEATURES;
-		connect_worker(b, i);
-		say(b, i, &message);
-		if (i == 1)
-			jobs_gone(b->jobs, b->workers[0].peer, "reset");
-	}
-	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_FEATURES);
-	bench_close(b);
-}
-
 /* By worker, as far as the PROBEs came. */
 TEST(multicast)
 {

@@ -283,7 +283,7 @@ static inline void expect_silence(const struct bench *b, uint32_t i)
 	assert_int_equal(b->workers[i].read, b->workers[i].written);
 }
 
-/* The last word: why, about whom, and the connection is closed. */
+/* The last word: why, about whom, and the connection is closed; by a worker that does not continue where it could. */
 static inline const struct control_message *expect_end(struct bench *b, uint32_t i,
                                                        const char *code, uint32_t rank)
 {
@@ -292,7 +292,11 @@ static inline const struct control_message *expect_end(struct bench *b, uint32_t
 	assert_string_equal(m->code, code);
 	assert_int_equal(m->rank, rank);
 	assert_true(strlen(m->text) > 10);
+	while (!b->workers[i].closed && b->workers[i].read != b->workers[i].written)
+		expect_line(b, i, CONTROL_PING);
 	expect_silence(b, i);
+	if (message_code_continues(code) && !b->workers[i].closed)
+		jobs_gone(b->jobs, b->workers[i].peer, "closed");
 	assert_true(b->workers[i].closed);
 	return m;
 }
@@ -339,8 +343,6 @@ static inline void connect_worker(struct bench *b, uint32_t i)
 	memcpy(w->server_nonce, expect_line(b, i, CONTROL_HELLO)->nonce, CONTROL_NONCE_BYTES);
 }
 
-static uint32_t join_features = CONTROL_SCATTER; /* that all workers say they have */
-
 static inline struct control_message join_of(const char *job, uint32_t rank, uint32_t world)
 {
 	struct control_message join = {
@@ -349,7 +351,6 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 		.software = "test",
 		.rank = rank,
 		.world = world,
-		.features = join_features,
 		.payload = PAYLOAD,
 		.rcvbuf = 1 << 20,
 		.silence_ms = 4000,

@@ -79,7 +79,6 @@ static inline struct control_message welcome(void)
 {
 	return (struct control_message){
 		.kind = CONTROL_WELCOME,
-		.features = CONTROL_FEATURES,
 		.payload = 8972,
 		.silence_ms = SILENCE_US / 1000,
 		.stall_ms = 60000,

@@ -18,16 +18,13 @@ static const struct {
 #define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
 #define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
 	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"key\":true,\"software\":\"winnowd 1\","
-                        "\"nonce\":\"" NONCE "\",\"features\":[]}\n"},
-	{CONTROL_JOIN,
-         "{\"type\":\"join\",\"version\":3,\"software\":\"\",\"nonce\":\"" NONCE
-         "\",\"proof\":\"" PROOF
-         "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
-         "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
-         "\"stall_ms\":864000000}\n"},
+                        "\"nonce\":\"" NONCE "\"}\n"},
+	{CONTROL_JOIN, "{\"type\":\"join\",\"version\":3,\"software\":\"\",\"nonce\":\"" NONCE
+                       "\",\"proof\":\"" PROOF "\",\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
+                       "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
+                       "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
-         "{\"type\":\"welcome\",\"proof\":\"" PROOF
-         "\",\"features\":[\"scatter\"],\"payload\":1472,"
+         "{\"type\":\"welcome\",\"proof\":\"" PROOF "\",\"payload\":1472,"
          "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"epoch\":4294967295,"
          "\"salt\":\"" NONCE "\",\"token\":"
          "\"0123456789abcdef\","
@@ -106,8 +103,6 @@ TEST(message_fields)
 	assert_true(welcome.token == 0x0123456789abcdef && welcome.group_token == UINT64_MAX);
 	assert_string_equal(welcome.group, "239.77.0.0:65535");
 	assert_string_equal(welcome.data_address, "[fd00:1:2:3:4:5:6:7]:5555");
-	assert_int_equal(welcome.features, CONTROL_SCATTER);
-	assert_int_equal(parsed(wire[0].line).features, 0);
 }
 
 static void assert_refused(const char *line, const char *reason)
@@ -145,7 +140,7 @@ TEST(message_missing)
 			else
 				assert_int_equal(parsed(line).kind, wire[i].kind);
 			for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
-				/* Any text does for a text, and any list of features for a list. */
+				/* Any text does for a text. */
 				if (wrong[k][0] == '"' && *value == '"' && end - value < 60 &&
 				    strncmp(name, "job", 3) != 0 &&
 				    strncmp(name, "next\"", 5) != 0 &&
@@ -154,8 +149,6 @@ TEST(message_missing)
 				    strstr(at, "token") == NULL &&
 				    strncmp(name, "group\"", 6) != 0 &&
 				    strncmp(name, "data_address", 12) != 0)
-					continue;
-				if (wrong[k][1] == ']' && strncmp(name, "features", 8) == 0)
 					continue;
 				snprintf(line, sizeof(line), "%.*s%s%s",
 				         (int)(value - wire[i].line), wire[i].line, wrong[k], end);
@@ -227,8 +220,6 @@ TEST(message_ranges)
 	               "'data_address'");
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[1.2.3.4]:"), "'data_address'");
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[]:"), "'data_address'");
-	assert_refused(changed(0, "[]", "[1]"), "'features'");
-	assert_refused(changed(0, "[]", "{}"), "'features'");
 	assert_refused(changed(2, "[0,65535]", "[0,65536]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[\"0\"]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[7,8,7]"), "'channels'");
