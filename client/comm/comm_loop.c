@@ -461,9 +461,7 @@ static void *comm_run(void *context)
 		peer->group = NULL;
 		if (i == 0 && comm->keeps)
 			continue;
-		comm_fork_close(&peer->fd);
-		free(peer->pending);
-		peer->pending = NULL;
+		comm_peer_close(peer);
 	}
 	return NULL;
 }

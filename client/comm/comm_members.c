@@ -131,7 +131,6 @@ static void reset(struct winnow_comm *comm)
 		if (i == 0 && comm->keeps)
 			continue;
 		peer->connected = false;
-		peer->lines.used = 0;
 	}
 }
 
