@@ -242,7 +242,7 @@ void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 		return;
 	if (connection->secured) {
 		if (tls_write(connection->tls, line, strlen(line)) != 0)
-			cut_off(connection, "the aggregator is out of memory");
+			cut_off(connection, "TLS takes no more");
 		tls_send(connection);
 	} else if (connection->tls == NULL || !connection->replied) {
 		bytes_send(connection, line, strlen(line));
@@ -321,7 +321,8 @@ static void tls_broken(struct connection *connection)
 
 	tls_send(connection);
 	if (connection->secured)
-		cut_off(connection, "its TLS is broken: somebody on the path has changed it");
+		jobs_garbage(all->jobs, connection->peer,
+		             "a TLS record that is not from it: somebody on the path has made it");
 	else if (*name != '\0')
 		why_set(&text, 0, "wrong key for job '%s', or there is none for it here", name);
 	else

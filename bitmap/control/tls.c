@@ -26,7 +26,7 @@ struct tls {
 	BIO *in, *out; /* the SSL's: memory that holds what has come, and what is to go */
 	tls_find *find;
 	void *context; /* for find() */
-	bool failed;
+	bool failed, ready;
 	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
 	char identity[CONTROL_NAME_BYTES];
 	char why[TLS_WHY_BYTES];
@@ -244,15 +244,19 @@ int tls_feed(struct tls *tls, const void *bytes, size_t count)
 ssize_t tls_read(struct tls *tls, void *out, size_t room)
 {
 	size_t count;
+	int got;
 
 	if (tls->failed)
 		return -EPROTO;
 	ERR_clear_error();
-	if (SSL_read_ex(tls->ssl, out, room < SSIZE_MAX ? room : SSIZE_MAX, &count) == 1)
-		return (ssize_t)count;
-	if (tls_ready(tls))
+	got = SSL_read_ex(tls->ssl, out, room < SSIZE_MAX ? room : SSIZE_MAX, &count);
+	if (!tls->ready && SSL_is_init_finished(tls->ssl)) {
+		tls->ready = true;
 		OPENSSL_cleanse(tls->key, sizeof(tls->key));
-	switch (SSL_get_error(tls->ssl, 0)) {
+	}
+	if (got == 1)
+		return (ssize_t)count;
+	switch (SSL_get_error(tls->ssl, got)) {
 	case SSL_ERROR_WANT_READ:
 		return 0;
 	case SSL_ERROR_WANT_CLIENT_HELLO_CB:
@@ -289,7 +293,7 @@ size_t tls_pull(struct tls *tls, void *out, size_t room)
 
 bool tls_ready(const struct tls *tls)
 {
-	return SSL_is_init_finished(tls->ssl);
+	return tls->ready;
 }
 
 const char *tls_identity(const struct tls *tls)

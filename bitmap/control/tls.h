@@ -66,7 +66,7 @@ int tls_write(struct tls *tls, const void *bytes, size_t count);
 /* tls_pull - bytes for the other side, up to `room`. Returns how many; 0 for none. */
 size_t tls_pull(struct tls *tls, void *out, size_t room);
 
-bool tls_ready(const struct tls *tls);           /* the handshake is over */
+bool tls_ready(const struct tls *tls);           /* the handshake is over, or was */
 const char *tls_identity(const struct tls *tls); /* which one is offered; "": none yet */
 const char *tls_why(const struct tls *tls);      /* one line, after -EPROTO */
 
