@@ -194,8 +194,8 @@ static void job_settle(struct jobs *jobs, struct job *job)
 
 static bool waits_like(const struct jobs_peer *peer, const struct jobs_peer *one)
 {
-	return peer->stays && names_kin(peer->wanted, one->wanted) && peer->keyed == one->keyed &&
-	       (!peer->keyed || proof_equal(peer->key.bytes, one->key.bytes));
+	return peer->stays && names_kin(peer->wanted, one->wanted) &&
+	       (*one->keyed_for == '\0' || peer->owner == one->owner);
 }
 
 /* The last membership that any of them has begun is the latest one that can have made progress. */

@@ -127,7 +127,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 		if (i == 0 && kept)
 			continue;
 		peer->connected = false;
-		peer->lines.used = 0;
 	}
 }
 
