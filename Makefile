@@ -111,6 +111,9 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 # For a wheel: programs and objects side by side, with the libraries that they load. DT_RPATH, since it holds for what those load.
 wheel_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 wheel := $(addprefix $(BUILD)/wheel/,$(notdir $(binaries)))
+# In the library OpenSSL is linked in: a process of Python has one of its own, perhaps newer, under the same name.
+linked_in = $(subst -lssl -lcrypto,-Wl$(comma)-Bstatic -lssl -lcrypto -Wl$(comma)-Bdynamic,$(core_libs))
+comma := ,
 
 $(wheel): | $(BUILD)/wheel
 $(BUILD)/wheel:
@@ -118,7 +121,7 @@ $(BUILD)/wheel:
 
 $(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 	$(call say,LD,$@)$(wheel_link) -shared -Wl,-soname,libwinnow.so -Wl,--version-script=client/libwinnow.map \
-		$(filter %.o,$^) $(core_libs) -o $@
+		$(filter %.o,$^) $(linked_in) -o $@
 
 $(BUILD)/wheel/winnow: $(call object,$(cli)) $(BUILD)/wheel/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) -L$(BUILD)/wheel -lwinnow $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """key_memory.py PORT KEY_FILE WINNOWD_PID LOG - where processes have keys in their memory, during a job and after it.
 
-A worker of tests/protocol and one of libwinnow's are a job, so all keys of the job are known here: PROTOCOL.md 5.5. After the
+A worker of tests/protocol and one of libwinnow's are a job, so all keys of the job are known here: PROTOCOL.md 5.2. After the
 job they are nowhere, and of the job's own key winnowd has what it needs for the next one.
 """
 import json
