@@ -181,7 +181,8 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 
 	if (job->state == JOB_ENDING && strcmp(message->code, "aborted") != 0)
 		return; /* it passes on a loss of which we know */
-	if (job->state == JOB_FORMING || job->state == JOB_ENDING) {
+	if (!job_has_next(job) || job->state == JOB_ENDING ||
+	    (job->state == JOB_FORMING && strcmp(message->code, "aborted") == 0)) {
 		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}

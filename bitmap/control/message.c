@@ -472,22 +472,18 @@ static json_t *write_field(const struct control_message *message, const struct f
 	return NULL;
 }
 
-/* What may be missing is, where there is nothing to say. */
+/* What may be missing is, where it says nothing: a missing field is read as 0, false or "". */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
 
 	if (!(field->used_by & MAY_MISS))
 		return false;
-	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
-		return message->seen.frames == 0;
-	if (field->offset == AT(waiting))
+	if (field->kind == FIELD_U32)
 		return *(const uint32_t *)at == 0;
-	if (field->kind == FIELD_BOOL)
-		return !*(const bool *)at;
-	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB ||
-	        field->kind == FIELD_NAME) &&
-	       *(const char *)at == '\0';
+	if (field->kind == FIELD_U53 || field->kind == FIELD_HEX64)
+		return *(const uint64_t *)at == 0;
+	return *(const char *)at == '\0';
 }
 
 char *message_format(const struct control_message *message)

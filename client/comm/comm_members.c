@@ -208,10 +208,12 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
+	if (result != WINNOW_OK)
+		return comm_fail(result, why.text);
+	(void)before_why(comm);
 	comm->begins_by_us = 0;
 	comm->then = COMM_MOVES;
-	(void)before_why(comm);
-	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
+	return go(comm, job, membership, 0);
 }
 
 /* ---- those who are left ---- */
@@ -246,6 +248,12 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
 
 	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
+}
+
+/* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
+static bool waits_there(struct winnow_comm *comm)
+{
+	return comm->at_door && (comm->stay.kind == 0 || !over(comm));
 }
 
 /* Waits at the decider's door, with a member's STAY. */
@@ -323,8 +331,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 		struct winnow_membership membership = *how;
 		struct control_message next;
 
-		result =
-			over(comm) || !comm->at_door ? door(comm, admit, without, &why) : WINNOW_OK;
+		result = waits_there(comm) ? WINNOW_OK : door(comm, admit, without, &why);
 		if (result == WINNOW_OK)
 			result = await_next(comm, how, &next, &why);
 		if (result != WINNOW_OK) {

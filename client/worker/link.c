@@ -106,7 +106,6 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
-	link->view.left_rank = config->world;
 	if (config->from != NULL)
 		link_carry(link, config->from);
 	*out = link;
@@ -334,12 +333,15 @@ void link_plain(struct link *link, const char *line)
 	}
 }
 
-/* What was under way when its membership ended for this worker. */
-static bool ends_before(const struct control_message *message)
+/* At the door. Anything else was under way when the membership of before ended. */
+static void door_take(struct link *link, const struct control_message *message)
 {
-	return message->kind == CONTROL_START || message->kind == CONTROL_LEFT ||
-	       message->kind == CONTROL_MOVE ||
-	       (message->kind == CONTROL_FAILED && message_code_continues(message->code));
+	if (message->kind == CONTROL_NEXT)
+		link->next = *message;
+	else if (message->kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
+		link->next_failed = *message;
+	else if (message->kind == CONTROL_FAILED && !message_code_continues(message->code))
+		failed_take(link, message);
 }
 
 void link_secured(struct link *link, const struct seal_key *own)
@@ -373,12 +375,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT && at_door(link))
-		link->next = message;
-	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
-		link->next_failed = message;
-	else if (at_door(link) && link->carried && ends_before(&message))
-		return;
+	if (at_door(link) && message.kind != CONTROL_HELLO && message.kind != CONTROL_WELCOME)
+		door_take(link, &message);
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
@@ -391,10 +389,10 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		start_take(link, &message);
 	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
 		move_take(link, &message);
-	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING) {
-		link->view.left_rank = message.rank;
-		snprintf(link->view.left_text, sizeof(link->view.left_text), "%s", message.text);
-	} else
+	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING)
+		snprintf(link->view.left, sizeof(link->view.left), "%s",
+		         *message.text != '\0' ? message.text : "a worker has left the job");
+	else
 		link_fail(link, "protocol", "it sent a message out of turn");
 }
 

@@ -52,13 +52,12 @@ enum link_state {
 struct link_view {
 	enum link_state state;
 	struct link_config config;
-	struct control_message welcome;     /* from LINK_PROBING on */
-	struct control_message start;       /* when running */
-	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
-	bool drains;                        /* it will end soon; */
-	uint32_t waiting;                   /* newcomers; all as the aggregator has last said */
-	uint32_t left_rank;                 /* a worker that has left the job, else world; */
-	char left_text[CONTROL_TEXT_BYTES]; /* and the line to say so */
+	struct control_message welcome; /* from LINK_PROBING on */
+	struct control_message start;   /* when running */
+	uint32_t size;                  /* that passes both ways, from LINK_PROBED on */
+	bool drains;                    /* it will end soon; */
+	uint32_t waiting;               /* newcomers; all as the aggregator has last said */
+	char left[CONTROL_TEXT_BYTES];  /* a line: a worker has left the job; "": none has */
 	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
 	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people, */
 	char error_code[CONTROL_NAME_BYTES]; /* a code for programs (section 5.4) */

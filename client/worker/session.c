@@ -95,16 +95,6 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 	}
 }
 
-/* Where not all have come yet, a worker that aborts would not be among those who are left. */
-static bool awaits_next(const struct session *s, uint32_t index, enum winnow_result result)
-{
-	const bool others_continue = result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
-	                             result == WINNOW_ERR_TIMEOUT ||
-	                             result == WINNOW_ERR_UNREACHABLE;
-
-	return others_continue && look(s, index)->state == LINK_JOINING;
-}
-
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
                         const char *code, const char *told)
@@ -112,7 +102,7 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except && !awaits_next(s, i, result))
+		if (i != except)
 			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
@@ -311,7 +301,7 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 		session->config.stay.of = session->world;
 	}
 	link_check(session, index);
-	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
+	if (*link_look(link)->left != '\0' && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
 }
@@ -393,11 +383,9 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 		return (int)session->result;
 	if (session->state == SESSION_JOINING)
 		return WINNOW_ERR_INVALID;
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		if (look(session, i)->left_rank == session->world)
-			continue;
+	if (*session_who_left(session) != '\0') {
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS, "%s",
-		                 look(session, i)->left_text);
+		                 session_who_left(session));
 		return (int)session->result;
 	}
 	return engine_submit(session->engine, task, now_us);
@@ -497,9 +485,9 @@ uint64_t session_deadline(const struct session *session)
 
 const char *session_who_left(const struct session *session)
 {
-	for (uint32_t i = 0; session->left_due_us != NEVER && i < session->link_count; i++)
-		if (look(session, i)->left_rank < session->world)
-			return look(session, i)->left_text;
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (*look(session, i)->left != '\0')
+			return look(session, i)->left;
 	return "";
 }
 

@@ -105,6 +105,10 @@ class Members(unittest.TestCase):
             self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
         self.assertEqual(comm.memberships, 0)
         summed(self.comms)
+        comm.close()  # it leaves, and has not gone anywhere
+        with self.assertRaises(winnow.MembersChanged) as caught:
+            self.comms[1].allreduce(numpy.ones(3))
+        self.assertIn("has left the job", str(caught.exception))
 
     def test_closed(self):
         """One line, and nothing from the thread that calls the library."""

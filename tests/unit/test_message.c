@@ -34,13 +34,11 @@ static const struct {
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
                         "\"multicast\":true,\"fast\":true}\n"},
 	{CONTROL_PING, "{\"type\":\"ping\",\"open\":3,\"tag\":\"0123456789abcdef\"}\n"},
+	{CONTROL_PING, "{\"type\":\"ping\",\"late\":\"rank 3\"}\n"},
+	{CONTROL_PING, "{\"type\":\"ping\",\"says\":\"3 rows\"}\n"},
 	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
-	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"says\":\"3 rows\"}\n"},
-	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"rtt_us\":240,"
-         "\"rtt_least_us\":0,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
+         "{\"type\":\"ping\",\"rtt_us\":240,"
+         "\"rtt_least_us\":1,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
          "\"held_credit_us\":1,\"out\":9007199254740991,\"out_marked\":2,"
          "\"pushes\":7,\"out_lost\":3,\"in\":4,\"in_marked\":5,\"in_lost\":6}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},

@@ -92,7 +92,7 @@ static void test_without(void **state)
 	}
 }
 
-/* It has not begun: what was begun before counts. Before WELCOME the decider is sent no ABORT, which would be a leave. */
+/* It has not begun: what was begun before counts. */
 static void test_not_begun(void **state)
 {
 	struct session *session = all_joined();
@@ -100,7 +100,7 @@ static void test_not_begun(void **state)
 
 	(void)state;
 	session_gone(session, 1, "connection reset");
-	assert_null(session_take_line(session, 0, now_us));
+	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "gone");
 	session = door_after(session);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_string_equal(stay.job, basic().job);
@@ -211,6 +211,7 @@ static void test_no_knocks(void **state)
 	(void)state;
 	session_gone(session, 1, "connection reset");
 	welcomed(session, 0, 8972);
+	told(session, 0, CONTROL_ABORT);
 	assert_false(session_pull(session, 0, now_us, &out));
 	assert_true(session_deadline(session) > now_us);
 	session_close(session);
