@@ -92,9 +92,9 @@ uint64_t pace_late_us(const struct pace *pace)
 {
 	uint64_t late = pace->srtt_us / 8;
 
-	if (late < WIRE_LATE_US_MIN)
-		return WIRE_LATE_US_MIN;
-	return late < WIRE_LATE_US_MAX ? late : WIRE_LATE_US_MAX;
+	if (late < PACE_LATE_US_MIN)
+		return PACE_LATE_US_MIN;
+	return late < PACE_LATE_US_MAX ? late : PACE_LATE_US_MAX;
 }
 
 uint64_t pace_probe_us(const struct pace *pace)

@@ -20,6 +20,8 @@
 
 #define PACE_PROBE_START_US 20000
 #define PACE_PROBE_MAX_US 400000
+#define PACE_LATE_US_MIN 300
+#define PACE_LATE_US_MAX 5000
 #define PACE_SILENCE_PROBES 32 /* In silence a worker asks at least this often, in probe times. */
 #define PACE_WINDOW_MIN 2
 

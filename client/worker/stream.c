@@ -227,7 +227,8 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 		return;
 	pace_marked(&s->pace, status.marked);
 	answer_take(s, packet, &status, now_us);
-	resend_take(s, &status);
+	if (status.stamp != 0)
+		resend_take(s, &status);
 }
 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -330,7 +331,6 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 {
 	status->stamp = (uint32_t)now_us | 1;
 	status->marked = s->marked;
-	status->late = (uint16_t)pace_late_us(&s->pace);
 	if (status->asks) {
 		s->calm = false;
 		s->asked.last_us = now_us | 1;

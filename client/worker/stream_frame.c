@@ -212,9 +212,9 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 }
 
 /*
- * Those listed, but for what may have been overtaken by the STATUS that is answered. Of itself the
- * aggregator lists each but once, so what has been pushed again is not meant; nor is it once more any
- * sooner than least_us: where a queue is full, that would fill it before the window has shrunk.
+ * Those listed, but for what may have been overtaken by the STATUS that is answered. What has been pushed
+ * again is not pushed once more any sooner than least_us: where a queue is full, that would fill it before the
+ * window has shrunk.
  */
 void resend_take(struct stream *s, const struct status *status)
 {
@@ -231,9 +231,9 @@ void resend_take(struct stream *s, const struct status *status)
 		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
 			continue;
 		if ((frame->flags & FRAME_AGAIN) &&
-		    (status->stamp == 0 || frame_before(status->stamp, frame->sent_us + least_us)))
+		    frame_before(status->stamp, frame->sent_us + least_us))
 			continue;
-		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us))
+		if (frame_before(status->stamp, frame->sent_us + late_us))
 			continue;
 		frame->flags |= FRAME_RESEND;
 		if (!frame_before(s->resend.from, s->resend.to))
@@ -274,6 +274,16 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	return true;
 }
 
+/* A later frame is complete, and the first one that is not has a PUSH of ours that may be lost: nobody has asked since. */
+static bool is_overtaken(const struct stream *s, uint32_t frame)
+{
+	const struct stream_frame *first = stream_frame_of(s, s->ack);
+
+	return frame != s->ack && (first->flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT &&
+	       frame_before((uint32_t)s->asked.last_us,
+	                    first->sent_us + (uint32_t)pace_late_us(&s->pace));
+}
+
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_frame *frame = stream_frame_of(s, packet->frame);
@@ -310,6 +320,8 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	s->ahead++;
 	if (pace_result(&s->pace))
 		sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
+	if (is_overtaken(s, packet->frame))
+		sooner(&s->due.ask_us, now_us + pace_late_us(&s->pace));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;
 	if (packet->worker != WIRE_EVERYONE && s->gap.asked > 0)

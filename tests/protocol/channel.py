@@ -45,7 +45,7 @@ class Channel:
         self.pace = Pace(start["window_start"], self.window, advice)
         # 10.4: when what is due, and since when there has been no news
         self.ack_sent, self.room_sent, self.ack_due = first, first, NEVER
-        self.ask_due, self.since = 0, 0
+        self.ask_due, self.asked_at, self.since = 0, 0, 0
         self.gap_due = NEVER  # 10.2: what is missing is late then, not only reordered
         self.before = 0, 0, 0  # the sequence, the stamp that had come back, and how many were missing, before
         self.plan_asked = {}
@@ -136,32 +136,38 @@ class Channel:
         self.stored += 1
         self.ahead += 1
         self.pace.result()
+        if self.advice and self.overtaken(frame.number):
+            self.ask_due = min(self.ask_due, now + self.clock.late)
         if self.pace.full:
             self.ask_due = min(self.ask_due, now + self.ask_wait(now))
         self.listed -= self.listed > 0 and packet.worker == self.rank
+
+    def overtaken(self, number):
+        """10.4: nobody has asked since the first frame without a RESULT may be lost"""
+        first = self.frames.get(self.ack)
+        mine = number != self.ack and first and first.pushed_at is not None and not first.done
+        return mine and self.asked_at < first.pushed_at + self.clock.late
 
     def on_status(self, packet, now):
         """2.5, 10.1, 10.3"""
         said = wire.stated(packet.body)
         if not said:
             return self.count("strange")
-        stamp, _, _, held, marked, words = said
-        asked = extend(stamp, now) if stamp else None
-        if stamp:
-            rtt = (now - stamp) & 0xFFFFFFFF
-            self.clock.measured(rtt)
-            self.pace.marked(marked)
-            self.pace.measured(now, rtt, rtt - held if held < rtt else rtt, self.clock.srtt)
-            self.ask_due = min(self.ask_due, now + self.ask_wait(now))
-            self.answered = max(self.answered, asked)
-            self.count("measured")
+        stamp, _, held, marked, words = said
+        if not stamp:
+            return
+        asked, rtt = extend(stamp, now), (now - stamp) & 0xFFFFFFFF
+        self.clock.measured(rtt)
+        self.pace.marked(marked)
+        self.pace.measured(now, rtt, rtt - held if held < rtt else rtt, self.clock.srtt)
+        self.ask_due = min(self.ask_due, now + self.ask_wait(now))
+        self.answered = max(self.answered, asked)
+        self.count("measured")
         for number in wire.frames_of(extend(packet.frame, self.ack), words):
             frame = self.frames.get(number)
             if not frame or frame.done or frame.pushed_at is None or frame.segment.op.error:
                 continue
-            if not stamp and frame.again:
-                continue  # not meant
-            if stamp and frame.pushed_at + self.clock.late > asked:
+            if frame.pushed_at + self.clock.late > asked:
                 continue  # overtaken?
             if frame.again and frame.pushed_at + self.clock.again > asked:
                 continue
@@ -324,7 +330,7 @@ class Channel:
     def send_status(self, now, asks, first=0, words=b""):
         """2.5: the clock, made odd, is the stamp."""
         if asks:
-            self.ask_due = now + self.ask_wait(now)
+            self.asked_at, self.ask_due = now, now + self.ask_wait(now)
             self.count("asks")
-        self.send(wire.STATUS, first, wire.status(now | 1, asks, words, late=self.clock.late))
+        self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
         self.count("statuses")

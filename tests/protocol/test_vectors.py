@@ -64,7 +64,7 @@ class Packets(unittest.TestCase):
             names = "tag count layout segment segment_count generation op_slot block_count block_last exponent dtype reduction form flags"
             rest = wire.announcement(*map(get, names.split()), rest)
         if get("kind") == wire.STATUS:
-            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"), get("late"))
+            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"))
         if get("kind") == wire.KNOCK:
             return wire.knock(*map(get, "channel worker token frame number".split()), 32 + len(said["padding"]) // 2)
         names = "kind channel worker token frame ack window sequence pushed"
@@ -80,8 +80,8 @@ class Packets(unittest.TestCase):
         if knocked:
             said["number"] = f"{wire.number_of(packet):#x}"
         if packet.kind == wire.STATUS_BACK:
-            stamp, flags, late, held, marked, words = wire.stated(packet.body)
-            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}", "late": str(late)}
+            stamp, flags, held, marked, words = wire.stated(packet.body)
+            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}"}
             said |= {"held": str(held), "marked": str(marked)}
             return said | ({"words": words.hex()} if words else {})
         if packet.kind != wire.PLAN:
