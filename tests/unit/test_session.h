@@ -174,6 +174,17 @@ static inline void submit(struct session *session, struct allreduce *task)
 	assert_int_equal(session_submit(session, task, now_us), WINNOW_OK);
 }
 
+static inline struct session *all_joined(void)
+{
+	struct session *session = session_opened();
+
+	for (uint32_t i = 0; i < LINKS; i++) {
+		tell(session, i, &hello);
+		told(session, i, CONTROL_JOIN);
+	}
+	return session;
+}
+
 static inline int pool_open(void **state)
 {
 	(void)state;
