@@ -45,7 +45,7 @@ enum wire_kind {
 #define WIRE_TO_WORKER 0x80
 
 /*
- * The head of every packet. Some of the last twelve bytes read differently by
+ * Section 2.2: the head of every packet. Some of the last twelve bytes read differently by
  * direction: an aggregator sends base and planned where a worker sends ack and pushed.
  */
 struct wire_header {

@@ -3,7 +3,7 @@
  * jobs_members.c - the decider: it names the memberships of a job whose members do not do so themselves
  *
  * To the decider a job is IDLE (no membership is known here: workers that were members may be at its door),
- * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md has the rules, and
+ * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md 3 has the rules, and
  * tests/model/members.pml shows that no two memberships make progress.
  */
 

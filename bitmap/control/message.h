@@ -146,7 +146,7 @@ bool message_hex_read(const char *text, uint8_t *out, size_t bytes);
 char *message_hex_write(const uint8_t *from, size_t bytes, char *out);
 
 /*
- * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships
+ * MEMBERS.md 1. Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships
  * of a name are jobs of their own, which have its key.
  */
 bool message_name_valid(const char *name);
