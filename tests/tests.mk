@@ -15,6 +15,8 @@ tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
 # What stands in for other files takes what it does not look at.
 $(units:%=$(BUILD)/tests/unit/%.o) $(BUILD)/tests/unit/unit.o: private extra := -O0 -Wno-unused-parameter
+# These compute for longer than it takes to compile them.
+$(patsubst %,$(BUILD)/tests/unit/test_%.o,bitmap_sparse coded): private extra := -O1 -Wno-unused-parameter
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/test_simnet: $(BUILD)/tests/sim/simnet.o

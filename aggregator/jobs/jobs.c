@@ -49,8 +49,6 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->waiting);
 	crowd_close(&jobs->newcomers);
 	crowd_close(&jobs->unstarted);
-	if (jobs->peers != NULL)
-		explicit_bzero(jobs->peers, jobs->places * sizeof(*jobs->peers)); /* keys */
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);
@@ -88,9 +86,6 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
 
-	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
-	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
-	hello.key = jobs->config.keys != NULL;
 	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
@@ -104,7 +99,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	LIST_REMOVE(peer, place);
 	*peer = (struct jobs_peer){.state = PEER_STRANGER,
 	                           .local = *local,
-	                           .ip = from->ip,
+	                           .owner = net_ip_owner(&from->ip),
 	                           .handle = handle,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
@@ -112,13 +107,32 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	LIST_INSERT_HEAD(&jobs->used, peer, place);
 	net_format(from, peer->address);
 	jobs->totals.peers++;
-	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
+	crowd_add(&jobs->waiting, peer->owner, peer);
 	if (jobs->totals.peers > jobs->config.peers_max)
 		jobs_crowd_out(jobs);
 	if (peer->state == PEER_FREE)
 		return NULL;
-	hello_send(jobs, peer);
+	if (jobs->config.keys == 0)
+		hello_send(jobs, peer);
 	return peer;
+}
+
+void jobs_awaits_key(struct jobs_peer *peer, bool awaits)
+{
+	peer->awaits_key = awaits;
+}
+
+void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner)
+{
+	snprintf(peer->keyed_for, sizeof(peer->keyed_for), "%s", name);
+	peer->owner = owner;
+	hello_send(jobs, peer);
+}
+
+void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text)
+{
+	if (peer->state != PEER_FREE && peer->job == NULL)
+		peer_refuse(jobs, peer, code, "%s", text);
 }
 
 void *jobs_peer_handle(const struct jobs_peer *peer)
@@ -128,7 +142,7 @@ void *jobs_peer_handle(const struct jobs_peer *peer)
 
 uint64_t jobs_peer_owner(const struct jobs_peer *peer)
 {
-	return peer_owner(peer);
+	return peer->owner;
 }
 
 /* ---- what comes ---- */
@@ -186,23 +200,6 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	         peer->host, message->text);
 }
 
-/*
- * A line without its proof, in a job with a key: the worker said it before our WELCOME came to it,
- * and it is not heard. Or somebody on the path has made it: as he could cut the connection, so do we.
- */
-static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
-{
-	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
-		return;
-	jobs_log(jobs, "warn", "forged",
-	         LOG_FIELDS(LOG_WORD("job", peer->job == NULL ? peer->wanted : peer->job->name),
-	                    LOG_NUMBER("rank", peer->rank)),
-	         "a line of its control connection has a wrong proof: somebody on the path "
-	         "has made or changed it");
-	jobs->totals.lines_forged++;
-	jobs_garbage(jobs, peer, "a line has a wrong proof");
-}
-
 /* Its first word says nothing of what is lately. */
 static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, uint64_t now_us)
 {
@@ -216,8 +213,8 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->seen_us = now_us;
 }
 
-/* Of somebody who is no member of a job, or waits at one's door. False: the key for it is not ready. */
-static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+/* Of somebody who is no member of a job, or waits at one's door. */
+static void stranger_says(struct jobs *jobs, struct jobs_peer *peer,
                           const struct control_message *message)
 {
 	if (peer->state == PEER_AT_DOOR) {
@@ -227,18 +224,11 @@ static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char 
 			stay_take(jobs, peer, message);
 		else if (message->kind != CONTROL_PING)
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
-		return true;
-	}
-	peer->awaits_key =
-		message->kind == CONTROL_JOIN && !proof_keys_ready(jobs->config.keys, message->job);
-	if (peer->awaits_key)
-		return false;
-	transcript_add(&peer->transcript, line);
-	if (message->kind == CONTROL_JOIN)
+	} else if (message->kind == CONTROL_JOIN) {
 		join_take(jobs, peer, message, jobs->now_us);
-	else
+	} else if (message->kind != CONTROL_PING) { /* a worker without a key begins with one */
 		jobs_garbage(jobs, peer, "the first message is 'join'");
-	return true;
+	}
 }
 
 static void member_says(struct jobs *jobs, struct jobs_peer *peer,
@@ -293,50 +283,33 @@ static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 	return peer->saying_us > JOBS_LINES_US;
 }
 
-/* As jobs_line(). */
-static bool line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
+static void line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	struct why why;
-	const char *said;
 
 	if (says_too_much(peer, jobs->now_us)) {
 		jobs_garbage(jobs, peer, "more lines than a worker has to say");
-		return true;
-	}
-	said = line_proven(&peer->lines_in, line);
-	if (said == NULL) {
-		line_forged(jobs, peer, line);
-		return true;
+		return;
 	}
 	peer->heard_us = jobs->now_us;
-	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
-	if (message_parse(said, &message, &why) != 0) {
+	if (message_parse(line, &message, &why) != 0)
 		jobs_garbage(jobs, peer,
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
-		return true;
-	}
-	if (peer->job != NULL &&
-	    message.kind == CONTROL_JOIN) /* also of a membership that has ended */
-		transcript_add(&peer->transcript, said);
-	if (peer->job == NULL)
-		return stranger_says(jobs, peer, line, &message);
-	if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
-	    message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
+	else if (peer->job == NULL)
+		stranger_says(jobs, peer, &message);
+	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
+	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
 		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
-	return true;
 }
 
-bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
-	bool done = true;
-
 	jobs->now_us = now_us;
 	if (peer->state != PEER_FREE)
-		done = line_take(jobs, peer, line);
+		line_take(jobs, peer, line);
 	members_settle(jobs);
-	return done;
 }
 
 /* ---- time ---- */
@@ -433,7 +406,7 @@ void jobs_drain(struct jobs *jobs)
 			door_tell(jobs, &jobs->jobs[i]);
 }
 
-void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
+void jobs_keys_set(struct jobs *jobs, uint32_t keys, bool fresh)
 {
 	jobs->config.keys = keys;
 	jobs->totals.keys_fresh = fresh;

@@ -3,7 +3,7 @@
  * jobs_members.c - the decider: it names the memberships of a job whose members do not do so themselves
  *
  * To the decider a job is IDLE (no membership is known here: workers that were members may be at its door),
- * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md has the rules, and
+ * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md 3 has the rules, and
  * tests/model/members.pml shows that no two memberships make progress.
  */
 
@@ -194,8 +194,8 @@ static void job_settle(struct jobs *jobs, struct job *job)
 
 static bool waits_like(const struct jobs_peer *peer, const struct jobs_peer *one)
 {
-	return peer->stays && names_kin(peer->wanted, one->wanted) && peer->keyed == one->keyed &&
-	       (!peer->keyed || proof_equal(peer->key.bytes, one->key.bytes));
+	return peer->stays && names_kin(peer->wanted, one->wanted) &&
+	       (*one->keyed_for == '\0' || peer->owner == one->owner);
 }
 
 /* The last membership that any of them has begun is the latest one that can have made progress. */

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +58,7 @@ struct field {
 
 static const struct field fields[] = {
 	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
-	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
 	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(STAY)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
 	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
@@ -74,8 +70,7 @@ static const struct field fields[] = {
 	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN) | BIT(WELCOME)},
 	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN) | BIT(WELCOME)},
 	{"channels", FIELD_CHANNELS, AT(channels), 0, UINT16_MAX, BIT(WELCOME)},
-	{"epoch", FIELD_U32, AT(epoch), 0, UINT32_MAX, BIT(WELCOME)},
-	{"salt", FIELD_BYTES32, AT(salt), 0, 0, BIT(WELCOME)},
+	{"seed", FIELD_BYTES32, AT(seed), 0, 0, BIT(WELCOME)},
 	{"token", FIELD_HEX64, AT(token), 0, 0, BIT(WELCOME)},
 	{"group_token", FIELD_HEX64, AT(group_token), 0, 0, BIT(WELCOME)},
 	{"window", FIELD_U32, AT(window), 4, WIRE_WINDOW_MAX, BIT(WELCOME) | BIT(START)},
@@ -170,11 +165,28 @@ bool message_name_is(const char *name, const char *how)
 	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
 }
 
-static bool read_hex(const char *text, uint8_t *out, size_t bytes)
+static const char hex_digits[] = "0123456789abcdef";
+
+bool message_hex_read(const char *text, uint8_t *out, size_t bytes)
 {
-	return text != NULL && strlen(text) == bytes * 2 &&
-	       strspn(text, "0123456789abcdef") == bytes * 2 &&
-	       sodium_hex2bin(out, bytes, text, bytes * 2, NULL, NULL, NULL) == 0;
+	if (text == NULL || strlen(text) != bytes * 2 || strspn(text, hex_digits) != bytes * 2)
+		return false;
+	for (size_t i = 0; i < bytes * 2; i++) {
+		uint8_t digit = (uint8_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
+
+		out[i / 2] = (uint8_t)(i % 2 == 0 ? digit << 4 : out[i / 2] | digit);
+	}
+	return true;
+}
+
+char *message_hex_write(const uint8_t *from, size_t bytes, char *out)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		out[2 * i] = hex_digits[from[i] >> 4];
+		out[2 * i + 1] = hex_digits[from[i] & 15];
+	}
+	out[2 * bytes] = '\0';
+	return out;
 }
 
 /* Most significant digit first, as people write numbers. */
@@ -182,7 +194,7 @@ static bool read_hex64(const char *text, uint64_t *out)
 {
 	uint64_t bytes;
 
-	if (!read_hex(text, (uint8_t *)&bytes, sizeof(bytes)))
+	if (!message_hex_read(text, (uint8_t *)&bytes, sizeof(bytes)))
 		return false;
 	*out = be64toh(bytes);
 	return true;
@@ -339,7 +351,7 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 	case FIELD_GROUP:
 		return read_address(value, field->kind, at);
 	case FIELD_BYTES32:
-		return read_hex(json_string_value(value), at, CONTROL_NONCE_BYTES);
+		return message_hex_read(json_string_value(value), at, SECRET_BYTES);
 	case FIELD_HEX64:
 		return read_hex64(json_string_value(value), at);
 	case FIELD_CHANNELS:
@@ -434,7 +446,7 @@ static json_t *channel_array(const struct control_message *message)
 static json_t *write_field(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
-	char hex[2 * CONTROL_NONCE_BYTES + 1];
+	char hex[2 * SECRET_BYTES + 1];
 
 	switch (field->kind) {
 	case FIELD_U32:
@@ -450,7 +462,7 @@ static json_t *write_field(const struct control_message *message, const struct f
 	case FIELD_GROUP:
 		return text_string(at);
 	case FIELD_BYTES32:
-		return json_string(sodium_bin2hex(hex, sizeof(hex), at, CONTROL_NONCE_BYTES));
+		return json_string(message_hex_write(at, SECRET_BYTES, hex));
 	case FIELD_HEX64:
 		snprintf(hex, sizeof(hex), "%016" PRIx64, *(const uint64_t *)at);
 		return json_string(hex);

@@ -445,9 +445,7 @@ static void *comm_run(void *context)
 		if (i == 0 && comm->then == COMM_KEEPS &&
 		    link_stands(session_link(comm->session, 0)))
 			continue;
-		comm_fork_close(&peer->fd);
-		free(peer->pending);
-		peer->pending = NULL;
+		comm_peer_close(peer);
 	}
 	return NULL;
 }

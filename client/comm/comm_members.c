@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_members.c - another membership for a communicator
+ * comm_members.c - another membership for a communicator: MEMBERS.md 2 and 3
  *
  * A membership is a job of its own, called "NAME/ID": channels, keys, frame numbers and tags are its own,
  * so nothing of two memberships can meet. What was found out once stays: addresses, the key, what the
@@ -127,7 +127,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 		if (i == 0 && kept)
 			continue;
 		peer->connected = false;
-		peer->lines.used = 0;
 	}
 }
 

@@ -31,7 +31,9 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "bitmap/control/job_keys.h"
 #include "bitmap/control/lines.h"
+#include "bitmap/control/tls.h"
 #include "bitmap/net/clock.h"
 #include "bitmap/net/net.h"
 #include "client/worker/array.h"
@@ -50,7 +52,8 @@
 #define COMM_LOOK_US                                                                               \
 	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
 #define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
-#define COMM_LOOK_ANSWER_US 300000 /* when it must have said hello */
+#define COMM_LOOK_ANSWER_US 500000 /* when it must have said hello */
+#define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
 #define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
 #define COMM_DEVICES_MAX 64
@@ -78,8 +81,11 @@ struct comm_peer {
 	bool group_tried, group_ready; /* ready: it may have something to read, */
 	bool fd_ready;                 /* and so may the connection */
 	struct lines lines;
-	char *pending; /* a line that the socket has not taken completely, from pending_at on */
-	size_t pending_at;
+	struct tls *tls;     /* with a key, once connected */
+	bool heard, plain;   /* something has come; but no TLS, although there is a key */
+	uint32_t look_turns; /* so often we have looked at what it says */
+	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
+	size_t pending_bytes, pending_at;
 };
 
 struct winnow_request {
@@ -105,8 +111,9 @@ struct winnow_comm {
 	/* Before there is a thread, or in a fork's child. */
 	struct winnow_config config; /* rank, world, payload and join_timeout_ms as they are now */
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
+	struct job_key key;
 	bool has_key;
-	struct proof_key key;
+	struct tls_context *tls; /* NULL: there is no key */
 	int wake_fd;
 	const struct net_backend *backend;
 	struct net_source
@@ -313,6 +320,9 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us); /* has anything
 void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams of this aggregator go there. */
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
+void comm_peer_close(struct comm_peer *peer);
+/* Its link goes on by its connection, which is secured if there is a key. */
+void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
 /*

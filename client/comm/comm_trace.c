@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_trace.c - a communicator's trace, from its first operation to its end */
 
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,11 +14,10 @@
  */
 static uint64_t run_number(const struct session *session)
 {
-	uint64_t tokens = session_tokens(session), number;
-	uint8_t hash[crypto_generichash_BYTES_MIN];
+	const uint64_t tokens[SECRET_BYTES / 8] = {session_tokens(session)};
+	uint64_t number = 0;
 
-	crypto_generichash(hash, sizeof(hash), (const uint8_t *)&tokens, sizeof(tokens), NULL, 0);
-	memcpy(&number, hash, sizeof(number));
+	(void)secret_expand((const uint8_t *)tokens, &number, sizeof(number));
 	return number;
 }
 

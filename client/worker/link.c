@@ -10,29 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 
 struct link {
 	struct link_view view;
-	struct proof_key key;
 	char job[CONTROL_JOB_BYTES];
 	char host[CONTROL_NAME_BYTES];
-	struct statement_of { /* the last JOIN by this connection, which WELCOME answers */
-		char job[CONTROL_JOB_BYTES];
-		uint32_t rank, world;
-		uint8_t nonce[CONTROL_NONCE_BYTES];
-	} joined;
-	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
 	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
 	bool closed;                        /* the connection has ended */
-	struct transcript transcript;
-	bool sealed; /* there is a key, and WELCOME has come */
+	bool sealed;                        /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
 	struct seal_key own_key, group_key;
-	struct line_proof lines_out, lines_in;
-	uint32_t forged; /* lines with a wrong proof */
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
@@ -89,11 +78,6 @@ static bool at_door(const struct link *link)
 /* The connection stands. JOIN goes out as it would after HELLO; at the door it is a member's, who says STAY alone. */
 static void link_carry(struct link *link, const struct link *from)
 {
-	link->joined = from->joined;
-	memcpy(link->server_nonce, from->server_nonce, sizeof(link->server_nonce));
-	link->transcript = from->transcript;
-	link->lines_out = from->lines_out;
-	link->lines_in = from->lines_in;
 	link->heard_us = from->heard_us;
 	link->ticked_us = from->ticked_us;
 	link->ping_due_us = from->ping_due_us;
@@ -115,10 +99,6 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	if (link == NULL)
 		return -ENOMEM;
 	link->view.config = *config;
-	if (config->key != NULL) {
-		link->key = *config->key;
-		link->view.config.key = &link->key;
-	}
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
@@ -198,34 +178,12 @@ const struct control_message *link_next(const struct link *link)
 
 /* ---- lines ---- */
 
-static void statement_make(const struct link *link, enum proof_side side, uint8_t out[PROOF_BYTES])
-{
-	struct proof_statement statement = {
-		.server_nonce = link->server_nonce,
-		.client_nonce = link->joined.nonce,
-		.job = link->joined.job,
-		.rank = link->joined.rank,
-		.world = link->joined.world,
-	};
-
-	memset(out, 0, PROOF_BYTES);
-	if (link->view.config.key != NULL)
-		proof_make(link->view.config.key, side, &statement, out);
-}
-
 static void hello_take(struct link *link, const struct control_message *message)
 {
 	if (message->version != WIRE_VERSION) {
 		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
 		          message->version, WIRE_VERSION);
-	} else if (message->key && link->view.config.key == NULL) {
-		link_fail(link, "key", "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
-	} else if (!message->key && link->view.config.key != NULL) {
-		link_fail(link, "key",
-		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
-		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	} else {
-		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->view.drains = message->drains;
 		link->send_join = true;
 		link->send_stay = link->stay.kind != 0;
@@ -236,23 +194,20 @@ static void hello_take(struct link *link, const struct control_message *message)
  * The machines write and compare tokens, which do not leave us. They have to be some: streams wait
  * differently on each worker by their token.
  */
-static void keys_make(struct link *link)
+static bool keys_make(struct link *link)
 {
-	struct job_secret secret;
+	struct control_message *welcome = &link->view.welcome;
+	struct seed_keys keys;
 
-	job_secret_make(link->view.config.key, link->view.welcome.salt, link->view.welcome.epoch,
-	                link->joined.job, link->joined.world, &secret);
-	seal_stretch_make(&secret, &link->stretch);
-	seal_group_key(&secret, &link->group_key);
-	seal_worker_key(&secret, &link->transcript, &link->own_key);
-	line_proofs_make(&secret, &link->transcript, &link->lines_out, &link->lines_in);
-	explicit_bzero(&secret, sizeof(secret));
-	link->lines_out.on = link->lines_in.on = true;
-	memcpy(&link->view.welcome.token, link->view.config.nonce,
-	       sizeof(link->view.welcome.token));
-	memcpy(&link->view.welcome.group_token, link->view.welcome.salt,
-	       sizeof(link->view.welcome.group_token));
+	if (seed_expand(welcome->seed, &keys) != 0)
+		return false;
+	link->stretch = keys.stretch;
+	link->group_key = keys.group;
+	welcome->group_token = keys.token;
+	welcome->token = keys.token ^ (link->view.config.rank + 1) * 0x9e3779b97f4a7c15;
+	explicit_bzero(&keys, sizeof(keys));
 	link->sealed = true;
+	return true;
 }
 
 static bool shape_makes_sense(struct link *link, const char *kind,
@@ -289,22 +244,14 @@ static bool times_make_sense(struct link *link, const struct control_message *me
 
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
-	uint8_t want[PROOF_BYTES];
-
-	statement_make(link, PROOF_WELCOME, want);
-	if (link->view.config.key != NULL && !proof_equal(want, message->proof)) {
-		link_fail(link, "key", "it does not know the key of job '%s': is it the right one?",
-		          link->job);
-		return;
-	}
 	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload) ||
 	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
-	if (link->view.config.key != NULL)
-		keys_make(link);
-	if (at_door(link)) { /* of the membership that has ended; what was said without its proof was not heard */
-		link->send_stay = link->send_stay || link->view.config.key != NULL;
+	if (at_door(link)) /* it is of the membership that has ended */
+		return;
+	if (link->view.config.keyed && !keys_make(link)) {
+		link_fail(link, "memory", "out of memory");
 		return;
 	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
@@ -362,28 +309,27 @@ void link_connected(struct link *link, uint64_t now_us)
 }
 
 /*
- * A line without a proof while we join: WELCOME has one of its own, and who does not know our key, or who we
- * are, can prove no refusal. From anybody else, all that it can do is what a cut would: end this attempt.
+ * Who does not know our key, or who we are, can only say why. From anybody else, all that it can do is what a
+ * cut would: end this attempt.
  */
-static void unproven_take(struct link *link, const char *line, uint64_t now_us)
+void link_plain(struct link *link, const char *line)
 {
 	struct control_message message;
 	struct why why;
-	bool joins = link->view.state == LINK_JOINING && *line == '{' &&
-	             message_parse(line, &message, &why) == 0;
 
-	if (joins && message.kind == CONTROL_WELCOME) {
-		link->heard_us = now_us;
-		transcript_add(&link->transcript, line);
-		welcome_take(link, &message, now_us);
-	} else if (joins && message.kind == CONTROL_FAILED &&
-	           message_code_continues(message.code)) {
+	if (link->view.state != LINK_JOINING)
+		return;
+	if (message_parse(line, &message, &why) != 0) {
+		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
+	} else if (message.kind == CONTROL_FAILED && message_code_continues(message.code)) {
 		link->closed = true;
 		link_fail(link, "gone", "%s", message.text);
-	} else if (joins && message.kind == CONTROL_FAILED) {
+	} else if (message.kind == CONTROL_FAILED) {
 		failed_take(link, &message);
 	} else {
-		link->forged++;
+		link_fail(link, "key",
+		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
+		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	}
 }
 
@@ -398,20 +344,26 @@ static void door_take(struct link *link, const struct control_message *message)
 		failed_take(link, message);
 }
 
+void link_secured(struct link *link, const struct seal_key *own)
+{
+	link->own_key = *own;
+}
+
+void link_refused(struct link *link)
+{
+	link_fail(link, "key",
+	          "wrong key for job '%.*s': give the one that the aggregator has in its "
+	          "--key-file",
+	          (int)message_name_base(link->job), link->job);
+}
+
 void link_line(struct link *link, const char *line, uint64_t now_us)
 {
 	struct control_message message;
 	struct why why;
-	const char *said;
 
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return;
-	said = line_proven(&link->lines_in, line);
-	if (said == NULL) {
-		unproven_take(link, line, now_us);
-		return;
-	}
-	line = said;
 	link->heard_us = now_us;
 	if (message_parse(line, &message, &why) != 0) {
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
@@ -429,14 +381,11 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
 		return;
-	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
-		link->transcript = (struct transcript){0};
-		transcript_add(&link->transcript, line);
+	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING)
 		hello_take(link, &message);
-	} else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING) {
-		transcript_add(&link->transcript, line);
+	else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING)
 		welcome_take(link, &message, now_us);
-	} else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
+	else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
 		start_take(link, &message);
 	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
 		move_take(link, &message);
@@ -465,24 +414,17 @@ bool link_again(struct link *link)
 	link->carried = link->closed = false;
 	link->silence_us = link->view.config.silence_us;
 	link->send_join = link->send_stay = link->view.drains = false;
-	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
 	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }
 
-static void join_fill(struct link *link, struct control_message *out)
+static void join_fill(const struct link *link, struct control_message *out)
 {
-	memcpy(link->joined.job, link->job, sizeof(link->job));
-	memcpy(link->joined.nonce, link->view.config.nonce, sizeof(link->joined.nonce));
-	link->joined.rank = link->view.config.rank;
-	link->joined.world = link->view.config.world;
 	out->kind = CONTROL_JOIN;
 	out->version = WIRE_VERSION;
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
-	memcpy(out->nonce, link->view.config.nonce, sizeof(out->nonce));
-	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
 	out->rank = link->view.config.rank;
@@ -515,7 +457,6 @@ static bool stays_now(const struct link *link)
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
-	char *line;
 
 	if (flag_take(&link->send_join)) {
 		join_fill(link, &message);
@@ -544,15 +485,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else {
 		return NULL;
 	}
-	line = message_format(&message);
-	if (message.kind == CONTROL_JOIN && line != NULL)
-		transcript_add(&link->transcript, line);
-	if (message.kind != CONTROL_JOIN || line == NULL || link->carried)
-		return line_prove(&link->lines_out, line);
-	if (link->view.config.key != NULL)
-		line_proofs_early(&link->key, link->job, link->view.config.world, &link->transcript,
-		                  &link->lines_out, &link->lines_in);
-	return line;
+	return message_format(&message);
 }
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
@@ -803,9 +736,7 @@ void link_tick(struct link *link, uint64_t now_us)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
-		          link->forged > 0 ? ": lines come, but with wrong proofs"
-		          : is_mute(link)  ? MUTE_HINT
-		                           : "");
+		          is_mute(link) ? MUTE_HINT : "");
 	else if (link->view.state != LINK_RUNNING &&
 	         now_us - link->opened_us >= link->view.config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",

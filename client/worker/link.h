@@ -2,7 +2,7 @@
 /*
  * link.h - a worker's side of one aggregator's control plane, as a machine without I/O
  *
- * From HELLO to START: proves the key, knocks on every channel to show its address and to
+ * From HELLO to START: joins, knocks on every channel to show its address and to
  * find the largest datagram that passes both ways, listens for the multicast probe. Then
  * heartbeats, until the job ends or is ended. PROTOCOL.md sections 5 and 11. The caller
  * owns the TCP connection and the sockets. One thread; nothing blocks.
@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 #include "bitmap/control/message.h"
-#include "bitmap/control/proof.h"
 #include "client/worker/knock.h"
 #include "client/worker/path.h"
 #include "ebpf/packet.h"
+#include "ebpf/seal_words.h"
 
 struct link;
 
@@ -26,10 +26,9 @@ struct link_config {
 	const char *host; /* our name, for other people's error texts */
 	uint32_t rank,
 		world; /* world 0: it waits at the decider until it is a member of `job`: see link_next() */
-	const struct proof_key *key;        /* NULL: none; copied */
-	uint8_t nonce[CONTROL_NONCE_BYTES]; /* random */
-	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
-	uint32_t rcvbuf;                    /* bytes, as the kernel counts them */
+	bool keyed; /* the connection is secured with the job's key; then datagrams are sealed */
+	uint32_t payload; /* UDP payload bytes that our interface may carry */
+	uint32_t rcvbuf;  /* bytes, as the kernel counts them */
 	uint64_t
 		silence_us; /* a silent peer is lost after this; asked for: WELCOME says what holds */
 	uint64_t stall_us; /* an operation may wait for a worker this long; likewise */
@@ -95,6 +94,13 @@ void link_ready(struct link *link, uint32_t payload);
 /* In. Silence is counted from link_connected() on. */
 void link_connected(struct link *link, uint64_t now_us);
 void link_line(struct link *link, const char *line, uint64_t now_us);
+/*
+ * Where there is a key: the connection is secured, before the first line, or goes on, and seals what we send
+ * so; a line has come without the aggregator's having tried; or it has failed.
+ */
+void link_secured(struct link *link, const struct seal_key *own);
+void link_plain(struct link *link, const char *line);
+void link_refused(struct link *link);
 void link_gone(struct link *link, const char *reason); /* the TCP connection ended */
 
 /*

@@ -285,7 +285,7 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= look(session, i)->welcome.group_token; /* with a key: the salt's */
+		tokens ^= look(session, i)->welcome.group_token; /* with a key: the seed's */
 	return tokens;
 }
 
@@ -309,6 +309,18 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 void session_gone(struct session *session, uint32_t index, const char *reason)
 {
 	link_gone(session->links[index], reason);
+	link_check(session, index);
+}
+
+void session_plain(struct session *session, uint32_t index, const char *line)
+{
+	link_plain(session->links[index], line);
+	link_check(session, index);
+}
+
+void session_refused(struct session *session, uint32_t index)
+{
+	link_refused(session->links[index]);
 	link_check(session, index);
 }
 

@@ -19,7 +19,7 @@
 struct session;
 
 struct session_config {
-	const struct link_config *links; /* [link_count]: the same but for key and nonce */
+	const struct link_config *links; /* [link_count]: the same but for `place` and `from` */
 	const char *const *names;        /* [link_count] "host:port", for error texts */
 	uint32_t link_count;
 	struct bitmap_pool *pool;
@@ -66,6 +66,9 @@ void session_headers(struct session *session, uint32_t index, uint32_t bytes);
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason);
+/* The same without the security that was wanted: link_plain(), link_refused(). */
+void session_plain(struct session *session, uint32_t index, const char *line);
+void session_refused(struct session *session, uint32_t index);
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);

@@ -47,7 +47,7 @@ static void check_places(const struct jobs *jobs)
 
 static bool is_newcomer(const struct jobs_peer *peer)
 {
-	return peer->state == PEER_AT_DOOR && peer->keyed;
+	return peer->state == PEER_AT_DOOR && *peer->keyed_for != '\0';
 }
 
 /* Peers without a job, jobs that do not run yet: each is in its crowd, and nobody else. */
@@ -60,7 +60,7 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 		const struct jobs_peer *peer = jobs->waiting.members[i].who;
 
 		assert(peer->state != PEER_FREE && peer->job == NULL && !is_newcomer(peer));
-		assert(jobs->waiting.members[i].owner == net_ip_owner(&peer->ip));
+		assert(*peer->keyed_for != '\0' || jobs->waiting.members[i].owner == peer->owner);
 	}
 	for (uint32_t i = 0; i < newcomers; i++)
 		assert(is_newcomer(jobs->newcomers.members[i].who));

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make demo-elastic, small: a worker and the second winnowd are killed, the first one is restarted, another worker joins; training continues to the same loss.
 # no-sanitizers: Debian's python and torch are not built with them
-# long: it trains
+# release: it trains; test_python.sh has the parts
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch matplotlib

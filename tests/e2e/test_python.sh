@@ -9,6 +9,6 @@ winnowd --insecure-no-key --threads 3 --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
-mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vE '^test_(jax|newest_.*)$') # test_jax.sh's, test_torch.sh's
+mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vE '^test_(jax|local_steps|newest_.*)$') # test_jax.sh's, test_torch.sh's
 run_modules 5 "${modules[@]}" # they wait more than they compute
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

@@ -12,10 +12,10 @@ export WINNOW_AGGREGATORS=$HOST:$PORT
 		pip_install opentelemetry-api opentelemetry-exporter-otlp-proto-http opentelemetry-sdk &&
 		pip_install aiohttp huggingface_hub packaging psutil pyyaml regex requests safetensors tokenizers tqdm typer
 } 2>"$tmp/pip.log" || echo "no newer packages: $(tail -n 1 "$tmp/pip.log")" # the tests say what is missing
-export RECIPES="With the hook,With torch 2,With other packages"
+export RECIPES="With the hook,With torch 2,With other packages" INTERRUPTS=6
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
-[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_works test_strides test_ddp test_sparse_ddp)
+[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_works test_strides test_ddp test_sparse_ddp test_local_steps test_interrupts)
 run_modules 2 "${modules[@]}" # they wait for each other's processes about half of the time
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

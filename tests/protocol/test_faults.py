@@ -117,7 +117,7 @@ class Loss(unittest.TestCase):
         self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), multicast=False)
 
     def test_no_advice(self):
-        """What is a must is enough: time-outs, and no round trips."""
+        """What is a must is enough: no round trips."""
         counts = self.check(3, lambda rank: Weather(0.1, 0.1, 0.2, seed=rank), advice=False)
         self.assertGreater(counts["lists"], 0)
 
@@ -145,21 +145,24 @@ class Loss(unittest.TestCase):
             team.check([team.operation(pair, "i32") for pair in tensors], limit_s=10)
             self.assertEqual(loses.left, 0)
 
-    def test_advice_is_enough(self):
-        """10.2, 10.3: what is lost is found before a time-out is over."""
+    def test_one_way(self):
+        """10.2: a gap shows that a RESULT is lost; 10.4: asking finds a PUSH."""
 
-        def no_timeouts(channel):
+        def no_asking(channel):
             acknowledge = channel.acknowledge
 
             def early(now):
-                channel.quiet_due = float("inf")
+                channel.ask_due = float("inf")
                 acknowledge(now)
 
             channel.acknowledge = early
 
-        for lost in (wire.RESULT, wire.PUSH):
+        def no_gaps(channel):
+            channel.list_missing = lambda now: None
+
+        for lost, mechanism in ((wire.RESULT, no_asking), (wire.PUSH, no_gaps)):
             for skip in (0, 10):
-                self.alone(lost, no_timeouts, skip=skip)
+                self.alone(lost, mechanism, skip=skip)
 
     def test_third_ones_losses(self):
         """10: a worker asks for nothing, and is asked for nothing, when it is another one's PUSHes that get lost."""
@@ -269,13 +272,15 @@ class Loss(unittest.TestCase):
         """More than 2^16 RESULTs on a channel, with losses at the end."""
         rng = np.random.default_rng(8)
         loss = Weather(seed=3)
-        with Team(1, settings=lambda rank: {"payload": 584}, weather=lambda rank: loss) as team:
+        one_thread = OPEN[1:2]
+        with Team(1, settings=lambda rank: {"payload": 584}, weather=lambda rank: loss, at=one_thread) as team:
+            self.assertEqual(len(team.workers[0].worker.channels), 1)
 
             def dense():
                 return team.operation([tensor(rng, 5 * 10**6, "i32")], "i32", block_elems=1)
 
             frames = 0
-            while frames < 2**17:  # two channels
+            while frames < 2**16:
                 team.check([dense()])
                 frames = team.counts(team.workers[0], "results")
             loss.loss = 0.05

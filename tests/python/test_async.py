@@ -48,7 +48,7 @@ class Async(unittest.TestCase):
 
     def test_priority(self):
         """The last one submitted, with the highest priority, overtakes what is under way."""
-        sizes = 8 * [5 << 20] + [1 << 18]
+        sizes = 8 * [2 << 20] + [1 << 17]
         comms = harness.join(WORLD, block=64)
 
         def work(rank, priorities):

@@ -301,28 +301,6 @@ class Attached(harness.TeamCase):
 
 
 class Package(unittest.TestCase):
-    def test_wheel_with_library(self):
-        """From the repository, the library is in it and is the one that is loaded."""
-        with tempfile.TemporaryDirectory() as target:
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
-            subprocess.run(
-                [*command, "--target", target, harness.PACKAGE], check=True, capture_output=True
-            )
-            (metadata,) = pathlib.Path(target).glob("winnow_allreduce-*.dist-info")
-            self.assertRegex((metadata / "WHEEL").read_text(), r"Tag: py3-none-manylinux_2_\d+_\w+\n")
-            environment = {k: v for k, v in os.environ.items() if k != "WINNOW_LIBRARY"}
-            environment["PYTHONPATH"] = target
-            script = "import winnow; print(winnow.library_path)"
-            result = subprocess.run(
-                [sys.executable, "-c", script],
-                cwd=target,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            self.assertEqual(result.stdout.strip(), f"{os.path.realpath(target)}/winnow/libwinnow.so")
-
     def test_wheel(self):
         """`pip install client/python` makes a pure wheel with the right name."""
         for module in ("pip", "setuptools", "wheel"):

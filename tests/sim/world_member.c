@@ -40,15 +40,13 @@ static uint64_t pause_us(const struct sim_member *m)
 static void links_fill(struct sim_member *m, const char *host, const char *job,
                        const struct link *from, struct link_config links[])
 {
-	uint64_t nonce;
-
 	for (uint32_t i = 0; i < m->peer_count; i++) {
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
 			.rank = m->rank,
 			.world = m->at_door ? 0 : m->world_size,
-			.key = m->world->keys != NULL ? &m->world->key : NULL,
+			.keyed = m->world->keyed,
 			.payload = m->spec->payload,
 			.rcvbuf = m->spec->rcvbuf,
 			.silence_us = m->spec->silence_us,
@@ -58,8 +56,6 @@ static void links_fill(struct sim_member *m, const char *host, const char *job,
 			.place = m->peers[i].place,
 			.from = i == 0 ? from : NULL,
 		};
-		nonce = simnet_random(m->world->net);
-		memcpy(links[i].nonce, &nonce, sizeof(nonce));
 	}
 }
 
@@ -102,6 +98,8 @@ static void session_begin(struct sim_member *m, const struct link *from)
 	config.link_count = m->peer_count;
 	if (session_open(&config, now_us, &m->session) != 0)
 		abort();
+	if (from != NULL)
+		connection_secure(m->world, kept, job, session_link(m->session, 0));
 	m->state = m->at_door ? MEMBER_ASKS : MEMBER_JOINS;
 	m->open = m->turn = m->admit = 0;
 	m->failed = false;
@@ -440,7 +438,8 @@ static void connect_try(struct sim_member *m, uint32_t index)
 	if (peer->connection != 0 || peer->gone || now_us < peer->due_us)
 		return;
 	if (!aggregator->dead && !members_apart(m->world, m->node, peer->place)) {
-		peer->connection = aggregator_connect(aggregator, m->node);
+		peer->connection = aggregator_connect(aggregator, m->node, m->job,
+		                                      session_link(m->session, index));
 		link_connected(session_link(m->session, index), now_us);
 	} else if (now_us < peer->until_us) {
 		peer->due_us = now_us + CONNECT_AGAIN_US;

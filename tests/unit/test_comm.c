@@ -103,8 +103,7 @@ static bool readable(int fd)
 }
 
 static const char hello[] =
-	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\","
-	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
+	"{\"type\":\"hello\",\"version\":3,\"software\":\"\"}\n";
 static const char lost[] =
 	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
 

@@ -6,21 +6,16 @@
  * each PUSH with the RESULT. All tensors are dense.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 #include "tests/check/check.h"
 #include "tests/flatten.h"
+#include "tests/unit/unit.h"
 
 #define BLOCK 32
 #define SEGMENT_BLOCKS 4032 /* with the smallest payload */
@@ -201,7 +196,7 @@ static void run(struct bench *b, uint32_t pushes)
 
 /* ---- the tests ---- */
 
-static void test_oldest_first(void **state)
+TEST_BETWEEN(oldest_first, bench_open, bench_close)
 {
 	struct bench *b = *state;
 	struct allreduce a, c;
@@ -214,7 +209,7 @@ static void test_oldest_first(void **state)
 	assert_int_equal(b->done[A] + b->done[C], 2);
 }
 
-static void test_highest_first(void **state)
+TEST_BETWEEN(highest_first, bench_open, bench_close)
 {
 	struct bench *b = *state;
 	struct allreduce a, c, other;
@@ -228,7 +223,7 @@ static void test_highest_first(void **state)
 }
 
 /* What comes late overtakes all but what was needed to keep the channel busy. */
-static void test_latest_overtakes(void **state)
+TEST_BETWEEN(latest_overtakes, bench_open, bench_close)
 {
 	struct bench *b = *state;
 	struct allreduce a, other, c;
@@ -245,7 +240,7 @@ static void test_latest_overtakes(void **state)
 }
 
 /* Another worker has not come to the first; nobody waits for it longer than a time-out. */
-static void test_late_worker_holds_up_nobody(void **state)
+TEST_BETWEEN(late_worker_holds_up_nobody, bench_open, bench_close)
 {
 	struct bench *b = *state;
 	struct allreduce a, c;
@@ -270,7 +265,7 @@ static void test_late_worker_holds_up_nobody(void **state)
 	assert_int_equal(b->done[C], 1);
 }
 
-static void test_lowest_gets_a_turn(void **state)
+TEST_BETWEEN(lowest_gets_a_turn, bench_open, bench_close)
 {
 	struct bench *b = *state;
 	struct allreduce a, c;
@@ -281,18 +276,4 @@ static void test_lowest_gets_a_turn(void **state)
 	assert_non_null(strstr(b->announced, "C15 A0 C16 "));
 	assert_non_null(strstr(b->announced, "C23 A1 "));
 	assert_int_equal(b->done[A] + b->done[C], 2);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_oldest_first, bench_open, bench_close),
-		cmocka_unit_test_setup_teardown(test_highest_first, bench_open, bench_close),
-		cmocka_unit_test_setup_teardown(test_latest_overtakes, bench_open, bench_close),
-		cmocka_unit_test_setup_teardown(test_late_worker_holds_up_nobody, bench_open,
-	                                        bench_close),
-		cmocka_unit_test_setup_teardown(test_lowest_gets_a_turn, bench_open, bench_close),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -31,7 +31,6 @@ static inline struct link_config basic(void)
 		.host = "host",
 		.rank = 1,
 		.world = 4,
-		.nonce = {9, 8, 7},
 		.payload = 8972,
 		.rcvbuf = 1 << 20,
 		.silence_us = SILENCE_US,

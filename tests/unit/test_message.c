@@ -15,18 +15,17 @@ static const struct {
 	enum control_kind kind;
 	const char *line;
 } wire[] = {
-#define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
-#define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
-	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"key\":true,\"software\":\"winnowd 1\","
-                        "\"nonce\":\"" NONCE "\"}\n"},
-	{CONTROL_JOIN, "{\"type\":\"join\",\"version\":3,\"software\":\"\",\"nonce\":\"" NONCE
-                       "\",\"proof\":\"" PROOF "\",\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
+#define SEED "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
+	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"software\":\"winnowd 1\"}\n"},
+	{CONTROL_JOIN, "{\"type\":\"join\",\"version\":3,\"software\":\"\","
+                       "\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
                        "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
                        "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
-         "{\"type\":\"welcome\",\"proof\":\"" PROOF "\",\"payload\":1472,"
-         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"epoch\":4294967295,"
-         "\"salt\":\"" NONCE "\",\"token\":"
+         "{\"type\":\"welcome\","
+         "\"payload\":1472,"
+         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],"
+         "\"seed\":\"" SEED "\",\"token\":"
          "\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
          "\"segments_ahead\":64,\"first_frame\":4294967295,\"group\":\"239.77.0.0:65535\","
@@ -88,9 +87,8 @@ TEST(message_fields)
 	struct control_message join = parsed(wire[1].line), welcome = parsed(wire[2].line);
 
 	assert_int_equal(join.version, WIRE_VERSION);
-	assert_int_equal(join.nonce[1], 0xff);
-	assert_int_equal(join.nonce[31], 0xee);
-	assert_int_equal(join.proof[31], 1);
+	assert_int_equal(welcome.seed[1], 0xff);
+	assert_int_equal(welcome.seed[31], 0xee);
 	assert_string_equal(join.job, "a.B_9-");
 	assert_string_equal(join.host, "h 1");
 	assert_int_equal(join.world, 4096);
@@ -175,8 +173,8 @@ TEST(message_ranges)
 	assert_refused(changed(1, "\"version\":3", "\"version\":4294967296"), "'version'");
 	/* Of another version, nothing else is read. */
 	assert_int_equal(parsed("{\"type\":\"join\",\"version\":4294967295}").version, UINT32_MAX);
-	assert_int_equal(parsed("{\"type\":\"hello\",\"version\":1,\"key\":7}").version, 1);
-	assert_refused("{\"type\":\"hello\",\"version\":3}", "'key'");
+	assert_int_equal(parsed("{\"type\":\"hello\",\"version\":1,\"software\":7}").version, 1);
+	assert_refused("{\"type\":\"hello\",\"version\":3}", "'software'");
 	assert_refused(changed(1, ":100,", ":99,"), "'silence_ms'");
 	assert_refused(changed(1, ":100,", ":86400001,"), "'silence_ms'");
 	assert_refused(changed(1, "864000000", "864000001"), "'stall_ms'");
@@ -231,7 +229,8 @@ TEST(message_ranges)
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdef0"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789ABCDEF"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdeg"), "'token'");
-	assert_refused(changed(0, NONCE, "00"), "'nonce'");
+	assert_refused(changed(2, SEED, "00"), "'seed'");
+	assert_refused(changed(2, "00ff", "00FF"), "'seed'");
 }
 
 TEST(message_names)
