@@ -127,6 +127,7 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 	struct jobs_peer **seats =
 		calloc(roll->stay + 2 * (size_t)came, sizeof(struct jobs_peer *));
 	const char *of = roll->who[0]->stay.job;
+	char text[64];
 
 	name_next(jobs, of, roll->number, message.next);
 	if (seats != NULL)
@@ -143,10 +144,9 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 		return;
 	}
 	job->named = true;
-	snprintf(message.text, sizeof(message.text), "%u workers continue, %u are new", roll->stay,
-	         came);
+	snprintf(text, sizeof(text), "%u workers continue, %u are new", roll->stay, came);
 	jobs_log(jobs, "info", "members",
-	         LOG_FIELDS(LOG_WORD("job", of), LOG_WORD("next", message.next)), message.text);
+	         LOG_FIELDS(LOG_WORD("job", of), LOG_WORD("next", message.next)), text);
 	for (uint32_t rank = 0; rank < message.next_world; rank++) {
 		message.next_rank = rank;
 		seat_give(jobs, job, rank, seats[rank]);

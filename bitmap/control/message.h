@@ -95,7 +95,7 @@ struct control_message {
 	uint32_t next_rank, next_world;
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
-	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: for people; PING: JOBS_LATE_US */
+	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, LEFT: for people; PING: JOBS_LATE_US */
 };
 
 /*

@@ -40,17 +40,17 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 	struct allreduce task = {
 		.send = send,
 		.recv = recv,
-		.count = recv_count * comm->world,
+		.count = recv_count * comm->config.world,
 		.dtype = COMM_ENUM(dtype),
 		.reduction = COMM_ENUM(op),
 		.scatter = true,
-		.share_first = recv_count * comm->rank,
+		.share_first = recv_count * comm->config.rank,
 		.share_count = recv_count,
 		.access = &array_access,
 	};
 	const char *wrong;
 
-	if (recv_count > (UINT64_C(1) << 48) / comm->world)
+	if (recv_count > (UINT64_C(1) << 48) / comm->config.world)
 		wrong = "recv_count times the number of workers is above 2^48";
 	else
 		wrong = comm_wrong_argument(&task, options);
@@ -87,11 +87,11 @@ int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
 
 	if (wrong == NULL && bytes % 4 != 0)
 		wrong = "bytes is no multiple of 4";
-	if (wrong == NULL && root >= comm->world)
+	if (wrong == NULL && root >= comm->config.world)
 		wrong = "there is no such root";
 	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
 		wrong = "broadcast takes no tensors on a GPU: copy them to the host's memory";
-	if (root != comm->rank)
+	if (root != comm->config.rank)
 		task.send = NULL;
 	return comm_allreduce(comm, &task, wrong, NULL, 0, options, out);
 }

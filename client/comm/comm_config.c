@@ -152,8 +152,6 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	comm->config.data_address = comm->config.gateway = NULL;
 	comm->config.give_up = NULL;
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
-	comm->rank = config->rank;
-	comm->world = config->world;
 	comm->holds = true;
 	return comm_open_net(comm, config, why);
 }
@@ -222,8 +220,8 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
-			.rank = comm->rank,
-			.world = comm->at_door ? 0 : comm->world,
+			.rank = comm->config.rank,
+			.world = comm->at_door ? 0 : comm->config.world,
 			.keyed = comm->has_key,
 			.payload = comm->config.payload,
 			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,

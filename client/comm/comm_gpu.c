@@ -85,7 +85,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 	struct staging_config config = {
 		.calls = calls,
 		.device = device,
-		.world = comm->world,
+		.world = comm->config.world,
 		.shape = comm->shape,
 		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
 		.pinned_max = comm->config.memory_mb > comm->config.staging_mb

@@ -61,7 +61,7 @@ static const char *wrong_request(const struct winnow_comm *comm, const struct al
 
 	if (task->count / (task->part_count > 0 ? 1 : task->block_elems) + 1 >= BLOCKS_MAX)
 		return "the tensor has 2^38 blocks or more";
-	if (task->form == WIRE_FIXED8 && comm->world > WIRE_FIXED8_WORKERS_MAX)
+	if (task->form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
 		return "wire fixed8 is for at most 256 workers";
 	if (task->lost != NULL &&
 	    (task->access != &array_access || task->dtype != WINNOW_F32 || on_gpu))

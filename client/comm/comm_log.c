@@ -128,7 +128,7 @@ void comm_tell_joined(struct winnow_comm *comm)
 	comm_tell(&comm->config, WINNOW_INFO,
 	          "joined job '%s': workers=%u datapath=%s multicast=%u/%u payload=%u isa=%s "
 	          "channels=%u key=%s aggregators=%s",
-	          comm->job, comm->world, comm->backend->name, stats.multicast, comm->peer_count,
-	          stats.payload, bitmap_best()->name, stats.channels, comm->has_key ? "yes" : "no",
-	          names);
+	          comm->job, comm->config.world, comm->backend->name, stats.multicast,
+	          comm->peer_count, stats.payload, bitmap_best()->name, stats.channels,
+	          comm->has_key ? "yes" : "no", names);
 }

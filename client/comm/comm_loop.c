@@ -133,7 +133,7 @@ static void task_done(struct allreduce *task)
 	/* Others wait for what it was to do, or have what this worker lacks. */
 	if (task->status == WINNOW_ERR_MEMORY || task->status == WINNOW_ERR_INVALID) {
 		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
-		         request->comm->rank, winnow_strerror(task->status));
+		         request->comm->config.rank, winnow_strerror(task->status));
 		comm_end(request->comm, (enum winnow_result)task->status, text);
 	}
 	if (!staging_finish(&request->staged, task->status != WINNOW_OK))

@@ -175,8 +175,8 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	comm_peers_left_out(comm, before);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->at_door = false;
-	comm->rank = comm->config.rank = m->rank;
-	comm->world = m->world;
+	comm->config.rank = m->rank;
+	comm->config.world = m->world;
 	if (m->join_timeout_ms != 0)
 		comm->config.join_timeout_ms = m->join_timeout_ms;
 	result = begin(comm, session, &why);

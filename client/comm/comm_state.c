@@ -269,12 +269,12 @@ void winnow_comm_say(struct winnow_comm *comm, const char *text)
 
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)
 {
-	return comm->rank;
+	return comm->config.rank;
 }
 
 uint32_t winnow_comm_world(const struct winnow_comm *comm)
 {
-	return comm->world;
+	return comm->config.world;
 }
 
 const char *winnow_version(void)

@@ -109,7 +109,7 @@ STAILQ_HEAD(request_list, winnow_request);
 /* Each paragraph has an owner. "wo": the thread alone writes it, so it reads it without the lock. */
 struct winnow_comm {
 	/* Before there is a thread, or in a fork's child. */
-	struct winnow_config config;
+	struct winnow_config config; /* rank, world, payload and join_timeout_ms as they are now */
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	struct job_key key;
 	bool has_key;
@@ -123,7 +123,6 @@ struct winnow_comm {
 	/* Between threads: each session has its own. */
 	pthread_t thread;
 	bool thread_started;
-	uint32_t rank, world;
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	struct session *session;
 	bool at_door; /* it waits at the decider until this worker is a member: see session_stay() */

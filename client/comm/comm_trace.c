@@ -41,8 +41,8 @@ static void trace_begin(struct winnow_comm *comm)
 	config->head = (struct trace_head){
 		.run = run_number(comm->session),
 		.started_s = (uint64_t)time(NULL),
-		.rank = comm->rank,
-		.world = comm->world,
+		.rank = comm->config.rank,
+		.world = comm->config.world,
 		.aggregators = comm->peer_count,
 		.channels = stats.channels,
 		.payload = stats.payload,

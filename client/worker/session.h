@@ -48,11 +48,11 @@ struct link *session_link(const struct session *session, uint32_t index);
 
 /* What its aggregators have agreed to, together; once it runs. */
 struct session_shape {
-	bool fast;         /* all add int32 frames in the kernel */
-	uint32_t channels; /* of all */
-	uint32_t payload;  /* of a datagram */
-	uint32_t window;   /* frames of the largest */
-	uint32_t op_slots; /* operations under way at a time, the fewest */
+	bool fast;               /* all add int32 frames in the kernel */
+	uint32_t channels;       /* of all */
+	uint32_t payload;        /* of a datagram */
+	uint32_t window;         /* frames of the largest */
+	uint32_t op_slots;       /* operations under way at a time, the fewest */
 	uint32_t segments_ahead; /* of one operation, likewise */
 };
 struct session_shape session_shape(const struct session *session);

@@ -129,7 +129,7 @@ static void lose(const struct aggregator *a)
 	(void)!send(fd, hello, strlen(hello), MSG_NOSIGNAL);
 	for (uint32_t i = 1; i <= a->loses && heard(fd, i == 1 ? "\"join\"" : "\"stay\""); i++) {
 		snprintf(next, sizeof(next),
-		         "{\"type\":\"next\",\"came\":0,\"text\":\"\","
+		         "{\"type\":\"next\",\"came\":0,"
 		         "\"next\":\"default/next.%u\",\"next_rank\":0,\"next_world\":2,"
 		         "\"without\":\"0000000000000000\"}\n",
 		         i);

@@ -215,13 +215,13 @@ COMM_TEST(impossible)
 	static float one[4];
 
 	comm->config.world = 2; /* it has been reconfigured since */
-	comm->world = 257;
+	comm->config.world = 257;
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
 	comm->config.world = 257;
-	comm->world = 2;
+	comm->config.world = 2;
 	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
 	                                        &fine, comm, &request),
 	                 WINNOW_ERR_INVALID);

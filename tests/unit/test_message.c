@@ -52,7 +52,7 @@ static const struct {
                        "\"admit\":2,\"holds\":true}\n"},
 	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"came\":1,"
                        "\"next\":\"a/next.1\",\"next_rank\":1,"
-                       "\"next_world\":2,\"text\":\"so\"}\n"},
+                       "\"next_world\":2}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))
