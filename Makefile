@@ -43,7 +43,7 @@ library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
 cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
-core_libs := -lsodium -ljansson -linih -lm -ldl
+core_libs := -lssl -lcrypto -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/dpdk)
 frames := $(addprefix aggregator/dpdk/,frame frame_write neighbours)# which need no DPDK
@@ -111,6 +111,9 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 # For a wheel: programs and objects side by side, with the libraries that they load. DT_RPATH, since it holds for what those load.
 wheel_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 wheel := $(addprefix $(BUILD)/wheel/,$(notdir $(binaries)))
+# In the library OpenSSL is linked in: a process of Python has one of its own, perhaps newer, under the same name.
+linked_in = $(subst -lssl -lcrypto,-Wl$(comma)-Bstatic -lssl -lcrypto -Wl$(comma)-Bdynamic,$(core_libs))
+comma := ,
 
 $(wheel): | $(BUILD)/wheel
 $(BUILD)/wheel:
@@ -118,7 +121,7 @@ $(BUILD)/wheel:
 
 $(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 	$(call say,LD,$@)$(wheel_link) -shared -Wl,-soname,libwinnow.so -Wl,--version-script=client/libwinnow.map \
-		$(filter %.o,$^) $(core_libs) -o $@
+		$(filter %.o,$^) $(linked_in) -o $@
 
 $(BUILD)/wheel/winnow: $(call object,$(cli)) $(BUILD)/wheel/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) -L$(BUILD)/wheel -lwinnow $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@

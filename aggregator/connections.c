@@ -12,6 +12,7 @@
 
 #include "aggregator/budget.h"
 #include "bitmap/control/lines.h"
+#include "bitmap/control/tls.h"
 #include "bitmap/net/sockaddr.h"
 
 #define ACCOUNTS_LOG2 11
@@ -38,15 +39,20 @@ struct connection {
 	bool awaits_key;
 	TAILQ_ENTRY(connection) next; /* in a queue, or among those that await a key */
 	bool full;                    /* The last read filled the buffer: there may be more. */
+	bool secured;                 /* jobs.c knows whose key it has. */
+	bool replied;                 /* Something has been sent: TLS has begun. */
+	uint64_t key_owner;           /* It stands for that key. */
+	struct tls *tls;              /* NULL: lines are as they are, or nothing has come yet. */
 	struct lines lines;
 };
 
-/* A line on its way out. */
+/* On its way out. */
 struct written {
 	uv_write_t request;
-	size_t bytes;
-	char line[];
+	char bytes[];
 };
+
+#define OUT_BYTES 16384 /* of TLS, written at once */
 
 static void accounts_turn(uv_timer_t *timer);
 static void connection_reads(struct connection *connection);
@@ -121,7 +127,10 @@ static void queue_leave(struct connection *connection)
 
 static void connection_closed(uv_handle_t *handle)
 {
-	free(handle->data);
+	struct connection *connection = handle->data;
+
+	tls_close(connection->tls);
+	free(connection);
 }
 
 /* The socket is closed at once; the memory stays until the loop has finished with it. */
@@ -189,17 +198,13 @@ static void write_done(uv_write_t *request, int status)
 	free(request->data);
 }
 
-void connections_send(void *unused, struct jobs_peer *peer, const char *line)
+static void bytes_send(struct connection *connection, const void *from, size_t bytes)
 {
-	struct connection *connection = jobs_peer_handle(peer);
 	uv_stream_t *stream = (uv_stream_t *)&connection->tcp;
-	size_t bytes = strlen(line);
 	struct written *written;
 	uv_buf_t buffer;
 
-	(void)unused;
-	if (connection->why != NULL)
-		return;
+	connection->replied = true;
 	if (uv_stream_get_write_queue_size(stream) + bytes > CONNECTIONS_QUEUE_BYTES) {
 		cut_off(connection, "it does not read what it is sent");
 		return;
@@ -209,11 +214,47 @@ void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 		cut_off(connection, "the aggregator is out of memory");
 		return;
 	}
-	memcpy(written->line, line, bytes);
+	memcpy(written->bytes, from, bytes);
 	written->request.data = written;
-	buffer = uv_buf_init(written->line, (unsigned)bytes);
+	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
 	if (uv_write(&written->request, stream, &buffer, 1, write_done) != 0)
 		free(written);
+}
+
+/* What TLS has to say: its handshake, lines, or why it has failed. */
+static void tls_send(struct connection *connection)
+{
+	char bytes[OUT_BYTES];
+	size_t count;
+
+	while (connection->why == NULL &&
+	       (count = tls_pull(connection->tls, bytes, sizeof(bytes))) > 0)
+		bytes_send(connection, bytes, count);
+}
+
+/* Before a handshake has begun we can only say why there is none, and while it goes on nothing. */
+void connections_send(void *unused, struct jobs_peer *peer, const char *line)
+{
+	struct connection *connection = jobs_peer_handle(peer);
+
+	(void)unused;
+	if (connection->why != NULL)
+		return;
+	if (connection->secured) {
+		if (tls_write(connection->tls, line, strlen(line)) != 0)
+			cut_off(connection, "TLS takes no more");
+		tls_send(connection);
+	} else if (connection->tls == NULL || !connection->replied) {
+		bytes_send(connection, line, strlen(line));
+	}
+}
+
+/* For struct jobs_ports. */
+int connections_seal_key(struct jobs_peer *peer, const char *membership, struct seal_key *out)
+{
+	const struct connection *connection = jobs_peer_handle(peer);
+
+	return tls_seal_key(connection->tls, membership, out);
 }
 
 /* ---- in ---- */
@@ -228,11 +269,107 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 	(void)suggested;
 	if (connection->full)
 		connection->full = false;
-	else if (connection->peer != NULL)
+	else if (connection->peer != NULL && connection->all->tls != NULL) {
+		room = connection->all->sealed;
+		bytes = sizeof(connection->all->sealed);
+	} else if (connection->peer != NULL)
 		room = lines_room(&connection->lines, &bytes);
 	else
 		bytes = sizeof(connection->lines.buffer); /* it is nobody's */
 	*out = uv_buf_init(room, (unsigned)bytes);
+}
+
+/* Which key has the client that offers this name? */
+static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
+{
+	struct connection *connection = context;
+	struct job_keys *keys = connection->all->keys;
+	const struct job_key *found;
+
+	if (!job_keys_ready(keys, name))
+		return -EAGAIN;
+	found = job_keys_find(keys, name);
+	if (found == NULL)
+		return -ENOENT;
+	connection->key_owner = job_key_owner(found);
+	memcpy(key, found->bytes, SECRET_BYTES);
+	return 0;
+}
+
+/* The client's first bytes. Who does not begin a handshake has no key, or is no worker. */
+static bool tls_begin(struct connection *connection, uint8_t first)
+{
+	struct connections *all = connection->all;
+
+	if (first == '{')
+		jobs_refuse(all->jobs, connection->peer, "key",
+		            "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
+	else if (first != TLS_FIRST_BYTE)
+		jobs_refuse(all->jobs, connection->peer, "protocol",
+		            "this port speaks Winnow's protocol, by TLS with the job's key");
+	else if (tls_accept(all->tls, connection, &connection->tls) != 0)
+		cut_off(connection, "the aggregator is out of memory");
+	return connection->tls != NULL;
+}
+
+/* The handshake has failed, or a record of somebody's who does not have its keys has come. */
+static void tls_broken(struct connection *connection)
+{
+	struct connections *all = connection->all;
+	const char *name = tls_identity(connection->tls);
+	struct why text;
+
+	tls_send(connection);
+	if (connection->secured)
+		jobs_garbage(all->jobs, connection->peer,
+		             "a TLS record that is not from it: somebody on the path has made it");
+	else if (*name != '\0')
+		why_set(&text, 0, "wrong key for job '%s', or there is none for it here", name);
+	else
+		why_set(&text, 0, "no TLS handshake with a job's key: %s",
+		        tls_why(connection->tls));
+	if (!connection->secured)
+		jobs_refuse(all->jobs, connection->peer, "key", text.text);
+}
+
+/* More of what the client says. Returns 1 if there is some, 0, or -EAGAIN while a key is being made. */
+static int tls_work(struct connection *connection)
+{
+	struct connections *all = connection->all;
+	size_t room;
+	char *to = lines_room(&connection->lines, &room);
+	ssize_t count = tls_read(connection->tls, to, room);
+
+	jobs_awaits_key(connection->peer, count == -EAGAIN);
+	if (!connection->secured && tls_ready(connection->tls)) {
+		connection->secured = true;
+		jobs_secured(all->jobs, connection->peer, tls_identity(connection->tls),
+		             connection->key_owner);
+	}
+	if (count > 0)
+		lines_added(&connection->lines, (size_t)count);
+	else if (count == -EPIPE)
+		cut_off(connection, "connection closed");
+	else if (count == -EPROTO)
+		tls_broken(connection);
+	else
+		tls_send(connection);
+	return count == -EAGAIN ? -EAGAIN : count > 0;
+}
+
+/* As lines_next(), or -EAGAIN. */
+static int line_next(struct connection *connection, const char **out)
+{
+	int got = lines_next(&connection->lines, out);
+
+	while (got == 0 && connection->tls != NULL && connection->peer != NULL) {
+		int more = tls_work(connection);
+
+		if (more <= 0)
+			return more;
+		got = lines_next(&connection->lines, out);
+	}
+	return got;
 }
 
 /* Hand lines to jobs.c, as many as it may say at once. */
@@ -245,20 +382,19 @@ static void connection_work(struct connection *connection)
 	int got = 1;
 
 	for (uint32_t i = 0; i < CONNECTIONS_TURN_LINES && connection->peer != NULL; i++) {
-		got = lines_next(&connection->lines, &line);
+		got = line_next(connection, &line);
 		if (got <= 0)
 			break;
-		if (jobs_line(all->jobs, connection->peer, line, uv_hrtime() / 1000))
-			continue;
-		lines_back(&connection->lines, line);
-		connection->awaits_key = true;
-		break;
+		jobs_line(all->jobs, connection->peer, line, uv_hrtime() / 1000);
 	}
-	if (got < 0)
+	connection->awaits_key = got == -EAGAIN;
+	if (got == -EMSGSIZE)
 		jobs_garbage(all->jobs, connection->peer, "a line is too long, or has a zero byte");
 	account_spend(all, account, since_us);
-	if (connection->peer == NULL)
+	if (connection->peer == NULL) {
+		connection->awaits_key = false;
 		return;
+	}
 	if (connection->awaits_key) {
 		reading_stop(connection);
 		TAILQ_INSERT_TAIL(&all->awaiting_keys, connection, next);
@@ -295,10 +431,11 @@ static void accounts_turn(uv_timer_t *timer)
 		uv_timer_start(timer, accounts_turn, account == poor ? POOR_MS : 1, 0);
 }
 
-void connections_keys_made(struct connections *connections)
+void connections_keys_made(struct connections *connections, struct job_keys *keys)
 {
 	struct connection *connection;
 
+	connections->keys = keys;
 	while ((connection = TAILQ_FIRST(&connections->awaiting_keys)) != NULL) {
 		queue_leave(connection);
 		queue_enter(connection);
@@ -334,7 +471,14 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 	connection->full = (size_t)count == buffer->len;
 	if (connection->peer == NULL)
 		return;
-	lines_added(&connection->lines, (size_t)count);
+	if (connection->all->tls == NULL)
+		lines_added(&connection->lines, (size_t)count);
+	else if (connection->tls == NULL && !tls_begin(connection, (uint8_t)buffer->base[0]))
+		return;
+	else if (tls_feed(connection->tls, buffer->base, (size_t)count) != 0) {
+		cut_off(connection, "the aggregator is out of memory");
+		return;
+	}
 	account = account_of(connection->all, jobs_peer_owner(connection->peer));
 	if (TAILQ_EMPTY(&account->queue) && connection->all->turn_us < CONNECTIONS_TURN_US &&
 	    budget_open(&account->budget, uv_hrtime() / 1000))
@@ -442,6 +586,10 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 
 	connections->loop = loop;
 	connections->jobs = jobs;
+	if (connections->keys != NULL && tls_server(key_find, &connections->tls) != 0) {
+		close(fd);
+		return why_set(why, -ENOMEM, "out of memory");
+	}
 	connections->accounts = calloc(1u << ACCOUNTS_LOG2, sizeof(*connections->accounts));
 	if (connections->accounts == NULL) {
 		close(fd);
@@ -451,7 +599,7 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 		TAILQ_INIT(&connections->accounts[i].queue);
 	TAILQ_INIT(&connections->waiting);
 	TAILQ_INIT(&connections->awaiting_keys);
-	proof_random(&connections->salt, sizeof(connections->salt));
+	random_bytes(&connections->salt, sizeof(connections->salt));
 	err = listener_open(&connections->listener, loop, fd, listen, &hooks, why);
 	if (err != 0) {
 		free(connections->accounts);
@@ -470,6 +618,8 @@ void connections_end(struct connections *connections)
 	while (!LIST_EMPTY(&connections->shut))
 		connection_end(LIST_FIRST(&connections->shut));
 	listener_stop(&connections->listener);
+	tls_context_close(connections->tls);
+	connections->tls = NULL;
 	if (connections->accounts == NULL)
 		return;
 	uv_close((uv_handle_t *)&connections->again, NULL);

@@ -5,7 +5,10 @@
  * Incoming bytes become lines for jobs.c. Its lines go out; a peer may leave a limited amount of
  * them unread. On the control thread's loop.
  *
- * Nobody holds the loop up. The time that lines take is counted on the account of their owner: the key
+ * Where there are keys a connection speaks TLS (bitmap/control/tls.h), and its lines are inside: all
+ * that differs is how bytes become lines, and lines bytes.
+ *
+ * Nobody holds the loop up. The time that handshakes and lines take is counted on the account of their owner: the key
  * that the peer has proved, or its address. An account has a budget (budget.h); while it is used up the
  * owner's connections are not read, and take turns, so that each is heard in the end. A turn of the
  * loop takes a few lines of a connection, and only so many connections; the others come next.
@@ -18,6 +21,7 @@
 
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/listener.h"
+#include "bitmap/control/job_keys.h"
 
 #define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
 #define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
@@ -29,6 +33,9 @@ struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
 	struct listener listener;
+	struct job_keys *keys;   /* NULL: anyone may join, and TLS is not spoken. */
+	struct tls_context *tls; /* NULL if so. */
+	char sealed[16 * 1024];  /* What has come of TLS, until it is fed. */
 	LIST_HEAD(connection_list, connection) open;
 	struct connection_list shut; /* They wait until what was written has gone. */
 
@@ -42,7 +49,7 @@ struct connections {
 	uint64_t turn_us; /* The time spent in this turn. */
 };
 
-/* connections_open - of the port that listener_open() has `fd` of. 0, or -errno with one line in `why`. */
+/* connections_open - of the port that listener_open() has `fd` of, with the `keys` that are set. 0, or -errno with one line in `why`. */
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why);
 
@@ -59,11 +66,12 @@ bool connections_none(const struct connections *connections);
  */
 void connections_tick(struct connections *connections, uint64_t now_us);
 
-/* connections_keys_made - a key has been made: what waited for one is said to jobs.c again. */
-void connections_keys_made(struct connections *connections);
+/* connections_keys_made - a key has been made, or these are other keys: handshakes that waited for one go on. */
+void connections_keys_made(struct connections *connections, struct job_keys *keys);
 
 /* For struct jobs_ports. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line);
 void connections_shut(void *unused, struct jobs_peer *peer);
+int connections_seal_key(struct jobs_peer *peer, const char *membership, struct seal_key *out);
 
 #endif /* AGGREGATOR_CONNECTIONS_H */

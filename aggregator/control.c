@@ -296,6 +296,11 @@ static void end_asked(struct control *control, int number)
 	loop_tick(&control->timer);
 }
 
+static uint32_t keys_distinct(const struct job_keys *keys)
+{
+	return keys != NULL ? keys->distinct : 0;
+}
+
 static void keys_reload(struct control *control)
 {
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
@@ -306,8 +311,8 @@ static void keys_reloaded(void *context, bool fresh)
 {
 	struct control *control = context;
 
-	jobs_keys_set(control->jobs, control->keyring.keys, fresh);
-	connections_keys_made(&control->connections);
+	jobs_keys_set(control->jobs, keys_distinct(control->keyring.keys), fresh);
+	connections_keys_made(&control->connections, control->keyring.keys);
 	service_tell("READY=1");
 }
 
@@ -315,7 +320,7 @@ static void key_made(void *context)
 {
 	struct control *control = context;
 
-	connections_keys_made(&control->connections);
+	connections_keys_made(&control->connections, control->keyring.keys);
 }
 
 static void signal_taken(uv_signal_t *signal, int number)
@@ -404,7 +409,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.heard = data_heard,
 		.move = data_move,
 		.detach = port_detach,
-		.random = proof_random_for,
+		.seal_key = connections_seal_key,
+		.random = random_bytes_for,
 		.log = log_fields,
 	};
 	const struct keyring_hooks hooks = {
@@ -414,15 +420,16 @@ int control_open(const struct control_config *config, struct control **out, stru
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
 		close(config->listen_fd);
-		proof_keys_free(config->jobs.keys);
+		job_keys_free(config->keys);
 		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
+	control->config.jobs.keys = keys_distinct(config->keys);
 	control->connections.listener = LISTENER_NONE;
-	keyring_open(&control->keyring, &control->loop, config->key_file, config->jobs.keys,
-	             &hooks);
+	control->connections.keys = config->keys;
+	keyring_open(&control->keyring, &control->loop, config->key_file, config->keys, &hooks);
 	handles_init(control);
-	err = jobs_open(&config->jobs, &ports, &control->jobs);
+	err = jobs_open(&control->config.jobs, &ports, &control->jobs);
 	if (err != 0) {
 		close(config->listen_fd);
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));

@@ -10,6 +10,7 @@
 #include "aggregator/data.h"
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/offload.h"
+#include "bitmap/control/job_keys.h"
 
 struct control;
 
@@ -31,6 +32,7 @@ void reports_forget(const struct reports *reports);                   /* all are
 
 struct control_config {
 	struct jobs_config jobs;
+	struct job_keys *keys; /* NULL: anyone may join. */
 	struct net_addr listen;
 	int listen_fd;          /* of listener_bind(), for that address */
 	const char *bytes_from; /* where jobs.bytes_max comes from: "option", "default", "memory" */
@@ -45,7 +47,7 @@ struct control_config {
 };
 
 /*
- * control_open - serve the port. Its socket, and the keys in config->jobs, belong to the control from now on,
+ * control_open - serve the port. Its socket, and config->keys, belong to the control from now on,
  * even if this fails. 0, or -errno with one line in `why`.
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);

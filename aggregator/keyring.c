@@ -4,7 +4,7 @@
 #include "aggregator/keyring.h"
 
 #include <errno.h>
-#include <sodium.h>
+#include <string.h>
 
 #include "aggregator/log.h"
 
@@ -21,7 +21,7 @@ void keyring_warn(const struct keyring *keyring)
 		          "every user of this machine may read it: chmod o-r %s", keyring->path);
 }
 
-static void keys_set(struct keyring *keyring, struct proof_keys *keys)
+static void keys_set(struct keyring *keyring, struct job_keys *keys)
 {
 	keyring->keys = keys;
 	keyring->stretched = 0;
@@ -36,14 +36,14 @@ static void key_stretch(uv_work_t *work)
 {
 	struct keyring *keyring = work->data;
 
-	keyring->err = proof_keys_stretch(keyring->keys, keyring->index, &keyring->key);
+	keyring->err = job_keys_stretch(keyring->keys, keyring->index, &keyring->key);
 }
 
 static void file_read_again(uv_work_t *work)
 {
 	struct keyring *keyring = work->data;
 
-	keyring->err = proof_keys_load(keyring->path, NULL, &keyring->fresh, &keyring->why);
+	keyring->err = job_keys_load(keyring->path, NULL, &keyring->fresh, &keyring->why);
 }
 
 /* ---- on the loop ---- */
@@ -55,12 +55,12 @@ static void key_stretched(uv_work_t *work, int status)
 	(void)status;
 	keyring->busy = false;
 	if (keyring->err == 0) {
-		proof_keys_made(keyring->keys, keyring->index, &keyring->key);
+		job_keys_made(keyring->keys, keyring->index, &keyring->key);
 		keyring->stretched++;
 	} else {
 		keyring->keys->aside = false; /* who needs one makes it, when there is memory */
 	}
-	sodium_memzero(&keyring->key, sizeof(keyring->key));
+	explicit_bzero(&keyring->key, sizeof(keyring->key));
 	if (keyring->closing)
 		return;
 	keyring->hooks.made(keyring->hooks.context);
@@ -71,14 +71,14 @@ static void key_stretched(uv_work_t *work, int status)
 static void file_has_been_read(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
-	struct proof_keys *before = keyring->keys;
+	struct job_keys *before = keyring->keys;
 	const bool fresh = keyring->err == 0;
 
 	(void)status;
 	keyring->busy = false;
 	if (keyring->closing) {
 		if (fresh)
-			proof_keys_free(keyring->fresh);
+			job_keys_free(keyring->fresh);
 		return;
 	}
 	if (fresh) {
@@ -94,7 +94,7 @@ static void file_has_been_read(uv_work_t *work, int status)
 	keyring->hooks.read(keyring->hooks.context, fresh);
 	if (fresh) {
 		keyring_warn(keyring);
-		proof_keys_free(before);
+		job_keys_free(before);
 	}
 	work_next(keyring);
 }
@@ -121,7 +121,7 @@ static void work_next(struct keyring *keyring)
 		keyring->wanted = false;
 		uv_queue_work(keyring->loop, &keyring->work, file_read_again, file_has_been_read);
 	} else if (keyring->keys != NULL && keyring->keys->aside &&
-	           proof_keys_next(keyring->keys, &keyring->index)) {
+	           job_keys_next(keyring->keys, &keyring->index)) {
 		uv_queue_work(keyring->loop, &keyring->work, key_stretch, key_stretched);
 	} else {
 		keyring->busy = false;
@@ -129,8 +129,8 @@ static void work_next(struct keyring *keyring)
 	}
 }
 
-void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path,
-                  struct proof_keys *keys, const struct keyring_hooks *hooks)
+void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path, struct job_keys *keys,
+                  const struct keyring_hooks *hooks)
 {
 	*keyring = (struct keyring){.loop = loop, .hooks = *hooks, .path = path};
 	keyring->work.data = keyring;
@@ -162,6 +162,6 @@ void keyring_stop(struct keyring *keyring)
 
 void keyring_close(struct keyring *keyring)
 {
-	proof_keys_free(keyring->keys);
+	job_keys_free(keyring->keys);
 	keyring->keys = NULL;
 }

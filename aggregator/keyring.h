@@ -10,7 +10,7 @@
 
 #include <uv.h>
 
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 
 struct keyring_hooks {
 	void *context;
@@ -24,7 +24,7 @@ struct keyring_hooks {
 struct keyring {
 	uv_loop_t *loop;
 	struct keyring_hooks hooks;
-	struct proof_keys *keys; /* NULL: anyone may join */
+	struct job_keys *keys; /* NULL: anyone may join */
 	uv_work_t work;
 	bool busy, closing;
 	bool wanted; /* The file is to be read. */
@@ -32,8 +32,8 @@ struct keyring {
 	/* The work's orders and its results. */
 	const char *path; /* NULL: there is no key file */
 	uint32_t index;
-	struct proof_key key;
-	struct proof_keys *fresh;
+	struct job_key key;
+	struct job_keys *fresh;
 	int err;
 	struct why why;
 
@@ -42,8 +42,8 @@ struct keyring {
 };
 
 /* keyring_open - takes `keys`, which keyring_close() frees, or the next ones do. */
-void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path,
-                  struct proof_keys *keys, const struct keyring_hooks *hooks);
+void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path, struct job_keys *keys,
+                  const struct keyring_hooks *hooks);
 
 /* keyring_start - begin to make them. Its thread has the rights that the caller has now. */
 void keyring_start(struct keyring *keyring);

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "aggregator/control.h"
-#include "bitmap/control/keyed_hash.h"
+#include "bitmap/control/secrets.h"
 #include "bitmap/control/options.h"
 #include "bitmap/net/clock.h"
 #include "aggregator/http/http.h"
@@ -162,7 +162,7 @@ __attribute__((format(printf, 2, 3))) static int give_up(int status, const char 
 	return status;
 }
 
-static struct proof_keys *the_keys; /* NULL: anyone may join */
+static struct job_keys *the_keys; /* NULL: anyone may join */
 
 static int keys_load(void)
 {
@@ -184,7 +184,7 @@ static int keys_load(void)
 		               getauxval(AT_SECURE) == 0
 		                       ? ""
 		                       : "; a program with file capabilities reads no environment");
-	if (proof_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
+	if (job_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
 		return 0;
 	return give_up(2, "%s", why.text);
 }
@@ -277,7 +277,7 @@ static void config_fill(void)
 	config.jobs.hello_us = HELLO_US;
 	config.jobs.epoch_us = clock_epoch_us();
 	config.jobs.engine = bitmap_best();
-	config.jobs.keys = the_keys;
+	config.keys = the_keys;
 	config.key_file = settings.key_file;
 }
 
@@ -415,7 +415,7 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 	                     LOG_TEXT("xdp", offload_describe(config.offload)),
 	                     LOG_NUMBER("threads", config.jobs.threads),
 	                     LOG_WORD("isa", bitmap_best()->name),
-	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
+	                     LOG_WORD("keys", config.keys != NULL ? "yes" : "no"),
 	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes / 2)),
 	          NULL);
 	if (data->net.port == NULL)
@@ -580,8 +580,6 @@ int main(int argc, char **argv)
 	signal(SIGUSR1, SIG_IGN);
 	signal(SIGUSR2, SIG_IGN);
 	signal(SIGALRM, SIG_IGN);
-	if (proof_init() != 0)
-		return give_up(1, "libsodium cannot start: no source of randomness?");
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
@@ -608,7 +606,7 @@ int main(int argc, char **argv)
 		status = jobs_serve();
 	offload_close(config.offload);
 	close(config.listen_fd);
-	proof_keys_free(the_keys);
+	job_keys_free(the_keys);
 	log_close();
 	return status;
 }

@@ -355,11 +355,11 @@ struct winnow_membership {
  * who is left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
  * live and have not called it are waited for, as long as an operation would wait for them. If more are lost meanwhile,
  * or another aggregator, the rest continues. If the first aggregator is lost, all workers wait until it is back; it has
- * stored nothing. MEMBERS: fewer than `world` are left. LOST: the others have gone on without this worker, or an
- * operation's TIMEOUT has ended the job, since a worker lives and does not call it. REFUSED: nobody is left that has the
- * state of the job, see winnow_comm_hold(). However many are lost meanwhile, all of it ends within timeout_ms +
- * 2 * silence_ms + 2 s, until it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no membership has
- * begun by then. The list of aggregators must be in the same order on all workers.
+ * stored nothing. MEMBERS: fewer than `world` are left, or nobody says who is left. LOST: the others have gone on without
+ * this worker, or an operation's TIMEOUT has ended the job, since a worker lives and does not call it. REFUSED: nobody is
+ * left that has the state of the job, see winnow_comm_hold(). However many are lost meanwhile, all of it ends within
+ * timeout_ms + 2 * silence_ms + 2 s, until it is known who is left, and join_timeout_ms for these to come; TIMEOUT: no
+ * membership has begun by then. The list of aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);

@@ -144,7 +144,6 @@ enum wire_drop status_parse(const struct packet *packet, struct status *out)
 	out->stamp = wire.stamp;
 	out->held = wire.held;
 	out->marked = wire.marked;
-	out->late = wire.late;
 	out->asks = wire.flags & WIRE_STATUS_ASKS;
 	out->first = packet->frame;
 	out->word_count = words_bytes / 8;
@@ -221,7 +220,6 @@ void packet_put_status(struct packet_out *out, const struct status *status)
 		.stamp = status->stamp,
 		.held = status->held,
 		.marked = status->marked,
-		.late = status->late,
 		.flags = status->asks ? WIRE_STATUS_ASKS : 0,
 	};
 

@@ -115,7 +115,6 @@ struct plan {
 struct status {
 	uint32_t stamp;
 	uint32_t held, marked;
-	uint16_t late;
 	bool asks;
 	uint32_t first; /* frame: of the first bit */
 	uint32_t word_count;

@@ -45,7 +45,7 @@ enum wire_kind {
 #define WIRE_TO_WORKER 0x80
 
 /*
- * The head of every packet. Some of the last twelve bytes read differently by
+ * Section 2.2: the head of every packet. Some of the last twelve bytes read differently by
  * direction: an aggregator sends base and planned where a worker sends ack and pushed.
  */
 struct wire_header {
@@ -75,8 +75,7 @@ struct wire_header {
 struct wire_status {
 	__le32 stamp; /* a worker's clock, not 0; back: of the STATUS answered, or 0 */
 	__u8 flags;   /* from a worker */
-	__u8 reserved;
-	__le16 late;   /* from a worker: us; what is overtaken for so long is lost */
+	__u8 reserved[3];
 	__le32 held;   /* back: us from the arrival of the STATUS answered to this one */
 	__le32 marked; /* datagrams from the receiver of this that came with congestion marked */
 };
@@ -192,10 +191,6 @@ enum wire_drop {
 #define WIRE_PLAN_BYTES 24
 #define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
 #define WIRE_MISMATCH_BYTES 24
-
-/* Bounds of a STATUS's `late`: PROTOCOL.md section 2.5. */
-#define WIRE_LATE_US_MIN 300
-#define WIRE_LATE_US_MAX 5000
 
 #ifdef __cplusplus
 #define WIRE_ASSERT static_assert

@@ -150,11 +150,9 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	ch->credit = ch->told.credit = ch->base + 1;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];
-		ch->members[i].ack = ch->members[i].pushed = ch->base;
+		ch->members[i].ack = ch->base;
 		ch->members[i].room = ch->base;
-		ch->members[i].overtaken_us = WIRE_LATE_US_MIN;
 		ch->members[i].earned = config->window * config->payload;
-		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
 	ch->at_base = config->worker_count;
 	for (uint32_t i = 0; i < config->op_slots; i++)
@@ -296,7 +294,6 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	default:
 		count_drop(channel, WIRE_DROP_KIND);
 	}
-	slot_look(channel, packet);
 	fast_publish(channel);
 	channel_check_edges(channel);
 }

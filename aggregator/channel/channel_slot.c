@@ -196,16 +196,18 @@ static void send_again(struct channel *channel, const struct packet *packet, uin
 }
 
 /*
- * missing_find - the frames from `from` to before `to` that lack this worker's PUSH, as a STATUS has
- * them; those that it has no room for, or may not have now, are found another time. A RESULT that the
+ * missing_find - the frames that lack this worker's PUSH, as a STATUS has them; those that it has no room
+ * for, or may not have now, are found another time. PROTOCOL.md section 10.3. A RESULT that the
  * kernel has left to us, with a packet that was lost on its way up, is sent now.
  */
-static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, uint32_t to,
-                         struct status *out)
+static void missing_find(struct channel *channel, const struct packet *packet, struct status *out)
 {
-	if (to - from > channel->opened - channel->base)
-		return; /* what it has pushed lies before what it has acknowledged */
-	for (uint32_t frame = from; frame != to; frame++) {
+	const uint16_t rank = packet->worker;
+	const uint32_t from = channel->members[rank].ack;
+
+	if (packet->pushed - from > channel->opened - from)
+		return; /* an old STATUS, or it cannot be: no such frame has a slot */
+	for (uint32_t frame = from; frame != packet->pushed; frame++) {
 		struct slot *slot = slot_at(channel, frame);
 
 		if (slot->frame != frame)
@@ -220,22 +222,8 @@ static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, 
 	}
 }
 
-static uint32_t frame_later(uint32_t a, uint32_t b)
-{
-	return frame_before(a, b) ? b : a;
-}
-
-/* Like ack_take(): more than has a slot cannot be. */
-static void pushed_take(const struct channel *channel, struct member *member, uint32_t pushed)
-{
-	if (frame_before(member->pushed, pushed) && !frame_before(channel->opened, pushed))
-		member->pushed = pushed;
-	member->pushed = frame_later(member->pushed, member->ack);
-}
-
 void slot_status(struct channel *channel, const struct packet *packet)
 {
-	struct member *member = &channel->members[packet->worker];
 	struct reply reply = {.kind = REPLY_STATUS,
 	                      .rank = packet->worker,
 	                      .came_us = packet->came_us != 0 ? packet->came_us : channel->now_us};
@@ -253,35 +241,9 @@ void slot_status(struct channel *channel, const struct packet *packet)
 			send_again(channel, packet, status->first + bit);
 		}
 	}
-	member->overtaken_us = status->late < WIRE_LATE_US_MAX ? status->late : WIRE_LATE_US_MAX;
-	if (member->overtaken_us < WIRE_LATE_US_MIN)
-		member->overtaken_us = WIRE_LATE_US_MIN;
 	if (!status->asks)
 		return;
 	*status = (struct status){.stamp = status->stamp};
-	pushed_take(channel, member, packet->pushed);
-	missing_find(channel, packet->worker, member->ack, member->pushed, status);
+	missing_find(channel, packet, status);
 	reply_put(channel, &reply);
-}
-
-/*
- * PROTOCOL.md section 10.3. Whenever a worker's packets go on for long enough, what it had pushed when
- * that began has come, or is lost.
- */
-void slot_look(struct channel *channel, const struct packet *packet)
-{
-	struct member *member = &channel->members[packet->worker];
-	struct reply reply;
-
-	pushed_take(channel, member, packet->pushed);
-	if (channel->now_us - member->looked_us < member->overtaken_us)
-		return;
-	reply = (struct reply){.kind = REPLY_STATUS, .rank = packet->worker};
-	missing_find(channel, packet->worker, frame_later(member->looked, member->ack),
-	             member->settled, &reply.status);
-	member->looked = member->settled;
-	member->settled = member->pushed;
-	member->looked_us = channel->now_us;
-	if (reply.status.word_count > 0)
-		reply_put(channel, &reply);
 }

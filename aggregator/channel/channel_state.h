@@ -50,13 +50,6 @@ struct member {
 	uint32_t marked; /* The datagrams of it that came with congestion marked. */
 	uint32_t ack;
 	uint32_t room; /* Its path takes the RESULTs of the frames before this one. */
-
-	/* Its PUSHes may be lost: these say which ones are looked for. */
-	uint32_t pushed;    /* It has sent its PUSHes of the frames before this one. */
-	uint32_t looked;    /* Missing PUSHes of the frames before this one were listed. */
-	uint32_t settled;   /* It had sent its PUSHes of the frames before this one at looked_us. */
-	uint64_t looked_us; /* `settled` was noted at this time. */
-	uint32_t overtaken_us; /* What has been overtaken for so long is lost. */
 };
 
 /* What worker w's operation slot s is about: binds[w * op_slots + s]. */
@@ -252,7 +245,6 @@ void watch_finished(struct channel *channel, const struct operation *op, uint64_
 void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void slot_status(struct channel *channel, const struct packet *packet);
-void slot_look(struct channel *channel, const struct packet *packet); /* for lost PUSHes */
 
 /*
  * channel_send.c. Replies and results that find no room are dropped and counted: workers ask for

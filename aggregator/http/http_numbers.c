@@ -130,8 +130,6 @@ const struct http_number http_numbers[] = {
 	{NUMBER_COUNTER, OF_ALL(totals.jobs_continued), "jobs_continued", "jobs_continued_total",
          "", "Failed jobs that members have continued without those that were lost."},
 	{NUMBER_COUNTER, OF_ALL(totals.joins_refused), "joins_refused", NULL, NULL, NULL},
-	{NUMBER_COUNTER, OF_ALL(totals.lines_forged), "lines_forged", "lines_forged_total", "",
-         "Lines of control connections with a wrong proof: somebody on the path made them."},
 	{NUMBER_COUNTER, OF_ALL(log_lines_lost), "log_lines_lost", "log_lines_lost_total", "",
          "Lines of the log that nobody will read: what reads stderr was too slow, or is gone."},
 	{0},

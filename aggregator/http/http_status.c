@@ -141,7 +141,6 @@ static json_t *job_json(const struct job_snapshot *job)
 		counts_json(stats->drops, 1, WIRE_DROP_COUNT), "workers", workers_json(job));
 
 	numbers_put(object, http_job_numbers, job);
-	json_object_set_new(object, "features", message_features(view->features));
 	return object;
 }
 

@@ -49,8 +49,6 @@ void jobs_close(struct jobs *jobs)
 	crowd_close(&jobs->waiting);
 	crowd_close(&jobs->newcomers);
 	crowd_close(&jobs->unstarted);
-	if (jobs->peers != NULL)
-		explicit_bzero(jobs->peers, jobs->places * sizeof(*jobs->peers)); /* keys */
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);
@@ -88,10 +86,6 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
 
-	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
-	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
-	hello.key = jobs->config.keys != NULL;
-	hello.features = CONTROL_FEATURES;
 	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
@@ -103,9 +97,9 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	struct jobs_peer *peer = LIST_FIRST(&jobs->free);
 
 	LIST_REMOVE(peer, place);
-	*peer = (struct jobs_peer){.used = true,
+	*peer = (struct jobs_peer){.state = PEER_STRANGER,
 	                           .local = *local,
-	                           .ip = from->ip,
+	                           .owner = net_ip_owner(&from->ip),
 	                           .handle = handle,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
@@ -113,13 +107,32 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	LIST_INSERT_HEAD(&jobs->used, peer, place);
 	net_format(from, peer->address);
 	jobs->totals.peers++;
-	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
+	crowd_add(&jobs->waiting, peer->owner, peer);
 	if (jobs->totals.peers > jobs->config.peers_max)
 		jobs_crowd_out(jobs);
-	if (!peer->used)
+	if (peer->state == PEER_FREE)
 		return NULL;
-	hello_send(jobs, peer);
+	if (jobs->config.keys == 0)
+		hello_send(jobs, peer);
 	return peer;
+}
+
+void jobs_awaits_key(struct jobs_peer *peer, bool awaits)
+{
+	peer->awaits_key = awaits;
+}
+
+void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner)
+{
+	snprintf(peer->keyed_for, sizeof(peer->keyed_for), "%s", name);
+	peer->owner = owner;
+	hello_send(jobs, peer);
+}
+
+void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text)
+{
+	if (peer->state != PEER_FREE && peer->job == NULL)
+		peer_refuse(jobs, peer, code, "%s", text);
 }
 
 void *jobs_peer_handle(const struct jobs_peer *peer)
@@ -129,7 +142,7 @@ void *jobs_peer_handle(const struct jobs_peer *peer)
 
 uint64_t jobs_peer_owner(const struct jobs_peer *peer)
 {
-	return peer_owner(peer);
+	return peer->owner;
 }
 
 /* ---- what comes ---- */
@@ -155,7 +168,7 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
-	if (peer->used)
+	if (peer->state != PEER_FREE)
 		peer_lost(jobs, peer, reason, false);
 	members_settle(jobs);
 }
@@ -168,7 +181,8 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 
 	if (job->state == JOB_ENDING && strcmp(message->code, "aborted") != 0)
 		return; /* it passes on a loss of which we know */
-	if (job->state == JOB_FORMING || job->state == JOB_ENDING) {
+	if (!job_has_next(job) || job->state == JOB_ENDING ||
+	    (job->state == JOB_FORMING && strcmp(message->code, "aborted") == 0)) {
 		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}
@@ -186,23 +200,6 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	         peer->host, message->text);
 }
 
-/*
- * A line without its proof, in a job with a key: the worker said it before our WELCOME came to it,
- * and it is not heard. Or somebody on the path has made it: as he could cut the connection, so do we.
- */
-static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
-{
-	if (peer->lines_early.on && line_proven(&peer->lines_early, line) != NULL)
-		return;
-	jobs_log(jobs, "warn", "forged",
-	         LOG_FIELDS(LOG_WORD("job", peer->door ? peer->wanted : peer->job->name),
-	                    LOG_NUMBER("rank", peer->rank)),
-	         "a line of its control connection has a wrong proof: somebody on the path "
-	         "has made or changed it");
-	jobs->totals.lines_forged++;
-	jobs_garbage(jobs, peer, "a line has a wrong proof");
-}
-
 /* Its first word says nothing of what is lately. */
 static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, uint64_t now_us)
 {
@@ -216,29 +213,22 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->seen_us = now_us;
 }
 
-/* Of somebody who is no member of a job, or waits at one's door. False: the key for it is not ready. */
-static bool stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+/* Of somebody who is no member of a job, or waits at one's door. */
+static void stranger_says(struct jobs *jobs, struct jobs_peer *peer,
                           const struct control_message *message)
 {
-	if (peer->door) {
+	if (peer->state == PEER_AT_DOOR) {
 		if (message->kind == CONTROL_ABORT || message->kind == CONTROL_LEAVE)
 			peer_end(jobs, peer);
 		else if (message->kind == CONTROL_STAY && !peer->stays)
 			stay_take(jobs, peer, message);
 		else if (message->kind != CONTROL_PING)
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
-		return true;
-	}
-	peer->awaits_key =
-		message->kind == CONTROL_JOIN && !proof_keys_ready(jobs->config.keys, message->job);
-	if (peer->awaits_key)
-		return false;
-	transcript_add(&peer->transcript, line);
-	if (message->kind == CONTROL_JOIN)
+	} else if (message->kind == CONTROL_JOIN) {
 		join_take(jobs, peer, message, jobs->now_us);
-	else
+	} else if (message->kind != CONTROL_PING) { /* a worker without a key begins with one */
 		jobs_garbage(jobs, peer, "the first message is 'join'");
-	return true;
+	}
 }
 
 static void member_says(struct jobs *jobs, struct jobs_peer *peer,
@@ -293,46 +283,45 @@ static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 	return peer->saying_us > JOBS_LINES_US;
 }
 
-bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+static void line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	struct why why;
-	const char *said;
-	bool done = true;
 
-	if (!peer->used)
-		return true;
-	jobs->now_us = now_us;
-	if (says_too_much(peer, now_us)) {
+	if (says_too_much(peer, jobs->now_us)) {
 		jobs_garbage(jobs, peer, "more lines than a worker has to say");
-		return true;
+		return;
 	}
-	said = line_proven(&peer->lines_in, line);
-	if (said == NULL) {
-		line_forged(jobs, peer, line);
-		return true;
-	}
-	peer->heard_us = now_us;
-	peer->lines_early.on = false; /* it has heard WELCOME, if there has been one */
-	if (message_parse(said, &message, &why) != 0) {
+	peer->heard_us = jobs->now_us;
+	if (message_parse(line, &message, &why) != 0)
 		jobs_garbage(jobs, peer,
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
-		return true;
-	}
-	if (peer->job != NULL &&
-	    message.kind == CONTROL_JOIN) /* also of a membership that has ended */
-		transcript_add(&peer->transcript, said);
-	if (peer->door || peer->job == NULL)
-		done = stranger_says(jobs, peer, line, &message);
+	else if (peer->job == NULL)
+		stranger_says(jobs, peer, &message);
 	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
 	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
 		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
+}
+
+void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
+{
+	jobs->now_us = now_us;
+	if (peer->state != PEER_FREE)
+		line_take(jobs, peer, line);
 	members_settle(jobs);
-	return done;
 }
 
 /* ---- time ---- */
+
+/* Its membership has ended, and it does not say STAY for as long as an operation may take. */
+static bool is_overdue(const struct jobs_peer *peer, uint64_t now_us)
+{
+	const struct job *job = peer->job;
+
+	return job != NULL && job->state == JOB_ENDING && !peer->stays &&
+	       now_us - job->since_us >= job->shape.stall_us;
+}
 
 static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us)
 {
@@ -340,32 +329,32 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	char reason[64];
 	uint64_t silence_us = peer->silence_us;
 
-	if (peer->job == NULL && !peer->door) {
+	if (peer->state == PEER_STRANGER) {
 		if (!peer->awaits_key && now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
 	/* Before WELCOME it does not know what the others ask for. */
-	if (!peer->door && peer->job->state != JOB_FORMING)
+	if (peer->job != NULL && peer->job->state != JOB_FORMING)
 		silence_us = peer->job->silence_us;
 	peer->heard_us = control_heard_us(peer->heard_us, silence_us, jobs->ticked_us, now_us);
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
-		if (!peer->door) {
+		if (peer->job != NULL) {
 			ping = door_ping(jobs, peer->job);
 			late_text(jobs, peer, ping.text);
 		}
 		peer_send(jobs, peer, &ping);
 	}
-	if (now_us - peer->heard_us < silence_us)
-		return;
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
-	peer_lost(jobs, peer, reason, true);
+	if (now_us - peer->heard_us >= silence_us || is_overdue(peer, now_us))
+		peer_lost(jobs, peer, reason, true);
 }
 
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
+	const enum peer_state awaited = job->state == JOB_FORMING ? PEER_JOINED : PEER_READY;
 	char missing[160] = "";
 	uint64_t limit_us = jobs->config.join_us, soon_us;
 
@@ -383,9 +372,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	missing_text(job, missing, sizeof(missing));
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL)
-			job->members[rank]->gone = job->state == JOB_PROBING
-			                                   ? !job->members[rank]->ready
-			                                   : !job->members[rank]->joined;
+			job->members[rank]->gone = job->members[rank]->state < awaited;
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "
@@ -419,7 +406,7 @@ void jobs_drain(struct jobs *jobs)
 			door_tell(jobs, &jobs->jobs[i]);
 }
 
-void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh)
+void jobs_keys_set(struct jobs *jobs, uint32_t keys, bool fresh)
 {
 	jobs->config.keys = keys;
 	jobs->totals.keys_fresh = fresh;
@@ -454,7 +441,6 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	*out = (struct jobs_view){.state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
-	                          .features = job->features,
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,
@@ -479,13 +465,13 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 {
 	const struct job *job = &jobs->jobs[index];
 	const struct jobs_peer *peer = job->members[rank];
+	static const char *const states[] = {
+		[PEER_NAMED] = "missing", [PEER_JOINED] = "joined", [PEER_READY] = "ready"};
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = peer->ready    ? "ready"
-	                                     : peer->joined ? "joined"
-	                                                    : "missing",
+	*out = (struct jobs_worker){.state = states[peer->state],
 	                            .multicast = job->multicast[rank],
 	                            .seen = peer->seen,
 	                            .seen_before = peer->seen_before,

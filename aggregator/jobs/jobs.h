@@ -16,7 +16,6 @@
 #include "aggregator/channel/channel.h"
 #include "bitmap/control/log_field.h"
 #include "bitmap/control/message.h"
-#include "bitmap/control/proof.h"
 #include "bitmap/net/net.h"
 #include "ebpf/seal_words.h"
 
@@ -27,17 +26,17 @@ struct jobs;
 struct jobs_peer; /* one control connection */
 
 struct jobs_config {
-	struct proof_keys *keys; /* NULL: anyone may join. */
-	const char *software;    /* HELLO says it. */
-	uint32_t threads;        /* A job gets a channel on each data thread. */
-	uint32_t peers_max;      /* So many connections may be here. */
-	uint32_t jobs_max;       /* So many jobs may be here, 1 .. JOBS_MAX. */
-	uint32_t workers_max;    /* A job may have so many workers. */
-	size_t job_bytes_max;    /* Slots and tables of one job may take so much. */
-	size_t bytes_max;        /* Those of all jobs may take so much. */
-	uint32_t payload_max;    /* No datagram is larger, in bytes of UDP payload. */
-	uint32_t window_bytes;   /* A job may have so much under way on each channel. */
-	uint32_t rcvbuf_bytes;   /* The socket of one data thread holds so much. */
+	uint32_t keys;         /* So many different ones there are; 0: anyone may join. */
+	const char *software;  /* HELLO says it. */
+	uint32_t threads;      /* A job gets a channel on each data thread. */
+	uint32_t peers_max;    /* So many connections may be here. */
+	uint32_t jobs_max;     /* So many jobs may be here, 1 .. JOBS_MAX. */
+	uint32_t workers_max;  /* A job may have so many workers. */
+	size_t job_bytes_max;  /* Slots and tables of one job may take so much. */
+	size_t bytes_max;      /* Those of all jobs may take so much. */
+	uint32_t payload_max;  /* No datagram is larger, in bytes of UDP payload. */
+	uint32_t window_bytes; /* A job may have so much under way on each channel. */
+	uint32_t rcvbuf_bytes; /* The socket of one data thread holds so much. */
 	uint32_t op_slots, segments_ahead;
 	uint64_t join_us;            /* The first worker of a job waits so long for the last. */
 	uint64_t epoch_us;           /* From `now_us` to the time since 1970, roughly. */
@@ -117,6 +116,8 @@ struct jobs_ports {
 	void (*move)(void *data, uint16_t id, uint32_t rank, uint64_t number);
 	/* When did a worker's KNOCKs last come? */
 	void (*heard)(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
+	/* The key of what this peer, whose connection is secured, sends in a membership. -EPROTO. */
+	int (*seal_key)(struct jobs_peer *peer, const char *membership, struct seal_key *out);
 	void (*random)(void *context, void *out, size_t bytes);
 	/* One event: level is "info" or "warn"; fields and text may be NULL. */
 	void (*log)(void *context, const char *level, const char *event,
@@ -128,7 +129,6 @@ struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
 	const char *state; /* "forming", "probing", "running"; "ending": it is asked who is left. */
 	uint32_t world, joined;
-	uint32_t features; /* Bits as in message.h; all until somebody joins who lacks one. */
 	uint32_t payload, window;
 	bool multicast; /* At least one worker gets results by the group. */
 	bool fast;      /* The kernel adds its int32 frames. */
@@ -171,7 +171,6 @@ struct jobs_totals {
 	uint64_t jobs_continued; /* Members that are left have continued so many of these. */
 	uint64_t joins_refused;
 	uint64_t refused[JOBS_REFUSALS]; /* The same refusals by reason. */
-	uint64_t lines_forged;           /* Lines of control connections had a wrong proof. */
 	size_t bytes;                    /* So much is reserved now. */
 	uint32_t jobs;                   /* So many are here now. */
 	uint32_t peers;                  /* So many are connected now. */
@@ -204,6 +203,17 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
                                  const struct net_ip *local, void *handle, uint64_t now_us);
 void *jobs_peer_handle(const struct jobs_peer *peer);
 
+/*
+ * Where there are keys, jobs_connected() says nothing yet. The caller tells:
+ *
+ * jobs_awaits_key - the handshake waits for a key that is being made, or does not any more.
+ * jobs_secured - the peer has shown that it knows the key of this job's name; `owner` stands for the key.
+ * jobs_refuse - it has not, and that is why: it is told if it can be, and closed.
+ */
+void jobs_awaits_key(struct jobs_peer *peer, bool awaits);
+void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner);
+void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text);
+
 /* jobs_peer_owner - who answers for what it costs: the key that it has proved, else its address. */
 uint64_t jobs_peer_owner(const struct jobs_peer *peer);
 
@@ -216,11 +226,8 @@ bool jobs_crowd_out(struct jobs *jobs);
  */
 char *jobs_turn_away(struct jobs *jobs, const char *why);
 
-/*
- * jobs_line - what a peer says. False: the key that this line needs is being made (proof.h). Then
- * the caller gives the same line again once any key has been made, and nothing of this peer before.
- */
-bool jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
+/* jobs_line - what a peer says. */
+void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
 /*
  * The peer sent something that is not a line (jobs_garbage; it is told why), or its connection
@@ -245,11 +252,8 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us);
 /* Refuse new jobs from now on. Those that run are told, so that their members can go elsewhere. */
 void jobs_drain(struct jobs *jobs);
 
-/*
- * From now on workers join with these keys; those that have joined stay. NULL: anyone may join. fresh: they
- * have just been read, else they are those of before, as a metric says.
- */
-void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys, bool fresh);
+/* So many different keys there are now; fresh: they have just been read, else they are those of before. */
+void jobs_keys_set(struct jobs *jobs, uint32_t keys, bool fresh);
 
 /* End every job with a reason. */
 void jobs_end(struct jobs *jobs, const char *text);

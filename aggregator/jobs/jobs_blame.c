@@ -173,7 +173,8 @@ void missing_text(const struct job *job, char *text, size_t room)
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
-		if (peer != NULL && (job->state == JOB_FORMING ? peer->joined : peer->ready))
+		if (peer != NULL &&
+		    peer->state >= (job->state == JOB_FORMING ? PEER_JOINED : PEER_READY))
 			continue;
 		missing++;
 		if (named == 8)

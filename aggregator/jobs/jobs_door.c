@@ -53,15 +53,15 @@ void door_tell(struct jobs *jobs, struct job *job)
 void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
                uint64_t now_us)
 {
-	peer->door = true;
+	peer->state = PEER_AT_DOOR;
 	TAILQ_INSERT_TAIL(&jobs->doorsteps, peer, doorstep);
 	peer_note(peer, join);
 	peer->rank = join->rank;
 	peer->since_us = now_us;
 	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
-	if (peer->keyed) { /* no stranger any more */
+	if (*peer->keyed_for != '\0') { /* no stranger any more */
 		crowd_remove(&jobs->waiting, peer);
-		crowd_add(&jobs->newcomers, peer_owner(peer), peer);
+		crowd_add(&jobs->newcomers, peer->owner, peer);
 	}
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state == JOB_RUNNING && peer_fits(&jobs->jobs[i], peer))

@@ -41,7 +41,7 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 /* Of a membership that somebody else has named nobody depends on those who have come so far. */
 bool job_has_next(const struct job *job)
 {
-	return job->features & CONTROL_MEMBERS && (job->state != JOB_FORMING || job->named);
+	return job->state != JOB_FORMING || job->named;
 }
 
 /* Those who want to continue know that it ends. */
@@ -118,7 +118,7 @@ void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 {
 	char reason[192];
 
-	if (!peer->used)
+	if (peer->state == PEER_FREE)
 		return;
 	if (peer->job == NULL) {
 		peer_refuse(jobs, peer, "protocol", "%s", why);

@@ -24,35 +24,6 @@ static struct job *job_named(struct jobs *jobs, const char *name)
 	return NULL;
 }
 
-/* The keys may change before the last worker of its job arrives: the job keeps this one. */
-static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
-                        const struct control_message *join)
-{
-	const struct proof_key *key;
-	uint8_t want[PROOF_BYTES];
-	struct proof_statement statement = {
-		.server_nonce = peer->nonce,
-		.client_nonce = join->nonce,
-		.job = join->job,
-		.rank = join->rank,
-		.world = join->world,
-	};
-
-	if (peer->job == NULL) {
-		if (jobs->config.keys == NULL)
-			return true;
-		key = proof_keys_find(jobs->config.keys, join->job);
-		if (key == NULL)
-			return false;
-		peer->key = *key;
-		peer->keyed = true;
-	}
-	if (!peer->keyed)
-		return true;
-	proof_make(&peer->key, PROOF_JOIN, &statement, want);
-	return proof_equal(want, join->proof);
-}
-
 /* Reasons that do not depend on other jobs. True when there is one; then the peer is gone. */
 static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
                              const struct control_message *join)
@@ -61,11 +32,10 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		peer_refuse(jobs, peer, "version",
 		            "you speak version %u of the protocol, this aggregator speaks %u",
 		            join->version, WIRE_VERSION);
-	else if (!proof_holds(jobs, peer, join))
+	else if (*peer->keyed_for != '\0' && !names_kin(join->job, peer->keyed_for))
 		peer_refuse(jobs, peer, "key",
-		            "wrong key for job '%s': give the one that the aggregator has in its "
-		            "--key-file",
-		            join->job);
+		            "your connection has the key of job '%s', and you join '%s'",
+		            peer->keyed_for, join->job);
 	else if (join->world == 0 && join->job[message_name_base(join->job)] != '\0')
 		peer_refuse(jobs, peer, "world",
 		            "'%s' is a membership: wait for the job's members under its name alone",
@@ -195,7 +165,6 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
 	jobs->ports.random(jobs->ports.context, &job->secret, sizeof(job->secret));
 	group_choose(jobs, job);
-	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
 }
 
 /*
@@ -283,19 +252,8 @@ static void address_text(const struct net_addr *address, char out[CONTROL_ADDRES
 static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_t rank,
                          struct control_message *out)
 {
-	const struct jobs_peer *peer = job->members[rank];
-	struct proof_statement statement = {
-		.server_nonce = peer->nonce,
-		.client_nonce = peer->client_nonce,
-		.job = job->name,
-		.rank = rank,
-		.world = job->world,
-	};
-
 	*out = (struct control_message){
 		.kind = CONTROL_WELCOME,
-		.epoch = job->epoch,
-		.features = job->features,
 		.channel_count = jobs->config.threads,
 		.payload = job->shape.payload,
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
@@ -308,50 +266,32 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	address_text(&(struct net_addr){job->group, jobs->config.group_port}, out->group);
 	address_text(&jobs->config.data, out->data_address);
 	memcpy(out->channels, job->channel_ids, out->channel_count * sizeof(out->channels[0]));
-	if (peer->keyed) {
-		proof_make(&peer->key, PROOF_WELCOME, &statement, out->proof);
-		memcpy(out->salt, job->salt, sizeof(out->salt));
+	if (job->seals != NULL) {
+		memcpy(out->seed, job->seed, sizeof(out->seed));
 	} else {
 		out->token = job->tokens[rank];
 		out->group_token = job->shape.group_token;
 	}
 }
 
-/* The keys of a worker, of what it and we have said, what we are about to say included. */
-static bool worker_seal(const struct jobs *jobs, struct job *job, uint32_t rank,
-                        const struct job_secret *secret)
-{
-	struct jobs_peer *peer = job->members[rank];
-	struct control_message message;
-	char *line;
-
-	welcome_fill(jobs, job, rank, &message);
-	line = message_format(&message);
-	if (line == NULL)
-		return false;
-	transcript_add(&peer->transcript, line);
-	free(line);
-	seal_worker_key(secret, &peer->transcript, &job->seals->workers[rank]);
-	peer->lines_early = peer->lines_in;
-	line_proofs_make(secret, &peer->transcript, &peer->lines_in, &peer->lines_out);
-	return true;
-}
-
+/* Fresh ones for each membership: what all have in common we draw, and each worker's its connection has. */
 static bool job_seal(const struct jobs *jobs, struct job *job)
 {
-	struct job_secret secret;
-	bool sealed = true;
+	struct seed_keys keys;
+	bool sealed;
 
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++)
 		job->channel_ids[thread] = job_channel_id(jobs, job, thread);
 	if (job->seals == NULL)
 		return true;
-	job_secret_make(&job->key, job->salt, job->epoch, job->name, job->world, &secret);
-	seal_stretch_make(&secret, &job->seals->stretch);
-	seal_group_key(&secret, &job->seals->group);
+	jobs->ports.random(jobs->ports.context, job->seed, sizeof(job->seed));
+	sealed = seed_expand(job->seed, &keys) == 0;
+	job->seals->group = keys.group;
+	job->seals->stretch = keys.stretch;
+	explicit_bzero(&keys, sizeof(keys));
 	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
-		sealed = worker_seal(jobs, job, rank, &secret);
-	explicit_bzero(&secret, sizeof(secret));
+		sealed = jobs->ports.seal_key(job->members[rank], job->name,
+		                              &job->seals->workers[rank]) == 0;
 	return sealed;
 }
 
@@ -366,7 +306,6 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 		welcome_fill(jobs, job, rank, &message);
 		peer->heard_us = peer->pinged_us = peer->same_us = now_us;
 		peer_send(jobs, peer, &message);
-		peer->lines_in.on = peer->lines_out.on = peer->keyed;
 	}
 }
 
@@ -514,19 +453,21 @@ static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener, const char *name,
                uint32_t world)
 {
+	const bool keyed = *opener->keyed_for != '\0';
+
 	job->members = calloc(world, sizeof(struct jobs_peer *));
 	job->seats = calloc(world, sizeof(*job->seats));
 	job->tokens = calloc(world, sizeof(*job->tokens));
 	job->multicast = calloc(world, sizeof(*job->multicast));
-	if (opener->keyed)
+	if (keyed)
 		job->seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->tokens == NULL ||
-	    job->multicast == NULL || (opener->keyed && job->seals == NULL)) {
+	    job->multicast == NULL || (keyed && job->seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
-	job->owner = peer_owner(opener);
+	job->owner = opener->owner;
 	crowd_add(&jobs->unstarted, job->owner, job);
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", name);
@@ -538,13 +479,12 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 		.tokens = job->tokens,
 		.engine = jobs->config.engine,
 	};
-	job->key = opener->key;
 	return true;
 }
 
 struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 {
-	const uint64_t owner = peer_owner(peer);
+	const uint64_t owner = peer->owner;
 	struct job *job = NULL;
 	uint32_t free_count = 0;
 	bool kept;
@@ -570,16 +510,13 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 	return NULL;
 }
 
-/* The shortest patience of the workers that have joined is the job's, and it has the features that all of them have. */
+/* The shortest patience of the workers that have joined is the job's. */
 void job_agree(struct job *job)
 {
-	job->features = CONTROL_FEATURES;
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
-		if (peer != NULL)
-			job->features &= peer->features;
 		if (peer != NULL && peer->silence_us < job->silence_us)
 			job->silence_us = peer->silence_us;
 		if (peer != NULL && peer->stall_us < job->shape.stall_us)
@@ -596,7 +533,7 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	peer_note(peer, join);
 	peer->job = job;
 	peer->rank = join->rank;
-	peer->joined = true;
+	peer->state = PEER_JOINED;
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
@@ -625,10 +562,9 @@ static void named_join(struct jobs *jobs, struct jobs_peer *peer,
 {
 	const struct job *job = peer->job;
 
-	if (!job->named || peer->joined || job->state != JOB_FORMING ||
+	if (!job->named || peer->state != PEER_NAMED || job->state != JOB_FORMING ||
 	    strcmp(join->job, job->name) != 0 || join->rank != peer->rank ||
-	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN ||
-	    !proof_holds(jobs, peer, join))
+	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN)
 		jobs_garbage(jobs, peer, "join: not now, or not to this membership");
 	else
 		member_join(jobs, peer->job, peer, join, now_us);
@@ -645,20 +581,17 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	}
 	if (refused_at_sight(jobs, peer, join))
 		return;
-	if (peer->keyed)
-		line_proofs_early(&peer->key, join->job, join->world, &peer->transcript,
-		                  &peer->lines_in, &peer->lines_out);
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
-	if (job == NULL && jobs->totals.draining &&
-	    (join->world == 0 || !message_name_is(join->job, CONTROL_NEXT_NAME))) {
-		peer_refuse(jobs, peer, "draining",
-		            "this aggregator is shutting down; use another");
-		return;
-	}
 	if (join->world == 0) {
 		door_take(jobs, peer, join, now_us);
+		return;
+	}
+	if (job == NULL && jobs->totals.draining &&
+	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
 		return;
 	}
 	if (strchr(join->job, '/') == NULL && has_members(jobs, join->job)) {
@@ -684,12 +617,12 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 {
 	struct job *job = peer->job;
 
-	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
-	    message->payload > job->shape.payload) {
+	if (job->state != JOB_PROBING || peer->state != PEER_JOINED ||
+	    message->payload < WIRE_PAYLOAD_MIN || message->payload > job->shape.payload) {
 		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
 		return;
 	}
-	peer->ready = true;
+	peer->state = PEER_READY;
 	job->multicast[peer->rank] = message->multicast && !net_ip_none(&job->group);
 	peer->payload = message->payload;
 	if (++job->ready < job->world)

@@ -3,7 +3,7 @@
  * jobs_members.c - the decider: it names the memberships of a job whose members do not do so themselves
  *
  * To the decider a job is IDLE (no membership is known here: workers that were members may be at its door),
- * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md has the rules, and
+ * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md 3 has the rules, and
  * tests/model/members.pml shows that no two memberships make progress.
  */
 
@@ -16,12 +16,13 @@
 /* ---- who continues ---- */
 
 struct roll {
-	uint32_t stay;          /* members that have said STAY, */
-	uint32_t admit;         /* newcomers that all of these admit, */
+	uint32_t stay;          /* so many continue, */
+	uint32_t all;           /* and so many have said STAY; */
+	uint32_t admit;         /* newcomers that all who continue admit, */
 	uint64_t without;       /* aggregators that any of them leaves out; */
 	uint64_t number;        /* of the newest membership that they know of */
 	bool holds;             /* one of them has the state of the job */
-	struct jobs_peer **who; /* [room for all] */
+	struct jobs_peer **who; /* [all]: those who continue, by rank, and the others */
 };
 
 static void roll_add(struct roll *roll, struct jobs_peer *peer)
@@ -35,7 +36,29 @@ static void roll_add(struct roll *roll, struct jobs_peer *peer)
 	roll->admit = stay->admit < roll->admit ? stay->admit : roll->admit;
 	roll->without |= stay->without;
 	roll->holds = roll->holds || stay->holds;
-	roll->who[roll->stay++] = peer;
+	roll->who[roll->all++] = peer;
+	roll->stay = roll->all;
+}
+
+static const char gone_on[] = "the others have gone on without this worker";
+
+/* Those from `first` on: nobody continues, or without them. */
+static void roll_refuse(struct jobs *jobs, const struct roll *roll, uint32_t first, bool orphaned)
+{
+	for (uint32_t i = first; i < roll->all; i++) {
+		struct jobs_peer *peer = roll->who[i];
+
+		if (peer->job != NULL)
+			peer->job->members[peer->rank] = NULL;
+		peer->job = NULL;
+		if (orphaned)
+			peer_refuse(jobs, peer, "orphaned",
+			            "no worker is left that has the state of job '%.*s': start it "
+			            "anew",
+			            (int)message_name_base(peer->stay.job), peer->stay.job);
+		else
+			peer_refuse(jobs, peer, "running", gone_on);
+	}
 }
 
 /* ---- the next membership ---- */
@@ -78,7 +101,8 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		peer_enter(jobs, peer);
 	peer->job = job;
 	peer->rank = rank;
-	peer->stays = peer->joined = peer->ready = false;
+	peer->state = PEER_NAMED;
+	peer->stays = false;
 	peer->open = 0;
 	job->members[rank] = peer;
 }
@@ -143,44 +167,11 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 	return count < most ? count : most;
 }
 
-static const char orphaned[] = "no worker is left that has the state of job '%.*s': start it anew";
-
-static void job_refuse(struct jobs *jobs, struct job *job)
-{
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct jobs_peer *peer = job->members[rank];
-
-		job->members[rank] = NULL;
-		if (peer == NULL)
-			continue;
-		peer->job = NULL;
-		peer_refuse(jobs, peer, "orphaned", orphaned, (int)message_name_base(job->name),
-		            job->name);
-	}
-	job_release(jobs, job);
-}
-
-/* Those who do not say STAY for as long as an operation may take are lost. */
-static void awaited_drop(struct jobs *jobs, struct job *job)
-{
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct jobs_peer *peer = job->members[rank];
-
-		if (peer == NULL || peer->stays)
-			continue;
-		job->members[rank] = NULL;
-		peer_end(jobs, peer);
-	}
-}
-
 static void job_settle(struct jobs *jobs, struct job *job)
 {
-	const uint64_t waited_us = jobs->now_us - job->since_us;
 	struct roll roll = {.admit = UINT32_MAX};
 	uint32_t stand = 0;
 
-	if (waited_us >= job->shape.stall_us)
-		awaited_drop(jobs, job);
 	roll.who = calloc(job->world, sizeof(struct jobs_peer *));
 	for (uint32_t rank = 0; roll.who != NULL && rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->members[rank]->stays)
@@ -192,8 +183,9 @@ static void job_settle(struct jobs *jobs, struct job *job)
 	} else if (stand == 0 && roll.holds) {
 		jobs->totals.jobs_continued += !job->boundary;
 		job_name(jobs, job, &roll, newcomers(jobs, job, &roll));
-	} else if (stand == 0 && waited_us >= jobs->config.join_us) {
-		job_refuse(jobs, job);
+	} else if (stand == 0 && jobs->now_us - job->since_us >= jobs->config.join_us) {
+		roll_refuse(jobs, &roll, 0, true);
+		job_release(jobs, job);
 	}
 	free(roll.who);
 }
@@ -202,8 +194,8 @@ static void job_settle(struct jobs *jobs, struct job *job)
 
 static bool waits_like(const struct jobs_peer *peer, const struct jobs_peer *one)
 {
-	return peer->stays && names_kin(peer->wanted, one->wanted) && peer->keyed == one->keyed &&
-	       (!peer->keyed || proof_equal(peer->key.bytes, one->key.bytes));
+	return peer->stays && names_kin(peer->wanted, one->wanted) &&
+	       (*one->keyed_for == '\0' || peer->owner == one->owner);
 }
 
 /* The last membership that any of them has begun is the latest one that can have made progress. */
@@ -228,33 +220,27 @@ static int by_rank(const void *a, const void *b)
 	return x->stay.rank < y->stay.rank ? -1 : x->stay.rank > y->stay.rank;
 }
 
-static const char gone_on[] = "the others have gone on without this worker";
-
-/* A worker that was a member waits too long for the others, or is told that these go on without it. */
-static void door_refuse(struct jobs *jobs, const struct jobs_peer *like, bool all)
+static void door_name(struct jobs *jobs, struct roll *roll)
 {
-	const struct jobs_peer one = *like;
-	struct jobs_peer *peer, *next;
+	struct job *job;
 
-	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL; peer = next) {
-		next = TAILQ_NEXT(peer, doorstep);
-		if (waits_like(peer, &one) && all)
-			peer_refuse(jobs, peer, "orphaned", orphaned,
-			            (int)message_name_base(peer->wanted), peer->wanted);
-		else if (waits_like(peer, &one))
-			peer_refuse(jobs, peer, "running", gone_on);
-	}
+	qsort(roll->who, roll->stay, sizeof(struct jobs_peer *), by_rank);
+	job = job_opened(jobs, roll->who[0]);
+	if (job != NULL)
+		job_name(jobs, job, roll, 0);
+	roll_refuse(jobs, roll, job != NULL ? roll->stay : 1, false);
 }
 
-/* As many as the last membership had that has begun, or, after some time, those who have come. */
-static void door_settle(struct jobs *jobs, struct jobs_peer *one)
+/*
+ * As many as the last membership had that has begun, or, after some time, those who have come. Where we drain all wait
+ * until we are back.
+ */
+static void door_settle(struct jobs *jobs, const struct jobs_peer *one)
 {
 	struct roll roll = {.admit = 0};
 	const struct jobs_stay *last = &one->stay;
-	const struct jobs_peer like = *one;
 	uint64_t since_us = one->since_us;
 	struct jobs_peer *peer;
-	struct job *job;
 	bool late;
 
 	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
@@ -264,18 +250,18 @@ static void door_settle(struct jobs *jobs, struct jobs_peer *one)
 	}
 	late = jobs->now_us - since_us >= jobs->config.join_us;
 	roll.who = calloc(jobs->totals.peers, sizeof(struct jobs_peer *));
+	if (roll.who == NULL)
+		return;
 	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
-	if (roll.who != NULL && waits_like(peer, one) && counts(&peer->stay, last->begun))
+	if (waits_like(peer, one) && counts(&peer->stay, last->begun))
 		roll_add(&roll, peer);
-	if (roll.holds && (late || (last->of > 0 && roll.stay >= last->of))) {
-		qsort(roll.who, roll.stay, sizeof(struct jobs_peer *), by_rank);
-		job = job_opened(jobs, roll.who[0]);
-		if (job != NULL)
-			job_name(jobs, job, &roll, 0);
-		door_refuse(jobs, &like, false);
-	} else if (late && !roll.holds) {
-		door_refuse(jobs, &like, true);
-	}
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (waits_like(peer, one) && !counts(&peer->stay, last->begun))
+		roll.who[roll.all++] = peer;
+	if (roll.holds && (late || (last->of > 0 && roll.stay >= last->of)))
+		door_name(jobs, &roll);
+	else if (late && !roll.holds)
+		roll_refuse(jobs, &roll, 0, true);
 	free(roll.who);
 }
 
@@ -317,6 +303,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
 		         rank, peer->host);
 	peer_enter(jobs, peer);
+	peer->state = PEER_NAMED;
 	peer->job = job;
 	peer->rank = rank;
 	job->members[rank] = peer;
@@ -352,7 +339,8 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 	other = door_twin(jobs, peer);
 	if (other != NULL)
 		peer_end(jobs, other);
-	door_settle(jobs, peer);
+	if (!jobs->totals.draining)
+		door_settle(jobs, peer);
 }
 
 static uint32_t stay_count(const struct job *job)
@@ -434,7 +422,7 @@ void members_tick(struct jobs *jobs)
 
 	jobs->unsettled = true;
 	members_settle(jobs);
-	while ((peer = door_late(jobs)) !=
-	       NULL) /* those that are settled are at no door any more */
-		door_settle(jobs, peer);
+	peer = jobs->totals.draining ? NULL : door_late(jobs);
+	if (peer != NULL)
+		door_settle(jobs, peer); /* others of its job with it */
 }

@@ -51,7 +51,7 @@ static size_t kept_for(const struct jobs *jobs, uint32_t others, uint64_t owner,
 bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
                   size_t unused)
 {
-	const uint32_t keys = jobs->config.keys != NULL ? jobs->config.keys->distinct : 1;
+	const uint32_t keys = jobs->config.keys > 0 ? jobs->config.keys : 1;
 	const size_t all = room == ROOM_JOBS ? jobs->config.jobs_max : jobs->config.bytes_max;
 	const size_t share = all / 2 / keys;
 

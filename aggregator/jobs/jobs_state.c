@@ -34,23 +34,13 @@ uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t
 
 /* ---- peers ---- */
 
-/* The line is malloc'ed, or NULL, and freed. */
-static void line_send(struct jobs *jobs, struct jobs_peer *peer, char *line)
-{
-	line = line_prove(&peer->lines_out, line);
-	if (line == NULL)
-		return; /* out of memory: the peer's time-out will end it */
-	jobs->ports.send(jobs->ports.context, peer, line);
-	free(line);
-}
-
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
 	char *line = message_format(message);
 
-	if (message->kind == CONTROL_HELLO && line != NULL)
-		transcript_add(&peer->transcript, line);
-	line_send(jobs, peer, line);
+	if (line != NULL) /* else the peer's time-out will end it */
+		jobs->ports.send(jobs->ports.context, peer, line);
+	free(line);
 }
 
 struct jobs_peer *peer_first(struct jobs *jobs)
@@ -70,9 +60,9 @@ struct jobs_peer *peer_next(struct jobs *jobs)
 
 void door_leave(struct jobs *jobs, struct jobs_peer *peer)
 {
-	if (peer->door)
+	if (peer->state == PEER_AT_DOOR)
 		TAILQ_REMOVE(&jobs->doorsteps, peer, doorstep);
-	peer->door = false;
+	peer->state = PEER_STRANGER;
 }
 
 void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
@@ -86,8 +76,6 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 {
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
-	peer->features = join->features;
-	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;
 	peer->stall_us = (uint64_t)join->stall_ms * 1000;
@@ -102,12 +90,8 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		jobs->next = LIST_NEXT(peer, place);
 	LIST_REMOVE(peer, place);
 	LIST_INSERT_HEAD(&jobs->free, peer, place);
-	peer->used = false;
+	peer->state = PEER_FREE;
 	peer->job = NULL;
-	explicit_bzero(&peer->key, sizeof(peer->key));
-	explicit_bzero(&peer->lines_in, sizeof(peer->lines_in));
-	explicit_bzero(&peer->lines_out, sizeof(peer->lines_out));
-	explicit_bzero(&peer->lines_early, sizeof(peer->lines_early));
 	jobs->totals.peers--;
 	jobs->ports.close(jobs->ports.context, peer);
 }
@@ -146,13 +130,8 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job)
 {
-	return peer->keyed == (job->seals != NULL) &&
-	       (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
-}
-
-uint64_t peer_owner(const struct jobs_peer *peer)
-{
-	return peer->keyed ? proof_key_owner(&peer->key) : net_ip_owner(&peer->ip);
+	return (*peer->keyed_for != '\0') == (job->seals != NULL) &&
+	       (job->seals == NULL || peer->owner == job->owner);
 }
 
 /* ---- jobs ---- */
@@ -220,6 +199,6 @@ void job_tell(struct jobs *jobs, struct job *job, const struct control_message *
 
 	for (uint32_t rank = 0; line != NULL && rank < job->world; rank++)
 		if (job->members[rank] != NULL)
-			line_send(jobs, job->members[rank], strdup(line));
+			jobs->ports.send(jobs->ports.context, job->members[rank], line);
 	free(line);
 }

@@ -19,7 +19,6 @@
 #include <sys/queue.h>
 
 #include "aggregator/jobs/crowd.h"
-#include "bitmap/control/line_proof.h"
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
@@ -47,23 +46,29 @@ struct job_seat {
 	uint32_t rank;
 };
 
+enum peer_state {
+	PEER_FREE,
+	PEER_STRANGER, /* It has not joined. */
+	PEER_AT_DOOR,  /* It waits until the members of the job `wanted` admit it, or for those. */
+	PEER_NAMED,    /* It is a member by NEXT, or STAY, and has not joined. */
+	PEER_JOINED,
+	PEER_READY, /* Its READY has come. */
+};
+
 struct jobs_peer {
-	bool used;
+	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool ready;                      /* Its READY has come. */
-	bool awaits_key;                 /* Its JOIN has come, and the key for it is being made. */
-	bool door; /* It waits until the members of the job `wanted` admit it. */
+	bool awaits_key; /* The key for its handshake is being made. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	bool joined;     /* Its JOIN to `job` has come: NEXT may have made it a member before. */
 	struct job *job; /* NULL: it is no member. */
 	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
-	uint32_t payload, rcvbuf, features;
+	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* It has asked for these. */
-	struct net_ip local, ip;       /* Our address and its address, of this connection. */
+	struct net_ip local;           /* Our address, of this connection. */
 	void *handle;                  /* The caller of jobs_connected() has given it. */
 	uint64_t since_us;             /* It is connected, or at a door, since then. */
 	uint64_t heard_us;             /* Its last line counts as heard at this time. */
@@ -83,14 +88,10 @@ struct jobs_peer {
 	uint64_t seen_over_us;           /* So much time lies between the two reports. */
 	char says[CONTROL_NAME_BYTES];   /* Its program says this, for people. */
 
-	bool keyed;                         /* It has shown that it knows `key`. */
-	struct proof_key key;               /* It is empty where no key was asked for. */
-	struct transcript transcript;       /* It is of the lines of the join. */
-	struct line_proof lines_in;         /* It checks lines since the join, if there is a key. */
-	struct line_proof lines_out;        /* It proves ours. */
-	struct line_proof lines_early;      /* It checks lines said before WELCOME was heard. */
-	uint8_t nonce[CONTROL_NONCE_BYTES]; /* HELLO had it. */
-	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* JOIN had it. */
+	char keyed_for
+		[CONTROL_NAME_BYTES]; /* It has shown that it knows the key of this name; "": none. */
+	uint64_t
+		owner; /* Everyone with that key has this number; else everyone from its address. */
 	char host[CONTROL_NAME_BYTES];
 	char address[NET_TEXT_BYTES];
 };
@@ -98,10 +99,9 @@ struct jobs_peer {
 struct job {
 	enum job_state state;
 	char name[CONTROL_JOB_BYTES];
-	uint64_t owner; /* The first worker's owner is the job's: see peer_owner(). */
+	uint64_t owner; /* It is the first worker's. */
 	uint32_t world;
 	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
-	uint32_t features;            /* We and all who have joined have these. */
 	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
 	uint64_t since_us;            /* It is in its state since then. */
 	uint64_t silence_us;          /* No worker has asked for a shorter one. */
@@ -109,7 +109,6 @@ struct job {
 	bool named;             /* We have named it: its members are those that NEXT has told. */
 	bool boundary;          /* JOB_ENDING: nothing has failed, and all want to continue. */
 	struct job_seat *seats; /* [world] */
-	uint32_t epoch;         /* It is 0: a changed membership is a job of its own. */
 	size_t bytes;           /* Its slots and tables take so much. */
 	struct channel_config shape; /* All its channels have this in common. */
 	struct net_ip group;         /* Results go to this multicast group, if it is one. */
@@ -117,12 +116,11 @@ struct job {
 	uint64_t *tokens;            /* [world] */
 	struct seal_key secret;      /* It makes the numbers of KNOCKEDs. */
 	bool *multicast;             /* [world]; true: that worker gets results by the group. */
-	struct proof_key key;        /* The first worker has proved it. */
-	struct seals *seals;         /* [world], made of the key; NULL: there is no key. */
-	uint8_t salt[PROOF_BYTES];
-	bool fast;            /* The kernel adds its int32 frames, on all channels. */
-	const char *slow;     /* This is why the kernel does not. */
-	uint32_t fast_window; /* The kernel has so many slots for each of its channels. */
+	struct seals *seals;         /* [world]; NULL: there is no key. */
+	uint8_t seed[SECRET_BYTES];  /* It makes what they have in common. */
+	bool fast;                   /* The kernel adds its int32 frames, on all channels. */
+	const char *slow;            /* This is why the kernel does not. */
+	uint32_t fast_window;        /* The kernel has so many slots for each of its channels. */
 	char trouble[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
 	uint64_t trouble_us;              /* It was told at this time. */
 	uint32_t channel_count;
@@ -229,8 +227,6 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer);
 struct jobs_peer *peer_first(struct jobs *jobs);
 struct jobs_peer *peer_next(struct jobs *jobs);
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
-/* Everyone with the key that it has proved; else the address from which it came. */
-uint64_t peer_owner(const struct jobs_peer *peer);
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));

@@ -4,7 +4,6 @@
 #include "bitmap/control/key_text.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +73,7 @@ int key_text_one(const char *named, const char *text, char **out, struct why *wh
 	if (count == 1)
 		found = strdup(word);
 	if (copy != NULL)
-		sodium_memzero(copy, bytes);
+		explicit_bzero(copy, bytes);
 	free(copy);
 	if (count == -E2BIG)
 		return why_set(why, -EINVAL,
@@ -97,6 +96,6 @@ int key_text_one(const char *named, const char *text, char **out, struct why *wh
 void key_text_free(char *text)
 {
 	if (text != NULL)
-		sodium_memzero(text, strlen(text));
+		explicit_bzero(text, strlen(text));
 	free(text);
 }

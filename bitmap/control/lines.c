@@ -38,12 +38,6 @@ int lines_next(struct lines *lines, const char **out)
 	return 1;
 }
 
-void lines_back(struct lines *lines, const char *line)
-{
-	lines->buffer[lines->from - 1] = '\n';
-	lines->from = (size_t)(line - lines->buffer);
-}
-
 int lines_feed(struct lines *lines, const char *data, size_t bytes, lines_fn *take, void *context)
 {
 	const char *line;

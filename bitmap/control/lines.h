@@ -31,9 +31,6 @@ void lines_added(struct lines *lines, size_t bytes);
  */
 int lines_next(struct lines *lines, const char **out);
 
-/* lines_back - the line that lines_next() has just handed out stays the next one. */
-void lines_back(struct lines *lines, const char *line);
-
 /* Called for each line, without its newline, terminated by a zero byte. Non-zero stops. */
 typedef int lines_fn(void *context, const char *line);
 

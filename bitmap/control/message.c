@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,6 @@ enum field_kind {
 	FIELD_BYTES32,  /* 64 hex digits */
 	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
-	FIELD_FEATURES, /* array of names, those that we do not know left out */
 };
 
 /* What a field must be, for people; numbers: NULL. */
@@ -43,7 +41,6 @@ static const char *const kind_wants[] = {
 	[FIELD_BYTES32] = "64 lower-case hex digits",
 	[FIELD_HEX64] = "16 lower-case hex digits",
 	[FIELD_CHANNELS] = "1 to 64 different numbers below 65536",
-	[FIELD_FEATURES] = "a list of texts",
 };
 
 struct field {
@@ -61,11 +58,7 @@ struct field {
 
 static const struct field fields[] = {
 	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
-	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
-	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
 	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(STAY)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
 	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
@@ -77,8 +70,7 @@ static const struct field fields[] = {
 	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN) | BIT(WELCOME)},
 	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN) | BIT(WELCOME)},
 	{"channels", FIELD_CHANNELS, AT(channels), 0, UINT16_MAX, BIT(WELCOME)},
-	{"epoch", FIELD_U32, AT(epoch), 0, UINT32_MAX, BIT(WELCOME)},
-	{"salt", FIELD_BYTES32, AT(salt), 0, 0, BIT(WELCOME)},
+	{"seed", FIELD_BYTES32, AT(seed), 0, 0, BIT(WELCOME)},
 	{"token", FIELD_HEX64, AT(token), 0, 0, BIT(WELCOME)},
 	{"group_token", FIELD_HEX64, AT(group_token), 0, 0, BIT(WELCOME)},
 	{"window", FIELD_U32, AT(window), 4, WIRE_WINDOW_MAX, BIT(WELCOME) | BIT(START)},
@@ -138,8 +130,6 @@ static const char *const kind_names[] = {
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
 _Static_assert(KIND_COUNT == CONTROL_KINDS + 1, "the last kind is the last");
 
-static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter", "members"};
-
 static size_t name_part(const char *text)
 {
 	size_t length = 0;
@@ -175,11 +165,28 @@ bool message_name_is(const char *name, const char *how)
 	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
 }
 
-static bool read_hex(const char *text, uint8_t *out, size_t bytes)
+static const char hex_digits[] = "0123456789abcdef";
+
+bool message_hex_read(const char *text, uint8_t *out, size_t bytes)
 {
-	return text != NULL && strlen(text) == bytes * 2 &&
-	       strspn(text, "0123456789abcdef") == bytes * 2 &&
-	       sodium_hex2bin(out, bytes, text, bytes * 2, NULL, NULL, NULL) == 0;
+	if (text == NULL || strlen(text) != bytes * 2 || strspn(text, hex_digits) != bytes * 2)
+		return false;
+	for (size_t i = 0; i < bytes * 2; i++) {
+		uint8_t digit = (uint8_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
+
+		out[i / 2] = (uint8_t)(i % 2 == 0 ? digit << 4 : out[i / 2] | digit);
+	}
+	return true;
+}
+
+char *message_hex_write(const uint8_t *from, size_t bytes, char *out)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		out[2 * i] = hex_digits[from[i] >> 4];
+		out[2 * i + 1] = hex_digits[from[i] & 15];
+	}
+	out[2 * bytes] = '\0';
+	return out;
 }
 
 /* Most significant digit first, as people write numbers. */
@@ -187,7 +194,7 @@ static bool read_hex64(const char *text, uint64_t *out)
 {
 	uint64_t bytes;
 
-	if (!read_hex(text, (uint8_t *)&bytes, sizeof(bytes)))
+	if (!message_hex_read(text, (uint8_t *)&bytes, sizeof(bytes)))
 		return false;
 	*out = be64toh(bytes);
 	return true;
@@ -317,20 +324,6 @@ static bool read_channels(const json_t *value, const struct field *field,
 	return true;
 }
 
-static bool read_features(const json_t *value, uint32_t *out)
-{
-	for (size_t i = 0; i < json_array_size(value); i++) {
-		const char *name = json_string_value(json_array_get(value, i));
-
-		if (name == NULL)
-			return false;
-		for (uint32_t bit = 0; bit < CONTROL_FEATURE_NAMES; bit++)
-			if (strcmp(name, feature_names[bit]) == 0)
-				*out |= 1u << bit;
-	}
-	return json_is_array(value);
-}
-
 static bool read_field(const json_t *value, const struct field *field, struct control_message *out)
 {
 	void *at = (uint8_t *)out + field->offset;
@@ -358,13 +351,11 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 	case FIELD_GROUP:
 		return read_address(value, field->kind, at);
 	case FIELD_BYTES32:
-		return read_hex(json_string_value(value), at, CONTROL_NONCE_BYTES);
+		return message_hex_read(json_string_value(value), at, SECRET_BYTES);
 	case FIELD_HEX64:
 		return read_hex64(json_string_value(value), at);
 	case FIELD_CHANNELS:
 		return read_channels(value, field, out);
-	case FIELD_FEATURES:
-		return read_features(value, at);
 	}
 	return false;
 }
@@ -452,20 +443,10 @@ static json_t *channel_array(const struct control_message *message)
 	return array;
 }
 
-json_t *message_features(uint32_t features)
-{
-	json_t *array = json_array();
-
-	for (uint32_t bit = 0; array != NULL && bit < CONTROL_FEATURE_NAMES; bit++)
-		if (features & 1u << bit)
-			json_array_append_new(array, json_string(feature_names[bit]));
-	return array;
-}
-
 static json_t *write_field(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
-	char hex[2 * CONTROL_NONCE_BYTES + 1];
+	char hex[2 * SECRET_BYTES + 1];
 
 	switch (field->kind) {
 	case FIELD_U32:
@@ -481,34 +462,28 @@ static json_t *write_field(const struct control_message *message, const struct f
 	case FIELD_GROUP:
 		return text_string(at);
 	case FIELD_BYTES32:
-		return json_string(sodium_bin2hex(hex, sizeof(hex), at, CONTROL_NONCE_BYTES));
+		return json_string(message_hex_write(at, SECRET_BYTES, hex));
 	case FIELD_HEX64:
 		snprintf(hex, sizeof(hex), "%016" PRIx64, *(const uint64_t *)at);
 		return json_string(hex);
 	case FIELD_CHANNELS:
 		return channel_array(message);
-	case FIELD_FEATURES:
-		return message_features(*(const uint32_t *)at);
 	}
 	return NULL;
 }
 
-/* What may be missing is, where there is nothing to say. */
+/* What may be missing is, where it says nothing: a missing field is read as 0, false or "". */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
 
 	if (!(field->used_by & MAY_MISS))
 		return false;
-	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
-		return message->seen.frames == 0;
-	if (field->offset == AT(waiting))
+	if (field->kind == FIELD_U32)
 		return *(const uint32_t *)at == 0;
-	if (field->kind == FIELD_BOOL)
-		return !*(const bool *)at;
-	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB ||
-	        field->kind == FIELD_NAME) &&
-	       *(const char *)at == '\0';
+	if (field->kind == FIELD_U53 || field->kind == FIELD_HEX64)
+		return *(const uint64_t *)at == 0;
+	return *(const char *)at == '\0';
 }
 
 char *message_format(const struct control_message *message)

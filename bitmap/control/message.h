@@ -14,29 +14,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bitmap/control/secrets.h"
 #include "bitmap/why.h"
 
 #define CONTROL_NAME_BYTES 65
 #define CONTROL_JOB_BYTES (2 * CONTROL_NAME_BYTES) /* "NAME/MEMBERSHIP" */
 #define CONTROL_TEXT_BYTES 320
-#define CONTROL_NONCE_BYTES 32
 #define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
 #define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
 
-/*
- * What not every worker and aggregator need know: a job has what all of them say that they have.
- * message.c has the names, in this order.
- */
-enum control_feature {
-	CONTROL_SCATTER = 1, /* reduce-scatters */
-	CONTROL_MEMBERS = 2, /* workers may continue without those that are lost */
-};
-#define CONTROL_FEATURES (CONTROL_SCATTER | CONTROL_MEMBERS) /* all of them */
-#define CONTROL_FEATURE_NAMES 2
-
 enum control_kind {
-	CONTROL_HELLO = 1, /* aggregator: here is my nonce */
-	CONTROL_JOIN,      /* worker: who I am, and proof of the key */
+	CONTROL_HELLO = 1, /* aggregator: what I am */
+	CONTROL_JOIN,      /* worker: who I am */
 	CONTROL_WELCOME,   /* aggregator: all are here; these are your numbers */
 	CONTROL_READY,     /* worker: my packets arrive, up to this size */
 	CONTROL_START,     /* aggregator: go */
@@ -67,12 +56,8 @@ struct control_seen {
 struct control_message {
 	enum control_kind kind;
 	uint32_t version;                  /* HELLO, JOIN: if it is another, nothing else is read */
-	bool key;                          /* HELLO: a proof is wanted */
 	char software[CONTROL_NAME_BYTES]; /* for logs */
-	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
-	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 
-	uint32_t features;           /* HELLO, JOIN: the sender's; WELCOME: the job's */
 	char job[CONTROL_JOB_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
 	char host[CONTROL_NAME_BYTES];
 	uint32_t rank, world;
@@ -82,9 +67,8 @@ struct control_message {
 
 	uint32_t channel_count;
 	uint16_t channels[CONTROL_CHANNELS_MAX];
-	uint8_t salt[CONTROL_NONCE_BYTES]; /* of datagrams' keys; all zero when there is no key, */
-	uint64_t token, group_token;       /* and these when there is one */
-	uint32_t epoch;                    /* of the job's membership; 0 so far */
+	uint8_t seed[SECRET_BYTES];  /* of datagrams' keys; all zero when there is no key, */
+	uint64_t token, group_token; /* and these when there is one */
 	uint32_t window, op_slots, segments_ahead, first_frame;
 	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
 	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
@@ -157,11 +141,12 @@ static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, 
 	return heard_us < now_us ? heard_us : now_us;
 }
 
-/* The names of features, as JSON. */
-struct json_t *message_features(uint32_t features);
+/* Bytes as lower-case hex digits, two each. Reading: false if it is something else. `out`: for a zero byte as well. */
+bool message_hex_read(const char *text, uint8_t *out, size_t bytes);
+char *message_hex_write(const uint8_t *from, size_t bytes, char *out);
 
 /*
- * Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships
+ * MEMBERS.md 1. Is it a job name: "NAME" or "NAME/MEMBERSHIP", each 1 to 64 letters, digits, '.', '_' or '-'? Memberships
  * of a name are jobs of their own, which have its key.
  */
 bool message_name_valid(const char *name);

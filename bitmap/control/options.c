@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* options.c - names, and the sources of values: file, environment, command line; see options.h */
 
-#include "bitmap/control/keyed_hash.h"
+#include "bitmap/control/secrets.h"
 #include "bitmap/control/options_impl.h"
 #include "bitmap/control/plain_file.h"
 
@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <ini.h>
 #include <pthread.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +114,7 @@ static struct origin *origin_of(struct reading *reading, const struct option *op
 static void origin_free(struct origin *origin)
 {
 	if (origin->copy != NULL && !origin->stays) {
-		sodium_memzero(origin->copy, strlen(origin->copy));
+		explicit_bzero(origin->copy, strlen(origin->copy));
 		free(origin->copy);
 	}
 }

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +24,7 @@ static const char *kind_of(mode_t mode)
 static void memory_free(char *memory, size_t bytes)
 {
 	if (memory != NULL)
-		sodium_memzero(memory, bytes);
+		explicit_bzero(memory, bytes);
 	free(memory);
 }
 

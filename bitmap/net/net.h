@@ -26,7 +26,7 @@
 #define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
 #define NET_STEERING_BYTE 4               /* of a datagram; its receiver may have several nets */
 
-/* ECN, RFC 3168: the low two bits of the TOS byte, or of the traffic class. */
+/* Section 2.1. ECN, RFC 3168: the low two bits of the TOS byte, or of the traffic class. */
 #define NET_ECN_CAPABLE 2 /* ECT(0), on all that is sent: queues may mark it, */
 #define NET_ECN_MARKED 3  /* CE, and one has */
 #define NET_TOS(dscp) ((uint8_t)((dscp) << 2 | NET_ECN_CAPABLE))

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 
@@ -107,7 +107,7 @@ static bool variable_set(const char *name, const char *value)
 
 int children_key(struct winnow_config *config)
 {
-	static char drawn[PROOF_KEY_TEXT_BYTES];
+	static char drawn[JOB_KEY_TEXT_BYTES];
 
 	if (config->insecure_no_key && (config->key_file != NULL || config->key != NULL))
 		return cli_error(2, "--insecure-no-key (WINNOW_INSECURE_NO_KEY) contradicts a key: "
@@ -116,9 +116,7 @@ int children_key(struct winnow_config *config)
 		return cli_error(2, "there is a key, and a key file (%.100s): give one of them",
 		                 config->key_file);
 	if (!config->insecure_no_key && config->key_file == NULL && config->key == NULL) {
-		if (proof_init() != 0)
-			return cli_error(1, "libsodium cannot start: no source of randomness?");
-		proof_key_draw(drawn);
+		job_key_draw(drawn);
 		config->key = drawn;
 	}
 	if (variable_set("WINNOW_KEY", config->key) &&

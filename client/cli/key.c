@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 #include "client/cli/cli.h"
 
 int cli_key(int argc, char **argv)
 {
-	char text[PROOF_KEY_TEXT_BYTES];
+	char text[JOB_KEY_TEXT_BYTES];
 	struct stat out;
 
 	(void)argv;
@@ -20,12 +20,10 @@ int cli_key(int argc, char **argv)
 		       "umask 077 before.\n");
 		return argc == 2 ? cli_flush(2) : 2;
 	}
-	if (proof_init() != 0)
-		return cli_error(1, "libsodium cannot start: no source of randomness?");
 	if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode) && (out.st_mode & 0007) != 0)
 		fprintf(stderr, "winnow: others can read this file: chmod 600 it, or set umask 077 "
 		                "before\n");
-	proof_key_draw(text);
+	job_key_draw(text);
 	printf("%s\n", text);
 	return cli_flush(1);
 }

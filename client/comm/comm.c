@@ -26,6 +26,9 @@ static void free_all(struct winnow_comm *comm)
 	pthread_mutex_destroy(&comm->gpu_lock);
 	pthread_mutex_destroy(&comm->lock);
 	pthread_cond_destroy(&comm->changed);
+	for (uint32_t i = 0; i < comm->peers_known; i++)
+		comm_peer_close(&comm->peers[i]);
+	tls_context_close(comm->tls);
 	explicit_bzero(&comm->key, sizeof(comm->key));
 	free(comm);
 }

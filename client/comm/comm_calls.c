@@ -54,9 +54,6 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
 		wrong = "recv_count times the number of workers is above 2^48";
 	else
 		wrong = comm_wrong_argument(&task, options);
-	if (wrong == NULL && !(comm->shape.features & CONTROL_SCATTER))
-		wrong = "the job has no reduce_scatter: another worker, or an aggregator, does not "
-			"know it";
 	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
 		wrong = "reduce_scatter takes no tensors on a GPU: copy them to the host's memory";
 	return comm_allreduce(comm, &task, wrong, NULL, 0, options, out);

@@ -35,21 +35,23 @@ static void exposed_say(const char *path)
 
 static int load_key(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
-	const struct proof_key *key;
-	struct proof_keys *keys;
+	const struct job_key *key;
+	struct job_keys *keys;
 
 	if (c->insecure_no_key)
 		return WINNOW_OK;
-	if (proof_keys_load(c->key_file, c->key, &keys, why) != 0)
+	if (job_keys_load(c->key_file, c->key, &keys, why) != 0)
 		return WINNOW_ERR_INVALID;
 	if (keys->exposed)
 		exposed_say(c->key_file);
-	key = proof_keys_find(keys, c->job);
+	key = job_keys_find(keys, c->job);
 	if (key != NULL) {
 		comm->key = *key;
 		comm->has_key = true;
 	}
-	proof_keys_free(keys);
+	job_keys_free(keys);
+	if (key != NULL && tls_client(&comm->tls) != 0)
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	return key != NULL ? WINNOW_OK
 	       : c->key_file == NULL
 	               ? why_set(why, WINNOW_ERR_MEMORY, "out of memory: a key takes 16 MB")
@@ -133,9 +135,6 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 {
 	int result;
 
-	if (proof_init() != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM,
-		               "libsodium cannot start: no source of randomness?");
 	result = comm_check_config(config, why);
 	comm_tell_strangers(config);
 	if (result == WINNOW_OK)
@@ -199,9 +198,8 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
 	uint64_t us = (uint64_t)comm->config.join_timeout_ms * 1000;
 
-	if (comm->at_door &&
-	    comm->stay.kind != 0) /* the decider waits for others, once it is back */
-		us += (uint64_t)comm->config.timeout_ms * 1000;
+	if (comm->at_door && comm->stay.kind != 0) /* the decider waits for others */
+		us = UINT64_MAX - now_us;
 	if (comm->begins_by_us == 0 || now_us + us < comm->begins_by_us)
 		return us;
 	return comm->begins_by_us > now_us ? comm->begins_by_us - now_us : 0;
@@ -226,7 +224,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.host = host,
 			.rank = comm->rank,
 			.world = comm->at_door ? 0 : comm->world,
-			.key = comm->has_key ? &comm->key : NULL,
+			.keyed = comm->has_key,
 			.payload = comm->config.payload,
 			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
@@ -236,7 +234,6 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.place = comm->peers[i].place,
 			.from = i == 0 ? from : NULL,
 		};
-		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
 		/* Let a refused connection, the better reason, be reported before a late job. */
@@ -256,5 +253,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 	config.epoch_us = clock_epoch_us();
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+	if (from != NULL)
+		comm_peer_secure(comm, &comm->peers[0]);
 	return WINNOW_OK;
 }

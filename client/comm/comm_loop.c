@@ -161,19 +161,19 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
 	char why[CONTROL_TEXT_BYTES];
 	enum winnow_result end;
-	bool abort_wanted;
 
 	if (!atomic_load_explicit(&comm->woken, memory_order_acquire))
 		return;
 	pthread_mutex_lock(&comm->lock);
 	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
 	STAILQ_CONCAT(&list, &comm->submitted);
-	abort_wanted = comm->abort_wanted;
-	comm->abort_wanted = false;
 	end = comm->abort_result;
 	snprintf(why, sizeof(why), "%s", comm->abort_text);
-	if (comm->stop && !comm->leaving) {
-		comm->leaving = true;
+	if (comm->says_new)
+		session_says(comm->session, comm->says);
+	comm->says_new = false;
+	if (comm->stop && comm->phase == COMM_WORKS) {
+		comm->phase = COMM_LEAVES;
 		comm->leave_until_us = now_us + COMM_LEAVE_US;
 	}
 	if (comm->stats_wanted) {
@@ -186,9 +186,9 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	}
 	pthread_mutex_unlock(&comm->lock);
 	submit_all(comm, &list, now_us);
-	if (abort_wanted && end == WINNOW_ERR_ABORTED)
+	if (end == WINNOW_ERR_ABORTED)
 		session_abort(comm->session, why);
-	else if (abort_wanted)
+	else if (end != WINNOW_OK)
 		session_fail(comm->session, end, why);
 }
 
@@ -209,26 +209,15 @@ static void refuse_all(struct winnow_comm *comm)
 	}
 }
 
-/* How those who are left continue, when the caller wants to. */
+/* How this worker continues. */
 static void publish_next(struct winnow_comm *comm)
 {
-	const struct control_message *next = NULL;
-	enum session_next how;
+	const struct control_message *next = link_next(session_link(comm->session, 0));
 
-	if (!comm->stays || comm->next_how != SESSION_WAIT)
-		return;
-	how = session_stay(comm->session,
-	                   &(struct session_wish){.without = comm->without,
-	                                          .admit = comm->admit,
-	                                          .holds = comm->holds,
-	                                          .by_us = comm->stays_by_us},
-	                   clock_us(), &next);
-	if (how == SESSION_WAIT)
+	if (next == NULL || comm->next.kind != 0)
 		return;
 	pthread_mutex_lock(&comm->lock);
-	if (how == SESSION_NEXT || (how == SESSION_NONE && next != NULL))
-		comm->next = *next;
-	comm->next_how = how;
+	comm->next = *next;
 	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 }
@@ -238,11 +227,11 @@ static void publish_if_changed(struct winnow_comm *comm)
 	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
-	atomic_store_explicit(&comm->goes_on, session_goes_on(comm->session), memory_order_relaxed);
-	if (!comm->deserted && *session_who_left(comm->session) != '\0') {
+	if (comm->deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {
+		pthread_mutex_lock(&comm->lock);
 		snprintf(comm->deserter, sizeof(comm->deserter), "%s while an operation needed it",
 		         session_who_left(comm->session));
-		atomic_store_explicit(&comm->deserted, true, memory_order_release);
+		pthread_mutex_unlock(&comm->lock);
 	}
 	if (comm->state == SESSION_JOINING) /* or was until now */
 		comm_awaits(comm);
@@ -251,13 +240,7 @@ static void publish_if_changed(struct winnow_comm *comm)
 		comm_publish(comm);
 		pthread_mutex_unlock(&comm->lock);
 	}
-	if (atomic_load_explicit(&comm->says_new, memory_order_relaxed)) {
-		pthread_mutex_lock(&comm->lock);
-		comm->says_new = false;
-		session_says(comm->session, comm->says);
-		pthread_mutex_unlock(&comm->lock);
-	}
-	publish_next(comm); /* who learns that there is none asks why */
+	publish_next(comm);
 }
 
 /* ---- leaving ---- */
@@ -274,23 +257,23 @@ static bool lines_flushed(const struct winnow_comm *comm)
 /* True when there is nothing left to do. */
 static bool leave(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (!comm->left) {
+	if (comm->phase == COMM_LEAVES) {
 		bool running = session_state(comm->session) == SESSION_RUNNING;
-
 		bool busy = session_busy(comm->session);
 
-		if (running && busy && !comm->moves)
+		if (running && busy && comm->then == COMM_ENDS)
 			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && !busy && !session_quiet(comm->session) &&
-		         now_us < comm->leave_until_us)
+		else if (running && (!busy || comm->then == COMM_KEEPS) &&
+		         !session_quiet(comm->session) && now_us < comm->leave_until_us)
 			return false;
-		else if (running && comm->moves)
-			session_move(comm->session);
+		else if (running && comm->then != COMM_ENDS)
+			session_move(comm->session, comm->then == COMM_KEEPS);
 		else if (running)
 			session_leave(comm->session);
-		else if (session_state(comm->session) == SESSION_JOINING && !comm->keeps)
+		else if (session_state(comm->session) == SESSION_JOINING &&
+		         comm->then != COMM_KEEPS)
 			session_abort(comm->session, "it gave up");
-		comm->left = true;
+		comm->phase = COMM_LEFT;
 		comm->leave_until_us = now_us + COMM_FLUSH_US;
 	}
 	for (uint32_t i = 0; i < comm->peer_count; i++)
@@ -411,7 +394,7 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 		sooner(&due_us,
 		       left_out || peer->fd < 0 ? peer->connect_due_us : peer->attempt_until_us);
 	}
-	if (comm->leaving)
+	if (comm->phase != COMM_WORKS)
 		sooner(&due_us, comm->leave_until_us);
 	return due_us;
 }
@@ -437,7 +420,7 @@ static bool turn(struct winnow_comm *comm)
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm);
-	if (comm->leaving && leave(comm, now_us))
+	if (comm->phase != COMM_WORKS && leave(comm, now_us))
 		return false;
 	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
 	look_until(comm, more ? now_us : next_due_us(comm));
@@ -451,7 +434,7 @@ static void *comm_run(void *context)
 	pthread_setname_np(pthread_self(), "winnow");
 	while (turn(comm))
 		;
-	if (comm->moves)
+	if (comm->then != COMM_ENDS)
 		refuse_all(comm);
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
@@ -459,11 +442,10 @@ static void *comm_run(void *context)
 		comm_resolve_drop(peer);
 		comm->backend->close(peer->group);
 		peer->group = NULL;
-		if (i == 0 && comm->keeps)
+		if (i == 0 && comm->then == COMM_KEEPS &&
+		    link_stands(session_link(comm->session, 0)))
 			continue;
-		comm_fork_close(&peer->fd);
-		free(peer->pending);
-		peer->pending = NULL;
+		comm_peer_close(peer);
 	}
 	return NULL;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_members.c - another membership for a communicator
+ * comm_members.c - another membership for a communicator: MEMBERS.md 2 and 3
  *
  * A membership is a job of its own, called "NAME/ID": channels, keys, frame numbers and tags are its own,
  * so nothing of two memberships can meet. What was found out once stays: addresses, the key, what the
@@ -83,14 +83,14 @@ static struct session *end(struct winnow_comm *comm)
 	struct session *session;
 	struct winnow_stats stats;
 
-	comm->moves = true;
 	comm_stop_thread(comm);
 	session = comm->session;
 	if (session == NULL)
 		return NULL;
 	if (!comm->at_door)
 		learn(comm);
-	comm->stay = *session_stays(session);
+	comm->ended = link_ended(session_link(session, 0));
+	session_stay(session, &comm->stay);
 	session_stats(session, &stats);
 	comm_stats_add(&comm->before, &stats);
 	comm_trace_end(comm);
@@ -103,7 +103,7 @@ static struct session *end(struct winnow_comm *comm)
 
 /* ---- another begins ---- */
 
-static void reset(struct winnow_comm *comm)
+static void reset(struct winnow_comm *comm, bool kept)
 {
 	pthread_mutex_lock(&comm->lock);
 	comm->state = SESSION_JOINING;
@@ -111,48 +111,48 @@ static void reset(struct winnow_comm *comm)
 	comm->error.text[0] = '\0';
 	comm->awaits[0] = '\0';
 	comm->shape.channels = 0;
-	comm->stop = comm->abort_wanted = false;
-	comm->abort_result = WINNOW_OK;
+	comm->stop = false;
 	comm->next_tag = 0;
-	comm->says_new = true;
-	comm->stays = false;
-	comm->admit = 0;
-	comm->without = comm_left_out(comm);
+	comm->says_new = comm->woken = true;
+	comm->deserter[0] = '\0';
 	comm->waiting = 0;
-	comm->next_how = SESSION_WAIT;
 	comm->next = (struct control_message){0};
 	pthread_mutex_unlock(&comm->lock);
-	comm->moves = comm->leaving = comm->left = comm->full = false;
-	comm->deserted = false;
+	comm->phase = COMM_WORKS;
+	comm->full = false;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
 		peer->gone = peer->group_tried = false;
-		if (i == 0 && comm->keeps)
+		if (i == 0 && kept)
 			continue;
 		peer->connected = false;
-		peer->lines.used = 0;
 	}
 }
 
 /* Instead of the session `before`, which is closed; with its connection to the decider if that goes on. */
 static int begin(struct winnow_comm *comm, struct session *before, struct why *why)
 {
-	int result;
+	const bool kept = comm->then == COMM_KEEPS && before != NULL && comm->peers[0].fd >= 0;
+	int result = comm->at_door && comm->ended ? WINNOW_ERR_LOST : WINNOW_OK;
 
-	reset(comm);
-	result = comm_open_session(comm, comm->keeps ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && comm->keeps &&
-	    comm->peers[0].fd < 0) { /* it has ended meanwhile */
+	if (result != WINNOW_OK)
+		why_set(why, result, "no aggregator says who continues: %.400s", comm->error.text);
+	reset(comm, kept);
+	if (result == WINNOW_OK)
+		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
+	if (result == WINNOW_OK && comm->then == COMM_KEEPS && !kept &&
+	    !comm->at_door) { /* it has ended meanwhile */
 		comm->peers[0].gone = true;
 		session_gone(comm->session, 0, "connection closed");
 	}
-	comm->keeps = false;
+	comm->then = COMM_ENDS;
 	session_close(before);
 	if (result == WINNOW_OK)
 		result = comm_start_thread(comm, why);
 	if (result == WINNOW_OK)
 		return WINNOW_OK;
+	comm_fork_close(&comm->peers[0].fd);
 	session_close(comm->session);
 	comm->session = NULL; /* nobody serves requests: see comm_request_queue() */
 	comm->result = (enum winnow_result)result;
@@ -165,11 +165,12 @@ static int begin(struct winnow_comm *comm, struct session *before, struct why *w
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
               uint64_t without)
 {
-	const uint64_t before = comm->at_door ? comm->without : comm_left_out(comm);
+	const uint64_t before = comm->left_out;
 	struct session *session = end(comm);
 	struct why why = {""};
 	int result;
 
+	comm->left_out = without;
 	comm_leave_out(comm, without);
 	comm_peers_left_out(comm, before);
 	memmove(comm->job, job, strlen(job) + 1);
@@ -186,6 +187,19 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
+/* What has ended the membership before is over; what ends the job from now on, in whichever thread, ends the next one. */
+static struct why before_why(struct winnow_comm *comm)
+{
+	struct why ended;
+
+	pthread_mutex_lock(&comm->lock);
+	ended = comm->error;
+	if (comm->state == SESSION_FAILED)
+		comm->abort_result = WINNOW_OK;
+	pthread_mutex_unlock(&comm->lock);
+	return ended;
+}
+
 static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
 	char job[CONTROL_JOB_BYTES];
@@ -194,8 +208,12 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
+	if (result != WINNOW_OK)
+		return comm_fail(result, why.text);
+	(void)before_why(comm);
 	comm->begins_by_us = 0;
-	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
+	comm->then = COMM_MOVES;
+	return go(comm, job, membership, 0);
 }
 
 /* ---- those who are left ---- */
@@ -205,7 +223,7 @@ static bool over(struct winnow_comm *comm)
 	bool failed;
 
 	pthread_mutex_lock(&comm->lock);
-	failed = comm->state == SESSION_FAILED && comm->session != NULL;
+	failed = comm->state == SESSION_FAILED;
 	pthread_mutex_unlock(&comm->lock);
 	return failed;
 }
@@ -232,73 +250,50 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
 }
 
-/* Why this worker does not continue, and with which result. */
-static int none_why(const struct winnow_comm *comm, struct why *why)
+/* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
+static bool waits_there(struct winnow_comm *comm)
 {
-	const char *said = comm->next.kind == CONTROL_FAILED ? comm->next.text : comm->error.text;
-
-	if (comm->next.kind == CONTROL_FAILED && strcmp(comm->next.code, "orphaned") == 0)
-		return why_set(why, WINNOW_ERR_REFUSED, "%s", said);
-	if (!comm->at_door)
-		return why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s", said);
-	return why_set(why, (int)comm->result, "%s", comm->error.text);
+	return comm->at_door && (comm->stay.kind == 0 || !over(comm));
 }
 
-/* SESSION_WAIT: nobody has said it in time. SESSION_NONE: *result says why. */
-static enum session_next await_turn(struct winnow_comm *comm, const struct winnow_membership *how,
-                                    struct control_message *next, struct why *why, int *result)
+/* Waits at the decider's door, with a member's STAY. */
+static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, struct why *why)
 {
-	enum session_next next_how;
+	struct session *session;
 
-	struct comm_wait wait = {.began_us = clock_us()};
-
-	pthread_mutex_lock(&comm->lock);
-	comm->stays_by_us = clock_us() + COMM_LEAVE_US;
-	comm->stays = true;
-	comm_wake(comm);
-	while (comm->next_how == SESSION_WAIT && !comm_given_up(how->give_up) &&
-	       clock_us() < comm->begins_by_us)
-		comm_wait_turn(comm, &wait);
-	next_how = comm->next_how;
-	*next = comm->next;
-	if (next_how == SESSION_NONE)
-		*result = none_why(comm, why);
-	pthread_mutex_unlock(&comm->lock);
-	return next_how;
-}
-
-/* The connection to the decider is lost: this worker waits there until it is told what follows. */
-static int door(struct winnow_comm *comm, struct why *why)
-{
-	const uint64_t without = comm->without;
-	struct session *session = end(comm);
-	int result;
-
+	comm->then = COMM_KEEPS;
+	session = end(comm);
+	comm->stay.admit = admit;
+	comm->stay.without |= without;
+	comm->stay.holds = comm->holds;
 	comm->at_door = true;
 	comm_leave_out(comm, UINT64_MAX);
-	result = begin(comm, session, why);
-	comm->without = without; /* until NEXT says which are */
-	return result;
+	return begin(comm, session, why);
 }
 
 /* The membership in which this worker may continue is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
 {
+	struct comm_wait wait = {.began_us = clock_us()};
 	int result = WINNOW_OK;
-	enum session_next next_how = await_turn(comm, how, next, why, &result);
 
-	while (next_how == SESSION_AWAY) {
-		result = door(comm, why);
-		if (result != WINNOW_OK)
-			return result;
-		next_how = await_turn(comm, how, next, why, &result);
-	}
-	if (next_how == SESSION_NONE)
+	pthread_mutex_lock(&comm->lock);
+	while (comm->next.kind == 0 && comm->state == SESSION_JOINING &&
+	       !comm_given_up(how->give_up) && clock_us() < comm->begins_by_us)
+		comm_wait_turn(comm, &wait);
+	*next = comm->next;
+	if (comm->state == SESSION_FAILED)
+		result = why_set(why, (int)comm->result, "%s", comm->error.text);
+	pthread_mutex_unlock(&comm->lock);
+	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->stay.kind != 0)
+		return why_set(why, WINNOW_ERR_MEMBERS, "nobody says who is left: %.400s",
+		               winnow_comm_error(comm));
+	if (next->kind == 0 && result != WINNOW_OK)
 		return result;
-	if (next_how == SESSION_WAIT && comm_given_up(how->give_up))
+	if (next->kind == 0 && comm_given_up(how->give_up))
 		return why_set(why, WINNOW_ERR_ABORTED, "given up before it was known who is left");
-	if (next_how == SESSION_WAIT) {
+	if (next->kind == 0) {
 		result = why_set(why, WINNOW_ERR_TIMEOUT,
 		                 "the first aggregator has not said in time who is left");
 		comm_end(comm, WINNOW_ERR_TIMEOUT, why->text);
@@ -313,31 +308,32 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (next->next_world < how->world)
 		return why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
 		               next->next_world, how->world);
-	comm->keeps = true;
+	comm->then = COMM_KEEPS;
 	return WINNOW_OK;
 }
 
-static bool continues(struct winnow_comm *comm, int result)
+/* Others may die before the next membership has begun: then there is one after that. */
+static bool continues(const struct winnow_comm *comm, int result)
 {
-	return result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
-	       clock_us() < comm->begins_by_us &&
-	       atomic_load_explicit(&comm->goes_on, memory_order_relaxed);
+	return !comm->at_door && clock_us() < comm->begins_by_us &&
+	       (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
+	        result == WINNOW_ERR_TIMEOUT || result == WINNOW_ERR_UNREACHABLE);
 }
 
-static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
+static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, uint32_t admit,
+                 uint64_t without)
 {
-	struct why why = {""}, ended;
+	struct why why = {""}, ended = before_why(comm);
 	int result;
 
-	pthread_mutex_lock(&comm->lock);
-	ended = comm->error;
-	pthread_mutex_unlock(&comm->lock);
 	comm->begins_by_us = clock_us() + go_on_us(comm, how);
 	do {
 		struct winnow_membership membership = *how;
 		struct control_message next;
 
-		result = await_next(comm, how, &next, &why);
+		result = waits_there(comm) ? WINNOW_OK : door(comm, admit, without, &why);
+		if (result == WINNOW_OK)
+			result = await_next(comm, how, &next, &why);
 		if (result != WINNOW_OK) {
 			comm_fail(result, why.text);
 			break;
@@ -346,15 +342,15 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		membership.world = next.next_world;
 		comm->came += next.came;
 		result = go(comm, next.next, &membership, next.without);
-		/* Others may die before the next membership has begun: then there is one after that. */
-	} while (continues(comm, result) && over(comm));
+		without = comm->left_out;
+	} while (continues(comm, result));
 	if (result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
 	    clock_us() >= comm->begins_by_us) {
 		why_set(&why, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: %.400s",
 		        winnow_last_error());
 		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
 	}
-	if (result != WINNOW_ERR_LOST || !comm->at_door || ended.text[0] == '\0')
+	if (result != WINNOW_ERR_LOST || !comm->at_door || comm->ended || ended.text[0] == '\0')
 		return result;
 	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */
 	why_set(&why, result, "the others have gone on without this worker: %s", ended.text);
@@ -367,10 +363,10 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 		return reconfigure(comm, membership);
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	if (!over(comm))
+	if (!over(comm) && !comm->at_door)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the membership has not ended: say which other one is meant");
-	return go_on(comm, membership);
+	return go_on(comm, membership, 0, comm->left_out);
 }
 
 /* ---- newcomers ---- */
@@ -378,7 +374,7 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
 {
 	struct winnow_membership how = {.give_up = give_up};
-	int result = go_on(comm, &how);
+	int result = go_on(comm, &how, 0, 0);
 
 	return result == WINNOW_OK ? WINNOW_OK : why_set(why, result, "%s", winnow_last_error());
 }
@@ -398,7 +394,7 @@ static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 		atomic_load_explicit(&comm->waiting, memory_order_relaxed) > 0};
 	int result;
 
-	*out = comm_left_out(comm) & ~atomic_load_explicit(&comm->back, memory_order_relaxed);
+	*out = comm->left_out & ~atomic_load_explicit(&comm->back, memory_order_relaxed);
 	*out |= atomic_load_explicit(&comm->drains, memory_order_relaxed);
 	for (uint32_t place = 0; place < comm->peers_known; place++)
 		said[1 + place] = *out >> place & 1;
@@ -412,21 +408,18 @@ static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 
 int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 {
-	uint64_t out, left_out = comm_left_out(comm);
+	uint64_t out;
 	struct winnow_membership how = {.world = 0};
 	void (*log)(void *, enum winnow_level, const char *) = comm->config.log;
 	bool waiting;
 	int result = confer(comm, &waiting, &out);
 
 	*came = 0;
-	if (result != WINNOW_OK || (!waiting && out == left_out) ||
-	    !(comm->shape.features & CONTROL_MEMBERS)) /* some cannot go on */
+	if (result != WINNOW_OK || (!waiting && out == comm->left_out))
 		return result;
 	comm->came = 0;
 	comm->config.log = NULL; /* see winnow.h */
-	comm->admit = most;
-	comm->without = out;
-	result = go_on(comm, &how);
+	result = go_on(comm, &how, most, out);
 	comm->config.log = log;
 	*came = comm->came;
 	return result;

@@ -124,7 +124,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 }
 
 /*
- * TCP has up to a millisecond's, at twice its pace, or two super-packets, before its own host's link. Somebody with
+ * CONGESTION.md 6. TCP has up to a millisecond's, at twice its pace, or two super-packets, before its own host's link. Somebody with
  * more there has more of the link, whatever the windows: so where others may use the network we have as much as TCP.
  */
 void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)

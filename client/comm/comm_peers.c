@@ -15,21 +15,31 @@
 
 #define ETHERNET_BYTES 14
 
+/* An aggregator that has keys waits for who speaks first, and can say why it does not like this. */
+#define FIRST_LINE "{\"type\":\"ping\"}\n"
+
+void comm_peer_close(struct comm_peer *peer)
+{
+	comm_fork_close(&peer->fd);
+	tls_close(peer->tls);
+	peer->tls = NULL;
+	free(peer->pending);
+	peer->pending = NULL;
+	peer->lines = (struct lines){.from = 0};
+	peer->heard = peer->plain = false;
+}
+
 static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
                       uint64_t now_us)
 {
-	comm_fork_close(&peer->fd);
+	comm_peer_close(peer);
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
-		free(peer->pending);
-		peer->pending = NULL;
-		peer->lines.used = 0;
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		if (!comm->at_door) /* else it has as much time as before */
-			peer->connect_until_us =
-				now_us + (message_name_is(comm->job, CONTROL_NEXT_NAME)
-			                          ? COMM_CONNECT_ALIVE_US
-			                          : COMM_CONNECT_ONCE_MORE_US);
+		peer->connect_until_us = now_us + (comm->at_door ? peer->patience_us
+		                                   : message_name_is(comm->job, CONTROL_NEXT_NAME)
+		                                           ? COMM_CONNECT_ALIVE_US
+		                                           : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;
@@ -73,6 +83,13 @@ void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const stru
 	                ETHERNET_BYTES + net_headers(&to->ip));
 }
 
+static void pending_set(struct comm_peer *peer, char *bytes, size_t count)
+{
+	peer->pending = bytes;
+	peer->pending_bytes = count;
+	peer->pending_at = 0;
+}
+
 static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	struct net_addr ours;
@@ -82,6 +99,12 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
 	peer->connected = true;
 	peer->connected_us = now_us;
+	if (!comm->has_key) {
+		pending_set(peer, strdup(FIRST_LINE), strlen(FIRST_LINE));
+	} else if (tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls) != 0) {
+		peer_gone(comm, peer, "out of memory", now_us);
+		return;
+	}
 	link_connected(session_link(comm->session, (uint32_t)(peer - comm->peers)), now_us);
 }
 
@@ -141,13 +164,72 @@ static int take_line(void *context, const char *line)
 {
 	struct line_context *c = context;
 
-	session_line(c->comm->session, c->index, line, c->now_us);
+	if (c->comm->peers[c->index].plain)
+		session_plain(c->comm->session, c->index, line);
+	else
+		session_line(c->comm->session, c->index, line, c->now_us);
 	return 0;
+}
+
+static void lines_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
+                       size_t count, uint64_t now_us)
+{
+	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
+
+	if (lines_feed(&peer->lines, bytes, count, take_line, &context) != 0)
+		peer_gone(comm, peer, "it sent something that is not a message", now_us);
+}
+
+void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
+{
+	struct seal_key own;
+
+	if (peer->tls == NULL || !tls_ready(peer->tls) || peer->fd < 0 ||
+	    tls_seal_key(peer->tls, comm->job, &own) != 0)
+		return;
+	link_secured(session_link(comm->session, (uint32_t)(peer - comm->peers)), &own);
+	explicit_bzero(&own, sizeof(own));
+}
+
+/* The same where there is a key. */
+static void tls_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
+                     size_t count, uint64_t now_us)
+{
+	const bool secured = tls_ready(peer->tls);
+	ssize_t got = tls_feed(peer->tls, bytes, count) == 0 ? 1 : -ENOMEM;
+	char said[4096];
+
+	while (got > 0 && peer->tls != NULL) {
+		got = tls_read(peer->tls, said, sizeof(said));
+		if (!secured)
+			comm_peer_secure(comm, peer);
+		if (got > 0)
+			lines_take(comm, peer, said, (size_t)got, now_us);
+	}
+	if (got >= 0)
+		return;
+	if (got == -EPROTO && !tls_ready(peer->tls)) {
+		peer->gone = true;
+		session_refused(comm->session, (uint32_t)(peer - comm->peers));
+		comm_peer_close(peer);
+	} else {
+		peer_gone(comm, peer,
+		          got == -EPIPE ? "connection closed"
+		          : got == -EPROTO
+		                  ? "its TLS is broken: somebody on the path has changed it"
+		                  : "out of memory",
+		          now_us);
+	}
+}
+
+/* Does it answer a handshake, or in plain text, where there is a key? */
+static bool is_plain(const char *bytes)
+{
+	return *bytes != TLS_FIRST_BYTE && *bytes != TLS_ALERT_BYTE;
 }
 
 static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
 	char buffer[4096];
 	ssize_t count;
 
@@ -160,33 +242,56 @@ static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 			          now_us);
 			return;
 		}
-		if (lines_feed(&peer->lines, buffer, (size_t)count, take_line, &context) != 0) {
-			peer_gone(comm, peer, "it sent something that is not a message", now_us);
-			return;
-		}
+		peer->plain = peer->plain || (comm->has_key && !peer->heard && is_plain(buffer));
+		peer->heard = true;
+		if (comm->has_key && !peer->plain)
+			tls_take(comm, peer, buffer, (size_t)count, now_us);
+		else
+			lines_take(comm, peer, buffer, (size_t)count, now_us);
 	}
+}
+
+/* The next bytes to be sent. False: there is nothing. */
+static bool pending_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	uint32_t index = (uint32_t)(peer - comm->peers);
+	char bytes[4096], *line;
+	size_t count = peer->tls != NULL ? tls_pull(peer->tls, bytes, sizeof(bytes)) : 0;
+
+	while (count == 0) {
+		if (comm->has_key && (peer->tls == NULL || !tls_ready(peer->tls)))
+			return false;
+		line = session_take_line(comm->session, index, now_us);
+		if (line == NULL)
+			return false;
+		if (!comm->has_key) {
+			pending_set(peer, line, strlen(line));
+			return true;
+		}
+		(void)tls_write(peer->tls, line, strlen(line)); /* reading finds out why not */
+		free(line);
+		count = tls_pull(peer->tls, bytes, sizeof(bytes));
+	}
+	line = malloc(count);
+	if (line != NULL)
+		pending_set(peer, memcpy(line, bytes, count), count);
+	return line != NULL;
 }
 
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	uint32_t index = (uint32_t)(peer - comm->peers);
-
 	while (peer->connected && peer->fd >= 0) {
 		ssize_t count;
 
-		if (peer->pending == NULL) {
-			peer->pending = session_take_line(comm->session, index, now_us);
-			peer->pending_at = 0;
-		}
-		if (peer->pending == NULL)
+		if (peer->pending == NULL && !pending_next(comm, peer, now_us))
 			return;
 		count = send(peer->fd, peer->pending + peer->pending_at,
-		             strlen(peer->pending + peer->pending_at), MSG_NOSIGNAL);
+		             peer->pending_bytes - peer->pending_at, MSG_NOSIGNAL);
 		if (count < 0 && errno != EINTR)
 			return; /* full, or broken, which reading will find out */
 		if (count > 0)
 			peer->pending_at += (size_t)count;
-		if (peer->pending[peer->pending_at] != '\0')
+		if (peer->pending_at < peer->pending_bytes)
 			continue;
 		free(peer->pending);
 		peer->pending = NULL;
@@ -213,20 +318,39 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 	atomic_store_explicit(&comm->back, 0, memory_order_relaxed);
 }
 
-/* Would it take us? It speaks first. */
-static bool says_hello(const struct winnow_comm *comm, int fd)
+/* What it has said, perhaps inside TLS, joins its lines. */
+static void look_read(struct winnow_comm *comm, struct comm_peer *peer)
+{
+	char bytes[4096], *to;
+	ssize_t count = recv(peer->fd, bytes, sizeof(bytes), 0);
+	size_t room;
+
+	if (!comm->has_key) {
+		to = lines_room(&peer->lines, &room);
+		count = count < (ssize_t)room ? count : (ssize_t)room;
+		lines_added(&peer->lines, count > 0 ? (size_t)count : 0);
+		if (count > 0)
+			memcpy(to, bytes, (size_t)count);
+		return;
+	}
+	if (peer->tls == NULL || (count > 0 && tls_feed(peer->tls, bytes, (size_t)count) != 0))
+		return;
+	to = lines_room(&peer->lines, &room);
+	count = tls_read(peer->tls, to, room);
+	lines_added(&peer->lines, count > 0 ? (size_t)count : 0);
+	room = tls_pull(peer->tls, bytes, sizeof(bytes));
+	(void)!send(peer->fd, bytes, room, MSG_NOSIGNAL);
+}
+
+/* Would it take us? It says hello first. */
+static bool says_hello(struct comm_peer *peer)
 {
 	struct control_message message;
-	char line[4096];
+	const char *line;
 	struct why why;
-	ssize_t count = recv(fd, line, sizeof(line), 0);
-	char *end = count > 0 ? memchr(line, '\n', (size_t)count) : NULL;
 
-	if (end == NULL)
-		return false;
-	*end = '\0';
-	return message_parse(line, &message, &why) == 0 && message.kind == CONTROL_HELLO &&
-	       message.version == WIRE_VERSION && message.key == comm->has_key && !message.drains;
+	return lines_next(&peer->lines, &line) == 1 && message_parse(line, &message, &why) == 0 &&
+	       message.kind == CONTROL_HELLO && message.version == WIRE_VERSION && !message.drains;
 }
 
 /* Connect, and see later what it has said. */
@@ -236,6 +360,7 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 	union net_sockaddr address;
 	socklen_t size;
 
+	peer->connect_due_us = now_us + COMM_LOOK_ANSWER_US / COMM_LOOK_TURNS;
 	if (peer->fd < 0) {
 		comm_resolve_again(peer);
 		peer->address_at = (peer->address_at + 1) % peer->address_count;
@@ -244,14 +369,19 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		    net_source_bind(peer->fd, &comm->source,
 		                    &peer->addresses[peer->address_at].ip) == 0)
 			(void)connect(peer->fd, &address.any, size);
-		peer->connect_due_us = now_us + COMM_LOOK_ANSWER_US;
+		if (comm->has_key)
+			(void)tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls);
+		peer->look_turns = 0;
 		return;
 	}
-	if (says_hello(comm, peer->fd))
+	look_read(comm, peer);
+	if (says_hello(peer))
 		atomic_fetch_or_explicit(&comm->back, bit, memory_order_relaxed);
+	else if (++peer->look_turns < COMM_LOOK_TURNS)
+		return;
 	else
 		atomic_fetch_and_explicit(&comm->back, ~bit, memory_order_relaxed);
-	comm_fork_close(&peer->fd);
+	comm_peer_close(peer);
 	peer->connect_due_us = now_us + peer->look_us;
 }
 
@@ -277,8 +407,8 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			peer_read(comm, peer, now_us);
 			read = true;
 		}
-		if (peer->fd >= 0 && link_early(session_link(comm->session, i)))
-			peer_gone(comm, peer, "it has not been restarted yet", now_us);
+		if (comm->at_door && peer->fd >= 0 && !link_stands(session_link(comm->session, i)))
+			peer_gone(comm, peer, "silent", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
 	for (uint32_t i = comm->peer_count; i < comm->peers_known && !comm->at_door; i++)

@@ -79,7 +79,6 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 		print_line(comm->abort_text, sizeof(comm->abort_text), text);
 		comm->abort_result = result;
 	}
-	comm->abort_wanted = true;
 	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
@@ -87,10 +86,10 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
-	if (!atomic_load_explicit(&comm->deserted, memory_order_acquire))
-		return false;
-	why_set(who, 0, "%s", comm->deserter); /* it is written once */
-	return true;
+	pthread_mutex_lock(&comm->lock);
+	why_set(who, 0, "%s", comm->deserter);
+	pthread_mutex_unlock(&comm->lock);
+	return who->text[0] != '\0';
 }
 
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
@@ -107,15 +106,6 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 	stats->received_lost += more->received_lost;
 	stats->held_window_us += more->held_window_us;
 	stats->held_credit_us += more->held_credit_us;
-}
-
-uint64_t comm_left_out(const struct winnow_comm *comm)
-{
-	uint64_t without = 0;
-
-	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++)
-		without |= UINT64_C(1) << comm->peers[i].place;
-	return without;
 }
 
 void comm_publish(struct winnow_comm *comm)
@@ -274,6 +264,7 @@ void winnow_comm_say(struct winnow_comm *comm, const char *text)
 	snprintf(comm->says, sizeof(comm->says), "%s", text);
 	comm->says_new = true;
 	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
 }
 
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)

@@ -22,8 +22,7 @@
  *
  * Each calls only what stands below it.
  *
- * The thread owns the session and the sockets. Callers and thread share only the fields below the
- * lock.
+ * The thread owns the session and the sockets. Callers and thread share what is under the lock, and atomic fields.
  */
 #ifndef CLIENT_COMM_STATE_H
 #define CLIENT_COMM_STATE_H
@@ -32,7 +31,9 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "bitmap/control/job_keys.h"
 #include "bitmap/control/lines.h"
+#include "bitmap/control/tls.h"
 #include "bitmap/net/clock.h"
 #include "bitmap/net/net.h"
 #include "client/worker/array.h"
@@ -51,7 +52,8 @@
 #define COMM_LOOK_US                                                                               \
 	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
 #define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
-#define COMM_LOOK_ANSWER_US 300000 /* when it must have said hello */
+#define COMM_LOOK_ANSWER_US 500000 /* when it must have said hello */
+#define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
 #define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
 #define COMM_DEVICES_MAX 64
@@ -79,8 +81,11 @@ struct comm_peer {
 	bool group_tried, group_ready; /* ready: it may have something to read, */
 	bool fd_ready;                 /* and so may the connection */
 	struct lines lines;
-	char *pending; /* a line that the socket has not taken completely, from pending_at on */
-	size_t pending_at;
+	struct tls *tls;     /* with a key, once connected */
+	bool heard, plain;   /* something has come; but no TLS, although there is a key */
+	uint32_t look_turns; /* so often we have looked at what it says */
+	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
+	size_t pending_bytes, pending_at;
 };
 
 struct winnow_request {
@@ -101,98 +106,93 @@ struct winnow_request {
 
 STAILQ_HEAD(request_list, winnow_request);
 
+/* Each paragraph has an owner. "wo": the thread alone writes it, so it reads it without the lock. */
 struct winnow_comm {
+	/* Before there is a thread, or in a fork's child. */
 	struct winnow_config config;
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
-	uint32_t rank, world;
-	struct proof_key key;
+	struct job_key key;
 	bool has_key;
-	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
-	bool at_door; /* its session waits at the decider until it is a member: see session_stay() */
-	bool keeps;   /* the connection to the decider goes on with the next session */
-	struct control_message stay; /* what STAY says of memberships before, see session_config */
-	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: all such names so far, */
-	uint32_t member_count;
-	struct winnow_stats before; /* what they have sent and received; the thread reads it */
+	struct tls_context *tls; /* NULL: there is no key */
+	int wake_fd;
+	const struct net_backend *backend;
+	struct net_source
+		source; /* by which interface, or from which address, aggregators are reached */
+	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
 
-	/* Used by the thread only. */
+	/* Between threads: each session has its own. */
+	pthread_t thread;
+	bool thread_started;
+	uint32_t rank, world;
+	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	struct session *session;
+	bool at_door; /* it waits at the decider until this worker is a member: see session_stay() */
+	bool ended;   /* the decider has ended the job for good */
+	/* Set before `stop`: it ends for good; or another one follows, by new connections, or by the decider's. */
+	enum { COMM_ENDS, COMM_MOVES, COMM_KEEPS } then;
+	struct control_message stay; /* what STAY says, see session_config */
+	uint64_t left_out;           /* places of aggregators that are not in the membership */
+	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: names of memberships so far, */
+	uint32_t member_count;
+	struct winnow_stats before; /* what they have sent and received */
+	uint32_t came;         /* newcomers, with this worker's last step into another membership */
+	uint64_t begins_by_us; /* the next one has begun by then; 0: any time */
+
+	/* The thread's. */
 	struct bitmap_pool *pool;
 	uint32_t peer_count; /* in the membership; after them come those that are left out */
 	uint32_t peers_known;
 	struct comm_peer peers[SESSION_LINKS_MAX];
-	const struct net_backend *backend;
 	struct net_port port;
-	struct net_source
-		source; /* by which interface, or from which address, aggregators are reached */
 	struct net *net;
+	bool net_ready;        /* the net may have something to read */
+	bool full;             /* the net had no room when it was last asked to send */
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
-	bool leaving, left;
-	bool moves; /* to another membership: written while there is no thread, or before `stop` */
-	bool net_ready; /* the net may have something to read */
-	bool full;      /* the net had no room when it was last asked to send */
+	enum { COMM_WORKS, COMM_LEAVES, COMM_LEFT } phase;
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
-	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
-	struct trace *trace;              /* NULL: none */
-	bool trace_tried;                 /* to make the one of the environment */
-	struct trace_config trace_config; /* of the environment; folder NULL: none is wanted */
-	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
-	uint64_t gpu_moved_us;            /* when a GPU last finished something */
+	uint8_t *scratch;    /* [NET_BURST_MAX * payload], one for each packet */
+	struct trace *trace; /* NULL: none */
+	struct trace_config
+		trace_config; /* of the environment; folder NULL: none is wanted, or it was tried */
+	uint64_t gpu_check_us; /* when to check busy GPUs for failures */
+	uint64_t gpu_moved_us; /* when a GPU last finished something */
 
-	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
-
-	pthread_t thread;
-	bool thread_started;
-	int wake_fd;
-
-	atomic_bool woken; /* set under the lock: the thread must read the fields below it */
+	/* Under the lock. */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* state, stats, abort_wanted */
-	enum session_state state; /* thread: wo */
-	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
-	struct session_shape shape;
-	char awaits[CONTROL_TEXT_BYTES +
-	            256]; /* thread: wo; what joining waits for; "": nothing, */
+	pthread_cond_t changed;     /* state, stats, next, abort_result */
+	enum session_state state;   /* wo */
+	enum winnow_result result;  /* wo; when failed */
+	struct why error;           /* wo */
+	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
+	char awaits[CONTROL_TEXT_BYTES + 256]; /* wo; what joining waits for; "": nothing, */
 	uint64_t
 		awaits_ranks_us; /* since when that have been other workers; 0: it is an aggregator */
-	enum winnow_result result; /* thread: wo; when failed */
-	struct why error;
+	char deserter[CONTROL_TEXT_BYTES]; /* wo; which worker has left; "": none */
+	struct control_message next;       /* wo; what the decider has said at its door */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
+	uint64_t next_tag;               /* for operations that are matched by order */
 	bool stop;
-	bool abort_wanted;
-	enum winnow_result abort_result;
+	enum winnow_result abort_result; /* a caller ends the job like this; OK: none does */
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
 	char late[CONTROL_TEXT_BYTES]; /* with them */
-	char says[CONTROL_NAME_BYTES]; /* for people who look at status; */
-	_Atomic bool says_new;         /* the session does not know it yet */
-	uint32_t came;         /* newcomers, with this worker's last step into another membership */
-	_Atomic bool stays;    /* it wants to continue, and waits for how: */
-	uint32_t admit;        /* newcomers that it admits then, */
-	uint64_t without;      /* and the aggregators to be left out */
-	_Atomic bool holds;    /* this worker has the state of the job */
-	uint64_t stays_by_us;  /* when it says so although some have not acknowledged all */
-	uint64_t begins_by_us; /* caller only; the next membership has begun by then; 0: any time */
-	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
-	_Atomic bool goes_on;     /* likewise; its membership has ended, and others may have it */
-	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
-	_Atomic bool deserted;    /* likewise; a worker has left: */
-	char deserter[CONTROL_TEXT_BYTES];
-	_Atomic uint64_t back;      /* and of those that are left out, and are there again */
-	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
-	struct control_message
-		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
-	uint64_t next_tag; /* for operations that are matched by order */
+	char says[CONTROL_NAME_BYTES]; /* for people who look at status */
+	bool says_new;                 /* the session does not know it yet */
 
-	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
-
-	pthread_mutex_t gpu_lock;                         /* for adding to: */
+	/* Anybody's. */
+	atomic_bool woken;           /* set under the lock: the thread must read what is under it */
+	_Atomic bool holds;          /* this worker has the state of the job */
+	_Atomic uint32_t waiting;    /* wo; newcomers, at the first aggregator */
+	_Atomic uint64_t drains;     /* wo; places of aggregators that will end soon, as bits, */
+	_Atomic uint64_t back;       /* wo; and of those that are left out, and are there again */
+	_Atomic uint32_t trace_fine; /* wo; elements per bit of a present or coming trace, or 0 */
+	pthread_mutex_t gpu_lock;    /* for adding to: */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
 };
 
@@ -321,6 +321,9 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us); /* has anything
 void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams of this aggregator go there. */
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
+void comm_peer_close(struct comm_peer *peer);
+/* Its link goes on by its connection, which is secured if there is a key. */
+void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
 /*
@@ -387,8 +390,6 @@ int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
-
-uint64_t comm_left_out(const struct winnow_comm *comm); /* places of the list, as bits */
 
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);

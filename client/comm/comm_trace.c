@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_trace.c - a communicator's trace, from its first operation to its end */
 
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,11 +14,10 @@
  */
 static uint64_t run_number(const struct session *session)
 {
-	uint64_t tokens = session_tokens(session), number;
-	uint8_t hash[crypto_generichash_BYTES_MIN];
+	const uint64_t tokens[SECRET_BYTES / 8] = {session_tokens(session)};
+	uint64_t number = 0;
 
-	crypto_generichash(hash, sizeof(hash), (const uint8_t *)&tokens, sizeof(tokens), NULL, 0);
-	memcpy(&number, hash, sizeof(number));
+	(void)secret_expand((const uint8_t *)tokens, &number, sizeof(number));
 	return number;
 }
 
@@ -36,9 +34,8 @@ static void trace_begin(struct winnow_comm *comm)
 	struct winnow_stats stats;
 	struct why why;
 
-	if (comm->trace_tried || config->folder == NULL)
+	if (config->folder == NULL)
 		return;
-	comm->trace_tried = true;
 	session_stats(comm->session, &stats);
 	config->pool = comm->pool;
 	config->head = (struct trace_head){
@@ -56,6 +53,7 @@ static void trace_begin(struct winnow_comm *comm)
 	       message_name_base(comm->job)); /* it is in the file's name */
 	if (trace_open(config, &comm->trace, &why) != 0)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
+	config->folder = NULL;
 }
 
 /* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */

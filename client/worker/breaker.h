@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, section 3.1.10)
+ * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, 3.1.10; CONGESTION.md 8)
  *
  * Where a fifth of all datagrams is lost, a TCP flow would have fewer than three under way, and our
  * smallest window is two: there is no slower way to go on. So loss above that, without a pause, for ten

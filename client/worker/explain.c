@@ -68,7 +68,6 @@ enum winnow_result explain_code(const char *code, bool joined)
 		{"udp_timeout", WINNOW_ERR_TIMEOUT},
 		{"timeout", WINNOW_ERR_TIMEOUT},
 		{"protocol", WINNOW_ERR_PROTOCOL},
-		{"unreachable", WINNOW_ERR_UNREACHABLE},
 		{"orphaned", WINNOW_ERR_REFUSED},
 	};
 

@@ -10,24 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitmap/control/line_proof.h"
 #include "ebpf/seal.h"
 
 struct link {
 	struct link_view view;
-	struct proof_key key;
 	char job[CONTROL_JOB_BYTES];
 	char host[CONTROL_NAME_BYTES];
-	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message failed, next;
 	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
 	bool closed;                        /* the connection has ended */
-	struct transcript transcript;
-	bool sealed; /* there is a key, and WELCOME has come */
+	bool sealed;                        /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
 	struct seal_key own_key, group_key;
-	struct line_proof lines_out, lines_in;
-	uint32_t forged; /* lines with a wrong proof */
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
@@ -76,18 +70,23 @@ static void link_over(struct link *link, const struct control_message *failed)
 		link_fail(link, failed->code, "it ended the job, and said only '%s'", failed->code);
 }
 
-/* The connection stands, and JOIN goes out as it would after HELLO. */
+static bool at_door(const struct link *link)
+{
+	return link->view.config.world == 0;
+}
+
+/* The connection stands. JOIN goes out as it would after HELLO; at the door it is a member's, who says STAY alone. */
 static void link_carry(struct link *link, const struct link *from)
 {
-	memcpy(link->server_nonce, from->server_nonce, sizeof(link->server_nonce));
-	link->transcript = from->transcript;
-	link->lines_out = from->lines_out;
-	link->lines_in = from->lines_in;
 	link->heard_us = from->heard_us;
 	link->ticked_us = from->ticked_us;
 	link->ping_due_us = from->ping_due_us;
 	link->view.drains = from->view.drains;
-	link->carried = link->send_join = true;
+	link->carried = true;
+	link->send_join = !at_door(link);
+	if (at_door(link))
+		link->silence_us =
+			from->silence_us; /* of the job, as long as the connection stands */
 	link->view.config.from = NULL;
 	if (from->next_failed.kind == CONTROL_FAILED)
 		link_over(link, &from->next_failed);
@@ -100,10 +99,6 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	if (link == NULL)
 		return -ENOMEM;
 	link->view.config = *config;
-	if (config->key != NULL) {
-		link->key = *config->key;
-		link->view.config.key = &link->key;
-	}
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
@@ -111,7 +106,6 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->opened_us = link->ticked_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
-	link->view.left_rank = config->world;
 	if (config->from != NULL)
 		link_carry(link, config->from);
 	*out = link;
@@ -144,6 +138,11 @@ static bool link_told(const struct link *link)
 	       message_code_continues(link->failed.code) && !link->closed;
 }
 
+static bool waits_at_door(const struct link *link)
+{
+	return at_door(link) && link->view.state == LINK_JOINING && link->next.kind != CONTROL_NEXT;
+}
+
 bool link_stands(const struct link *link)
 {
 	if (link->heard_us == NEVER || link->closed)
@@ -155,11 +154,6 @@ bool link_lost(const struct link *link)
 {
 	return (link->closed || (link->view.state == LINK_FAILED && !link_told(link))) &&
 	       (link->failed.kind != CONTROL_FAILED || strcmp(link->failed.code, "shutdown") == 0);
-}
-
-const struct control_message *link_failed(const struct link *link)
-{
-	return link->failed.kind == CONTROL_FAILED ? &link->failed : NULL;
 }
 
 bool link_ended(const struct link *link)
@@ -182,44 +176,16 @@ const struct control_message *link_next(const struct link *link)
 	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
 }
 
-bool link_early(const struct link *link)
-{
-	return link->view.config.world == 0 && link->view.drains &&
-	       link->view.state == LINK_JOINING;
-}
-
 /* ---- lines ---- */
-
-static void statement_make(const struct link *link, enum proof_side side, uint8_t out[PROOF_BYTES])
-{
-	struct proof_statement statement = {
-		.server_nonce = link->server_nonce,
-		.client_nonce = link->view.config.nonce,
-		.job = link->job,
-		.rank = link->view.config.rank,
-		.world = link->view.config.world,
-	};
-
-	memset(out, 0, PROOF_BYTES);
-	if (link->view.config.key != NULL)
-		proof_make(link->view.config.key, side, &statement, out);
-}
 
 static void hello_take(struct link *link, const struct control_message *message)
 {
 	if (message->version != WIRE_VERSION) {
 		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
 		          message->version, WIRE_VERSION);
-	} else if (message->key && link->view.config.key == NULL) {
-		link_fail(link, "key", "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
-	} else if (!message->key && link->view.config.key != NULL) {
-		link_fail(link, "key",
-		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
-		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	} else {
-		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->view.drains = message->drains;
-		link->send_join = !link_early(link);
+		link->send_join = true;
 		link->send_stay = link->stay.kind != 0;
 	}
 }
@@ -228,23 +194,20 @@ static void hello_take(struct link *link, const struct control_message *message)
  * The machines write and compare tokens, which do not leave us. They have to be some: streams wait
  * differently on each worker by their token.
  */
-static void keys_make(struct link *link)
+static bool keys_make(struct link *link)
 {
-	struct job_secret secret;
+	struct control_message *welcome = &link->view.welcome;
+	struct seed_keys keys;
 
-	job_secret_make(link->view.config.key, link->view.welcome.salt, link->view.welcome.epoch,
-	                link->job, link->view.config.world, &secret);
-	seal_stretch_make(&secret, &link->stretch);
-	seal_group_key(&secret, &link->group_key);
-	seal_worker_key(&secret, &link->transcript, &link->own_key);
-	line_proofs_make(&secret, &link->transcript, &link->lines_out, &link->lines_in);
-	explicit_bzero(&secret, sizeof(secret));
-	link->lines_out.on = link->lines_in.on = true;
-	memcpy(&link->view.welcome.token, link->view.config.nonce,
-	       sizeof(link->view.welcome.token));
-	memcpy(&link->view.welcome.group_token, link->view.welcome.salt,
-	       sizeof(link->view.welcome.group_token));
+	if (seed_expand(welcome->seed, &keys) != 0)
+		return false;
+	link->stretch = keys.stretch;
+	link->group_key = keys.group;
+	welcome->group_token = keys.token;
+	welcome->token = keys.token ^ (link->view.config.rank + 1) * 0x9e3779b97f4a7c15;
+	explicit_bzero(&keys, sizeof(keys));
 	link->sealed = true;
+	return true;
 }
 
 static bool shape_makes_sense(struct link *link, const char *kind,
@@ -281,21 +244,15 @@ static bool times_make_sense(struct link *link, const struct control_message *me
 
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
-	uint8_t want[PROOF_BYTES];
-
-	statement_make(link, PROOF_WELCOME, want);
-	if (link->view.config.key != NULL && !proof_equal(want, message->proof)) {
-		link_fail(link, "key", "it does not know the key of job '%s': is it the right one?",
-		          link->job);
-		return;
-	}
 	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload) ||
 	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
-	if (link->view.config.key != NULL) {
-		keys_make(link);
-		link->send_stay = link->stay.kind != 0; /* without its proof it was not heard */
+	if (at_door(link)) /* it is of the membership that has ended */
+		return;
+	if (link->view.config.keyed && !keys_make(link)) {
+		link_fail(link, "memory", "out of memory");
+		return;
 	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
@@ -328,9 +285,8 @@ static void move_take(struct link *link, const struct control_message *message)
 /* Another attempt may succeed. Whoever waits at the decider has time. */
 static bool passes(const struct link *link, const char *code)
 {
-	static const char *const codes[] = {"connections", "draining", "jobs", "shutdown",
-	                                    "timeout"};
-	const size_t count = link->view.config.world == 0 ? sizeof(codes) / sizeof(codes[0]) : 1;
+	static const char *const codes[] = {"connections", "jobs", "shutdown", "timeout"};
+	const size_t count = at_door(link) ? sizeof(codes) / sizeof(codes[0]) : 1;
 
 	for (size_t i = 0; i < count; i++)
 		if (strcmp(code, codes[i]) == 0)
@@ -353,45 +309,61 @@ void link_connected(struct link *link, uint64_t now_us)
 }
 
 /*
- * A line without a proof while we join: WELCOME has one of its own, and who does not know our key, or who we
- * are, can prove no refusal. From anybody else, all that it can do is what a cut would: end this attempt.
+ * Who does not know our key, or who we are, can only say why. From anybody else, all that it can do is what a
+ * cut would: end this attempt.
  */
-static void unproven_take(struct link *link, const char *line, uint64_t now_us)
+void link_plain(struct link *link, const char *line)
 {
 	struct control_message message;
 	struct why why;
-	bool joins = link->view.state == LINK_JOINING && *line == '{' &&
-	             message_parse(line, &message, &why) == 0;
 
-	if (joins && message.kind == CONTROL_WELCOME) {
-		link->heard_us = now_us;
-		transcript_add(&link->transcript, line);
-		welcome_take(link, &message, now_us);
-	} else if (joins && message.kind == CONTROL_FAILED &&
-	           message_code_continues(message.code)) {
+	if (link->view.state != LINK_JOINING)
+		return;
+	if (message_parse(line, &message, &why) != 0) {
+		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
+	} else if (message.kind == CONTROL_FAILED && message_code_continues(message.code)) {
 		link->closed = true;
 		link_fail(link, "gone", "%s", message.text);
-	} else if (joins && message.kind == CONTROL_FAILED) {
+	} else if (message.kind == CONTROL_FAILED) {
 		failed_take(link, &message);
 	} else {
-		link->forged++;
+		link_fail(link, "key",
+		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
+		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	}
+}
+
+/* At the door. Anything else was under way when the membership of before ended. */
+static void door_take(struct link *link, const struct control_message *message)
+{
+	if (message->kind == CONTROL_NEXT)
+		link->next = *message;
+	else if (message->kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
+		link->next_failed = *message;
+	else if (message->kind == CONTROL_FAILED && !message_code_continues(message->code))
+		failed_take(link, message);
+}
+
+void link_secured(struct link *link, const struct seal_key *own)
+{
+	link->own_key = *own;
+}
+
+void link_refused(struct link *link)
+{
+	link_fail(link, "key",
+	          "wrong key for job '%.*s': give the one that the aggregator has in its "
+	          "--key-file",
+	          (int)message_name_base(link->job), link->job);
 }
 
 void link_line(struct link *link, const char *line, uint64_t now_us)
 {
 	struct control_message message;
 	struct why why;
-	const char *said;
 
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return;
-	said = line_proven(&link->lines_in, line);
-	if (said == NULL) {
-		unproven_take(link, line, now_us);
-		return;
-	}
-	line = said;
 	link->heard_us = now_us;
 	if (message_parse(line, &message, &why) != 0) {
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
@@ -403,29 +375,24 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT && (link->stay.kind != 0 || link->view.config.world == 0))
-		link->next = message;
-	else if (message.kind == CONTROL_FAILED && link->next.kind == CONTROL_NEXT)
-		link->next_failed = message;
+	if (at_door(link) && message.kind != CONTROL_HELLO && message.kind != CONTROL_WELCOME)
+		door_take(link, &message);
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (link->view.state == LINK_FAILED)
 		return;
-	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING) {
-		link->transcript = (struct transcript){0};
-		transcript_add(&link->transcript, line);
+	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING)
 		hello_take(link, &message);
-	} else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING) {
-		transcript_add(&link->transcript, line);
+	else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING)
 		welcome_take(link, &message, now_us);
-	} else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
+	else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
 		start_take(link, &message);
 	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
 		move_take(link, &message);
-	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING) {
-		link->view.left_rank = message.rank;
-		snprintf(link->view.left_text, sizeof(link->view.left_text), "%s", message.text);
-	} else
+	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING)
+		snprintf(link->view.left, sizeof(link->view.left), "%s",
+		         *message.text != '\0' ? message.text : "a worker has left the job");
+	else
 		link_fail(link, "protocol", "it sent a message out of turn");
 }
 
@@ -440,14 +407,15 @@ void link_gone(struct link *link, const char *reason)
 
 bool link_again(struct link *link)
 {
-	if (link->view.state != LINK_JOINING || link->carried ||
-	    (link->retried && link->view.config.world > 0))
+	if (!waits_at_door(link) &&
+	    (link->view.state != LINK_JOINING || link->carried || link->retried))
 		return false;
 	link->retried = true;
+	link->carried = link->closed = false;
+	link->silence_us = link->view.config.silence_us;
 	link->send_join = link->send_stay = link->view.drains = false;
-	link->lines_in.on = link->lines_out.on = false;
 	*link->view.error = '\0';
-	link->failed = link->next = (struct control_message){0};
+	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
 }
@@ -457,11 +425,8 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->kind = CONTROL_JOIN;
 	out->version = WIRE_VERSION;
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
-	memcpy(out->nonce, link->view.config.nonce, sizeof(out->nonce));
-	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
-	out->features = CONTROL_FEATURES;
 	out->rank = link->view.config.rank;
 	out->world = link->view.config.world;
 	out->payload = link->view.config.payload;
@@ -492,7 +457,6 @@ static bool stays_now(const struct link *link)
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
-	char *line;
 
 	if (flag_take(&link->send_join)) {
 		join_fill(link, &message);
@@ -521,15 +485,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else {
 		return NULL;
 	}
-	line = message_format(&message);
-	if (message.kind == CONTROL_JOIN && line != NULL)
-		transcript_add(&link->transcript, line);
-	if (message.kind != CONTROL_JOIN || line == NULL || link->carried)
-		return line_prove(&link->lines_out, line);
-	if (link->view.config.key != NULL)
-		line_proofs_early(&link->key, link->job, link->view.config.world, &link->transcript,
-		                  &link->lines_out, &link->lines_in);
-	return line;
+	return message_format(&message);
 }
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
@@ -748,8 +704,7 @@ const char *link_awaits(const struct link *link)
 	assert(link->view.state < LINK_RUNNING);
 	if (is_mute(link))
 		return "it takes connections, and says nothing" MUTE_HINT;
-	if (link->heard_us != NEVER && link->view.state == LINK_JOINING &&
-	    link->view.config.world == 0)
+	if (link->heard_us != NEVER && link->view.state == LINK_JOINING && at_door(link))
 		return link->stay.kind != 0 ? "it waits for the other members, or for one that has "
 		                              "the job's state"
 		                            : "nobody has let it in: does a job of this name run, "
@@ -774,15 +729,14 @@ static void times_look(struct link *link, uint64_t now_us)
 void link_tick(struct link *link, uint64_t now_us)
 {
 	times_look(link, now_us);
-	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
-		link->closed = true;
-	if (link->view.state == LINK_FAILED)
+	if ((link_told(link) || waits_at_door(link)) && link->heard_us != NEVER &&
+	    now_us - link->heard_us >= link->silence_us)
+		link->closed = true; /* at the door another connection may be heard */
+	if (link->view.state == LINK_FAILED || link->closed)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
-		          link->forged > 0 ? ": lines come, but with wrong proofs"
-		          : is_mute(link)  ? MUTE_HINT
-		                           : "");
+		          is_mute(link) ? MUTE_HINT : "");
 	else if (link->view.state != LINK_RUNNING &&
 	         now_us - link->opened_us >= link->view.config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",

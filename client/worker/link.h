@@ -2,7 +2,7 @@
 /*
  * link.h - a worker's side of one aggregator's control plane, as a machine without I/O
  *
- * From HELLO to START: proves the key, knocks on every channel to show its address and to
+ * From HELLO to START: joins, knocks on every channel to show its address and to
  * find the largest datagram that passes both ways, listens for the multicast probe. Then
  * heartbeats, until the job ends or is ended. PROTOCOL.md sections 5 and 11. The caller
  * owns the TCP connection and the sockets. One thread; nothing blocks.
@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 #include "bitmap/control/message.h"
-#include "bitmap/control/proof.h"
 #include "client/worker/knock.h"
 #include "client/worker/path.h"
 #include "ebpf/packet.h"
+#include "ebpf/seal_words.h"
 
 struct link;
 
@@ -26,17 +26,16 @@ struct link_config {
 	const char *host; /* our name, for other people's error texts */
 	uint32_t rank,
 		world; /* world 0: it waits at the decider until it is a member of `job`: see link_next() */
-	const struct proof_key *key;        /* NULL: none; copied */
-	uint8_t nonce[CONTROL_NONCE_BYTES]; /* random */
-	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
-	uint32_t rcvbuf;                    /* bytes, as the kernel counts them */
+	bool keyed; /* the connection is secured with the job's key; then datagrams are sealed */
+	uint32_t payload; /* UDP payload bytes that our interface may carry */
+	uint32_t rcvbuf;  /* bytes, as the kernel counts them */
 	uint64_t
 		silence_us; /* a silent peer is lost after this; asked for: WELCOME says what holds */
 	uint64_t stall_us; /* an operation may wait for a worker this long; likewise */
 	uint64_t join_us;  /* give up joining after this */
 	bool multicast;    /* may results come by multicast? */
 	uint32_t place;    /* of this aggregator in the workers' list, from 0 */
-	/* NULL; or the link whose connection this one goes on with: NEXT has come by it. It may be closed then. */
+	/* NULL; or a link that stands, whose connection this one goes on with. It may be closed then. */
 	const struct link *from;
 };
 
@@ -53,13 +52,12 @@ enum link_state {
 struct link_view {
 	enum link_state state;
 	struct link_config config;
-	struct control_message welcome;     /* from LINK_PROBING on */
-	struct control_message start;       /* when running */
-	uint32_t size;                      /* that passes both ways, from LINK_PROBED on */
-	bool drains;                        /* it will end soon; */
-	uint32_t waiting;                   /* newcomers; all as the aggregator has last said */
-	uint32_t left_rank;                 /* a worker that has left the job, else world; */
-	char left_text[CONTROL_TEXT_BYTES]; /* and the line to say so */
+	struct control_message welcome; /* from LINK_PROBING on */
+	struct control_message start;   /* when running */
+	uint32_t size;                  /* that passes both ways, from LINK_PROBED on */
+	bool drains;                    /* it will end soon; */
+	uint32_t waiting;               /* newcomers; all as the aggregator has last said */
+	char left[CONTROL_TEXT_BYTES];  /* a line: a worker has left the job; "": none has */
 	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
 	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people, */
 	char error_code[CONTROL_NAME_BYTES]; /* a code for programs (section 5.4) */
@@ -82,12 +80,10 @@ bool link_stands(const struct link *link);
 bool link_lost(const struct link *link);
 /* Has the aggregator ended the job for good? */
 bool link_ended(const struct link *link);
-const struct control_message *
-link_failed(const struct link *link); /* FAILED; NULL: none has come */
 
 /*
- * We want to be in the next membership, and say STAY: with world 0 after each JOIN. As the decider then says: NEXT;
- * NULL: it has not. See struct control_message.
+ * With world 0: we want to be in the next membership, and say STAY, after each JOIN or at once by a connection that goes
+ * on. As the decider then says: NEXT; NULL: it has not. See struct control_message.
  */
 void link_stay(struct link *link, const struct control_message *stay);
 const struct control_message *link_next(const struct link *link);
@@ -98,14 +94,20 @@ void link_ready(struct link *link, uint32_t payload);
 /* In. Silence is counted from link_connected() on. */
 void link_connected(struct link *link, uint64_t now_us);
 void link_line(struct link *link, const char *line, uint64_t now_us);
+/*
+ * Where there is a key: the connection is secured, before the first line, or goes on, and seals what we send
+ * so; a line has come without the aggregator's having tried; or it has failed.
+ */
+void link_secured(struct link *link, const struct seal_key *own);
+void link_plain(struct link *link, const char *line);
+void link_refused(struct link *link);
 void link_gone(struct link *link, const char *reason); /* the TCP connection ended */
 
 /*
  * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because the aggregator had
- * no room for it, or with world 0 was restarted. True, once, or with world 0 as often as it takes: make another; the
- * link is as it was when it was opened. link_early(): the aggregator drains, so the connection is of no use.
+ * no room for it, or with world 0 was restarted. True, once, or with world 0 as often as it takes until NEXT has come:
+ * make another; the link is as it was when it was opened.
  */
-bool link_early(const struct link *link);
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 

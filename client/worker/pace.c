@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* pace.c - see pace.h; PROTOCOL.md sections 8.5 and 10.1 state the same rules in words */
+/* pace.c - see pace.h; CONGESTION.md sections 1, 2, 3, 4, 5 and 7, and PROTOCOL.md 10.1, state the same rules in words */
 
 #include "client/worker/pace.h"
 
@@ -88,31 +88,30 @@ static void rtt_smooth(struct pace *pace, uint64_t rtt_us)
 		pace->srtt_us = 1;
 }
 
-uint64_t pace_base_us(const struct pace *pace)
-{
-	uint64_t rto = PACE_RTO_START_US;
-
-	if (pace->srtt_us > 0)
-		rto = pace->srtt_us + 4 * pace->rttvar_us;
-	if (rto < PACE_RTO_MIN_US)
-		return PACE_RTO_MIN_US;
-	return rto < PACE_RTO_MAX_US ? rto : PACE_RTO_MAX_US;
-}
-
-uint64_t pace_rto_us(const struct pace *pace)
-{
-	uint64_t rto = pace_base_us(pace) << pace->backoff;
-
-	return rto < PACE_RTO_MAX_US ? rto : PACE_RTO_MAX_US;
-}
-
 uint64_t pace_late_us(const struct pace *pace)
 {
 	uint64_t late = pace->srtt_us / 8;
 
-	if (late < WIRE_LATE_US_MIN)
-		return WIRE_LATE_US_MIN;
-	return late < WIRE_LATE_US_MAX ? late : WIRE_LATE_US_MAX;
+	if (late < PACE_LATE_US_MIN)
+		return PACE_LATE_US_MIN;
+	return late < PACE_LATE_US_MAX ? late : PACE_LATE_US_MAX;
+}
+
+uint64_t pace_probe_us(const struct pace *pace)
+{
+	uint64_t probe = pace->srtt_us + 4 * pace->rttvar_us + pace_late_us(pace);
+
+	if (pace->srtt_us == 0)
+		return PACE_PROBE_START_US;
+	return probe < PACE_PROBE_MAX_US ? probe : PACE_PROBE_MAX_US;
+}
+
+uint64_t pace_silence_us(const struct pace *pace, uint64_t silent_us)
+{
+	uint64_t most = PACE_SILENCE_PROBES * pace_probe_us(pace);
+
+	most = most < PACE_PROBE_MAX_US ? most : PACE_PROBE_MAX_US;
+	return silent_us < most ? silent_us : most;
 }
 
 uint32_t pace_in_us(const struct pace *pace, uint64_t us)
@@ -124,10 +123,8 @@ uint64_t pace_measure_us(const struct pace *pace)
 {
 	uint64_t us = pace->srtt_us / ROUND_SAMPLES_MIN;
 
-	if (pace->srtt_us == 0 || pace->backoff > 0)
-		return (uint64_t)MEASURE_US_MAX << pace->backoff;
-	if (!pace->round.full)
-		return MEASURE_US_MAX;
+	if (pace->srtt_us == 0 || !pace->round.full)
+		return pace_probe_us(pace);
 	if (pace->doubling && pace->window < pace->window_max)
 		return pace->srtt_us;
 	if (us < MEASURE_US_MIN)
@@ -367,17 +364,10 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 
 /* ---- loss ---- */
 
-void pace_timeout(struct pace *pace, bool lost)
+void pace_unanswered(struct pace *pace)
 {
-	if (pace->backoff < PACE_BACKOFF_MAX)
-		pace->backoff++;
-	if (lost && !pace->private_network)
+	if (!pace->private_network)
 		window_shrink(pace, 1, 1);
-}
-
-void pace_progress(struct pace *pace)
-{
-	pace->backoff = 0;
 }
 
 void pace_eager(struct pace *pace, uint32_t under_way)

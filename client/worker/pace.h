@@ -2,7 +2,7 @@
 /*
  * pace.h - how long to wait, and how much to have under way
  *
- * The retransmission timer of RFC 6298, with a minimum that suits a data centre, and a window that
+ * The probe time, which is the timer of RFC 6298 and a while for what is only late, and a window that
  * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
  * datagrams that it marks; and when round trips take longer than the shortest one by more than a
  * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
@@ -18,10 +18,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PACE_RTO_MIN_US 2000
-#define PACE_RTO_START_US 20000
-#define PACE_RTO_MAX_US 400000
-#define PACE_BACKOFF_MAX 2 /* doublings */
+#define PACE_PROBE_START_US 20000
+#define PACE_PROBE_MAX_US 400000
+#define PACE_LATE_US_MIN 300
+#define PACE_LATE_US_MAX 5000
+#define PACE_SILENCE_PROBES 32 /* In silence a worker asks at least this often, in probe times. */
 #define PACE_WINDOW_MIN 2
 
 /* The least of what has been seen lately: in this span and in the one before. */
@@ -74,7 +75,6 @@ struct pace_empty {
 struct pace {
 	uint64_t srtt_us; /* It is 0 before the first sample. */
 	uint64_t rttvar_us;
-	uint32_t backoff; /* Doublings since progress was last seen. */
 
 	uint32_t window; /* Packets that may be under way. */
 	uint32_t parts;  /* The window in parts of a packet: it changes by a few at a time. */
@@ -106,22 +106,22 @@ void pace_init(struct pace *pace, const struct pace_config *config);
  */
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us);
 
-/* How long to wait before measuring again, while packets are under way. */
+/* How long to wait before asking again, while packets are under way: when there is news, and in a silence that
+ * has lasted so long. */
 uint64_t pace_measure_us(const struct pace *pace);
+uint64_t pace_silence_us(const struct pace *pace, uint64_t silent_us);
 
 /* How many packets leave in so many microseconds, as far as the window lets them: it lasts for a round trip. */
 uint32_t pace_in_us(const struct pace *pace, uint64_t us);
 
-/* How long to wait now before asking again: with back-off, and without. */
-uint64_t pace_rto_us(const struct pace *pace);
-uint64_t pace_base_us(const struct pace *pace);
+/* The probe time: an answer, and what was sent before it, should be here after this. */
+uint64_t pace_probe_us(const struct pace *pace);
 
 /* When a packet that another one has overtaken is taken for lost. */
 uint64_t pace_late_us(const struct pace *pace);
 
-/* A time-out passed, and `lost`: what was asked before had no answer either; or something arrived. */
-void pace_timeout(struct pace *pace, bool lost);
-void pace_progress(struct pace *pace);
+/* What was asked in a silence had no answer before it was asked again. */
+void pace_unanswered(struct pace *pace);
 
 /* A packet was sent, of which `under_way` are now; if eager, nobody says whether it is lost. Some were lost. */
 void pace_sent(struct pace *pace, uint32_t under_way);

@@ -14,17 +14,6 @@
 #define OWN_QUEUE_MIN (4u << 16) /* a socket is filled again when half of it has left */
 #define OWN_QUEUE_MAX (1u << 30)
 
-/* A membership of its own is the last that it has joined. */
-static void stay_begin(struct session *s)
-{
-	s->stay = s->config.stay;
-	if (s->world == 0)
-		return;
-	s->stay.kind = 0;
-	s->stay.rank = s->config.links[0].rank;
-	memcpy(s->stay.job, s->job, sizeof(s->stay.job));
-}
-
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
 {
 	struct session *s;
@@ -38,7 +27,6 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->world = config->links[0].world;
 	snprintf(s->job, sizeof(s->job), "%s", config->links[0].job);
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
-	stay_begin(s);
 	for (; s->link_count < config->link_count; s->link_count++) {
 		s->names[s->link_count] = config->names[s->link_count];
 		s->headers[s->link_count] = WIRE_ETHERNET_BYTES;
@@ -48,8 +36,8 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 			return -ENOMEM;
 		}
 	}
-	if (s->stay.kind == CONTROL_STAY)
-		link_stay(s->links[0], &s->stay);
+	if (s->world == 0 && config->stay.kind == CONTROL_STAY)
+		link_stay(s->links[0], &config->stay);
 	*out = s;
 	return 0;
 }
@@ -107,16 +95,6 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 	}
 }
 
-/* Where not all have come yet, a worker that aborts would not be among those who are left. */
-static bool awaits_next(const struct session *s, uint32_t index, enum winnow_result result)
-{
-	const bool others_continue = result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
-	                             result == WINNOW_ERR_TIMEOUT ||
-	                             result == WINNOW_ERR_UNREACHABLE;
-
-	return others_continue && look(s, index)->state == LINK_JOINING;
-}
-
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
                         const char *code, const char *told)
@@ -124,7 +102,7 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except && !awaits_next(s, i, result) && !(i == 0 && s->stay.kind != 0))
+		if (i != except)
 			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
@@ -148,7 +126,8 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 /* The others have gone on without it, and it may come back as a newcomer. */
 static bool overtaken(const struct session *s)
 {
-	return s->world == 0 && s->stay.kind != 0 && strcmp(look(s, 0)->error_code, "running") == 0;
+	return s->world == 0 && s->config.stay.kind != 0 &&
+	       strcmp(look(s, 0)->error_code, "running") == 0;
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -283,7 +262,6 @@ struct session_shape session_shape(const struct session *session)
 {
 	struct session_shape shape = {
 		.fast = session->state == SESSION_RUNNING,
-		.features = CONTROL_FEATURES,
 		.channels = session->first_stream[session->link_count],
 		.payload = look(session, 0)->start.payload,
 		.op_slots = engine_op_slots(session->engine),
@@ -294,7 +272,6 @@ struct session_shape session_shape(const struct session *session)
 		const struct link_view *link = look(session, i);
 
 		shape.fast = shape.fast && link->start.fast;
-		shape.features &= link->welcome.features;
 		if (link->start.window > shape.window)
 			shape.window = link->start.window;
 		if (link->welcome.segments_ahead < shape.segments_ahead)
@@ -308,7 +285,7 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= look(session, i)->welcome.group_token; /* with a key: the salt's */
+		tokens ^= look(session, i)->welcome.group_token; /* with a key: the seed's */
 	return tokens;
 }
 
@@ -320,11 +297,11 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 
 	link_line(link, line, now_us);
 	if (index == 0 && look(session, 0)->state == LINK_RUNNING) {
-		memcpy(session->stay.begun, session->job, sizeof(session->stay.begun));
-		session->stay.of = session->world;
+		memcpy(session->config.stay.begun, session->job, sizeof(session->job));
+		session->config.stay.of = session->world;
 	}
 	link_check(session, index);
-	if (link_look(link)->left_rank < session->world && session->left_due_us == NEVER)
+	if (*link_look(link)->left != '\0' && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
 }
@@ -332,6 +309,18 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 void session_gone(struct session *session, uint32_t index, const char *reason)
 {
 	link_gone(session->links[index], reason);
+	link_check(session, index);
+}
+
+void session_plain(struct session *session, uint32_t index, const char *line)
+{
+	link_plain(session->links[index], line);
+	link_check(session, index);
+}
+
+void session_refused(struct session *session, uint32_t index)
+{
+	link_refused(session->links[index]);
 	link_check(session, index);
 }
 
@@ -394,11 +383,9 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 		return (int)session->result;
 	if (session->state == SESSION_JOINING)
 		return WINNOW_ERR_INVALID;
-	for (uint32_t i = 0; i < session->link_count; i++) {
-		if (look(session, i)->left_rank == session->world)
-			continue;
+	if (*session_who_left(session) != '\0') {
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS, "%s",
-		                 look(session, i)->left_text);
+		                 session_who_left(session));
 		return (int)session->result;
 	}
 	return engine_submit(session->engine, task, now_us);
@@ -498,9 +485,9 @@ uint64_t session_deadline(const struct session *session)
 
 const char *session_who_left(const struct session *session)
 {
-	for (uint32_t i = 0; session->left_due_us != NEVER && i < session->link_count; i++)
-		if (look(session, i)->left_rank < session->world)
-			return look(session, i)->left_text;
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (*look(session, i)->left != '\0')
+			return look(session, i)->left;
 	return "";
 }
 
@@ -606,65 +593,18 @@ static uint64_t place_bit(const struct link *link)
 	return UINT64_C(1) << link_look(link)->config.place;
 }
 
-/* Not all workers, or the aggregators, know how to go on. */
-static bool others_end(const struct session *s)
+void session_stay(const struct session *session, struct control_message *out)
 {
-	for (uint32_t i = 0; i < s->link_count; i++) {
-		const struct control_message *welcome = &look(s, i)->welcome;
-
-		if (welcome->kind == CONTROL_WELCOME && !(welcome->features & CONTROL_MEMBERS))
-			return true;
-	}
-	return false;
-}
-
-const struct control_message *session_stays(const struct session *session)
-{
-	return &session->stay;
-}
-
-enum session_next session_stay(struct session *session, const struct session_wish *wish,
-                               uint64_t now_us, const struct control_message **out)
-{
-	struct control_message *stay = &session->stay;
-	struct link *decider = session->links[0];
-	uint64_t without = wish->without;
-
-	*out = link_next(decider);
-	if (*out != NULL && link_stands(decider))
-		return SESSION_NEXT;
-	*out = link_failed(decider);
+	*out = session->config.stay;
 	if (session->world == 0)
-		return session->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
-	if (others_end(session) || link_ended(decider))
-		return SESSION_NONE;
-	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
-		return SESSION_WAIT; /* what is done here must be done on all: MEMBERS.md 2 */
+		return;
+	out->kind = CONTROL_STAY;
+	out->rank = look(session, 0)->config.rank;
+	out->without = 0;
+	memcpy(out->job, session->job, sizeof(out->job));
 	for (uint32_t i = 1; i < session->link_count; i++)
 		if (link_lost(session->links[i]))
-			without |= place_bit(session->links[i]);
-	if (stay->kind == 0) { /* once: what another one knows is in its own */
-		stay->kind = CONTROL_STAY;
-		stay->without = without;
-		stay->admit = wish->admit;
-		stay->holds = wish->holds;
-		link_stay(decider, stay);
-	}
-	return link_stands(decider) ? SESSION_WAIT : SESSION_AWAY;
-}
-
-bool session_goes_on(const struct session *session)
-{
-	switch (session->result) {
-	case WINNOW_ERR_MEMBERS:
-	case WINNOW_ERR_TIMEOUT:
-	case WINNOW_ERR_UNREACHABLE:
-		return true;
-	case WINNOW_ERR_LOST:
-		return !overtaken(session);
-	default:
-		return false;
-	}
+			out->without |= place_bit(session->links[i]);
 }
 
 uint64_t session_drains(const struct session *session)
@@ -697,14 +637,18 @@ void session_abort(struct session *session, const char *text)
 	session_end(session, session->link_count, WINNOW_ERR_ABORTED, "aborted", text);
 }
 
-void session_move(struct session *session)
+void session_move(struct session *session, bool keeps)
 {
 	if (session->state == SESSION_FAILED)
 		return;
+	if (keeps && !session_busy(session)) { /* nothing has failed */
+		for (uint32_t i = 1; i < session->link_count; i++)
+			link_leave(session->links[i]);
+		return;
+	}
 	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
-	/* The decider that has said where it goes to has ended this one. */
-	session_end(session, link_next(session->links[0]) != NULL ? 0 : session->link_count,
-	            WINNOW_ERR_MEMBERS, "moved", session->error);
+	session_end(session, keeps ? 0 : session->link_count, WINNOW_ERR_MEMBERS, "moved",
+	            session->error);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)

@@ -19,7 +19,7 @@
 struct session;
 
 struct session_config {
-	const struct link_config *links; /* [link_count]: the same but for key and nonce */
+	const struct link_config *links; /* [link_count]: the same but for `place` and `from` */
 	const char *const *names;        /* [link_count] "host:port", for error texts */
 	uint32_t link_count;
 	struct bitmap_pool *pool;
@@ -27,10 +27,7 @@ struct session_config {
 	uint64_t bytes_max;   /* of memory that what the aggregators grant may take; 0: no limit */
 	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
 	uint64_t epoch_us;    /* from now_us to a time that all hosts have, roughly: see pace.h */
-	/*
-	 * What STAY says of memberships before: `begun`, `of`. With world 0 all of it, of a worker that was a member;
-	 * kind 0: it is a newcomer.
-	 */
+	/* What STAY says of memberships before: `begun`, `of`. With world 0 all of it; kind 0: it is a newcomer. */
 	struct control_message stay;
 };
 
@@ -52,7 +49,6 @@ struct link *session_link(const struct session *session, uint32_t index);
 /* What its aggregators have agreed to, together; once it runs. */
 struct session_shape {
 	bool fast;         /* all add int32 frames in the kernel */
-	uint32_t features; /* that all of them and all workers have, of enum control_feature */
 	uint32_t channels; /* of all */
 	uint32_t payload;  /* of a datagram */
 	uint32_t window;   /* frames of the largest */
@@ -70,6 +66,9 @@ void session_headers(struct session *session, uint32_t index, uint32_t bytes);
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason);
+/* The same without the security that was wanted: link_plain(), link_refused(). */
+void session_plain(struct session *session, uint32_t index, const char *line);
+void session_refused(struct session *session, uint32_t index);
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);
@@ -92,31 +91,13 @@ bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 /*
- * session_stay - this worker wants to continue: after a failure with those who are left, or, at a boundary, with all
- * and at most `admit` newcomers. Call it again and again. In a session that waits at the decider's door (world 0),
- * what the decider says. MEMBERS.md.
+ * How a worker continues, after a failure with those who are left, or at a boundary with newcomers: it closes this
+ * session, waits in another one at the decider's door (world 0), says STAY there, and goes where link_next() says.
+ * Either has the connection to the decider from the one before it, if that stands. MEMBERS.md.
  */
-struct session_wish {
-	uint64_t without; /* places of the list that are to be left out, as bits */
-	uint32_t admit;
-	bool holds; /* this worker has the state of the job */
-	uint64_t
-		by_us; /* so long it waits in a session that runs until what is done here is done on all */
-};
-enum session_next {
-	SESSION_WAIT, /* for what the decider says */
-	SESSION_NEXT, /* in this membership: *out, by the connection of link 0 */
-	SESSION_AWAY, /* the connection to the decider is lost: go to its door with session_stays() */
-	SESSION_NONE, /* not at all: *out is what the decider has said, or NULL */
-};
-enum session_next session_stay(struct session *session, const struct session_wish *wish,
-                               uint64_t now_us, const struct control_message **out);
 
-/* What this worker would say now. */
-const struct control_message *session_stays(const struct session *session);
-
-/* Has it failed, so that others may be left? Else the failure is this worker's own. */
-bool session_goes_on(const struct session *session);
+/* What STAY says of this membership, and which aggregators are lost to it; at the door what it has said there. */
+void session_stay(const struct session *session, struct control_message *out);
 
 /* Places of the aggregators that drain. */
 uint64_t session_drains(const struct session *session);
@@ -124,7 +105,8 @@ uint64_t session_drains(const struct session *session);
 void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
-void session_move(struct session *session); /* to another membership: this one ends, for all */
+/* To another membership, for which the connection to the decider is kept or not: this one ends, for all. */
+void session_move(struct session *session, bool keeps);
 
 /* session_fail - end everything, here with `result` and everywhere with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);

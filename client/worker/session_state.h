@@ -25,7 +25,6 @@ struct session {
 	uint64_t strays;                              /* datagrams for which no stream was found */
 	uint64_t malformed;                           /* that are none of ours */
 	char job[CONTROL_JOB_BYTES];
-	struct control_message stay; /* `kind`: it has been said */
 };
 
 #endif /* CLIENT_SESSION_STATE_H */

@@ -50,8 +50,8 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
 	s->told.ack = s->told.room = s->credit = s->ack;
-	s->due.ack_us = s->due.quiet_us = s->due.announce_us = NEVER;
-	s->due.ping_us = 0;
+	s->due.ack_us = s->due.announce_us = NEVER;
+	s->due.ask_us = 0;
 	s->gap.due_us = NEVER;
 	for (uint32_t i = 0; i < segment_count; i++)
 		s->segments[i].slot = i / config->segments_ahead;
@@ -162,15 +162,22 @@ static uint64_t senseless_drops(const struct stream *s)
 	return s->stats.drops[WIRE_DROP_LENGTH] + s->stats.drops[WIRE_DROP_OPERATION];
 }
 
+/* In a silence a worker asks when it has lasted twice as long. */
+static uint64_t ask_wait_us(struct stream *s, uint64_t now_us)
+{
+	uint64_t silent_us = now_us - s->asked.since_us;
+
+	if (silent_us < pace_probe_us(&s->pace))
+		return pace_measure_us(&s->pace);
+	return stream_spread(s, pace_silence_us(&s->pace, silent_us));
+}
+
 /* Something that operations wait for. */
 static void news_take(struct stream *s, uint64_t now_us)
 {
-	s->news_us = now_us;
-	pace_progress(&s->pace);
-	s->asked.quiet_us = 0;
-	s->due.quiet_us = NEVER;
-	if (s->base != s->next || frame_before(s->horizon, s->planned))
-		s->due.quiet_us = now_us + pace_rto_us(&s->pace);
+	s->news_us = s->asked.since_us = now_us;
+	s->asked.silent_us = 0;
+	sooner(&s->due.ask_us, now_us + pace_probe_us(&s->pace));
 }
 
 /* When what has this stamp was sent: in the last 71 minutes. */
@@ -206,7 +213,7 @@ static void answer_take(struct stream *s, const struct packet *packet, const str
 		return;
 	s->asked.answered_us = asked_us;
 	rtt_measured(s, packet, status, asked_us, now_us);
-	sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
+	sooner(&s->due.ask_us, now_us + ask_wait_us(s, now_us));
 }
 
 static void status_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -220,7 +227,8 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 		return;
 	pace_marked(&s->pace, status.marked);
 	answer_take(s, packet, &status, now_us);
-	resend_take(s, &status, now_us);
+	if (status.stamp != 0)
+		resend_take(s, &status);
 }
 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -247,7 +255,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		task = result_take(s, packet, now_us);
 		break;
 	case WIRE_PLAN:
-		task = plan_take(s, packet, now_us);
+		task = plan_take(s, packet);
 		break;
 	case WIRE_STATUS_BACK:
 		status_take(s, packet, now_us);
@@ -271,7 +279,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 static bool may_ask(const struct stream *s, uint32_t asked_us, uint64_t now_us)
 {
 	return asked_us == 0 || s->gap.answered_us >= stamped_us(asked_us, now_us) ||
-	       (uint32_t)now_us - asked_us >= pace_base_us(&s->pace);
+	       (uint32_t)now_us - asked_us >= pace_probe_us(&s->pace);
 }
 
 static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
@@ -323,11 +331,10 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 {
 	status->stamp = (uint32_t)now_us | 1;
 	status->marked = s->marked;
-	status->late = (uint16_t)pace_late_us(&s->pace);
 	if (status->asks) {
 		s->calm = false;
 		s->asked.last_us = now_us | 1;
-		s->due.ping_us = now_us + pace_measure_us(&s->pace);
+		s->due.ask_us = now_us + ask_wait_us(s, now_us);
 	}
 	stream_head(s, out, WIRE_STATUS, status->first);
 	packet_put_status(out, status);
@@ -351,42 +358,42 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return status.word_count > 0;
 }
 
-/* There is something under way to measure, or a good time for it. */
-static bool is_measuring(const struct stream *s)
+/* When to ask. Where base alone is missing, others may wait before they acknowledge. */
+static uint64_t ask_due_us(const struct stream *s)
 {
-	return s->next != s->ack || s->calm || (s->pace.round.full && eager_under_way(s) > 0);
-}
+	uint64_t silent_us;
 
-static bool is_to_measure(const struct stream *s, uint64_t now_us)
-{
-	return now_us >= s->due.ping_us && is_measuring(s);
+	if (s->next != s->ack || frame_before(s->horizon, s->planned) || s->calm ||
+	    (s->pace.round.full && eager_under_way(s) > 0))
+		return s->due.ask_us;
+	silent_us = s->asked.since_us + pace_probe_us(&s->pace) + ACK_DELAY_US;
+	return s->next == s->base ? NEVER : s->due.ask_us > silent_us ? s->due.ask_us : silent_us;
 }
 
 /*
- * An acknowledgement that nothing else carries; or the aggregator is to answer: because nothing has
- * come for long, or now and then, while frames are under way, to measure the round trip. PUSH to RESULT
- * would measure the slowest worker and its losses.
+ * An acknowledgement that nothing else carries; or the aggregator is to answer, while frames are under way: its
+ * answer measures the round trip, and lists what is lost. PUSH to RESULT would measure the slowest worker and
+ * its losses.
  */
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	bool quiet = now_us >= s->due.quiet_us;
-	bool ping = is_to_measure(s, now_us);
+	bool asks = now_us >= ask_due_us(s);
 
-	if (now_us < s->due.ack_us && !quiet && !ping)
+	if (now_us < s->due.ack_us && !asks)
 		return false;
-	if (quiet) {
-		pace_timeout(&s->pace, s->asked.answered_us < s->asked.quiet_us);
-		s->asked.quiet_us = now_us | 1;
-		s->due.quiet_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
+	if (asks && now_us - s->asked.since_us >= pace_probe_us(&s->pace)) {
+		if (s->asked.answered_us < s->asked.silent_us)
+			pace_unanswered(&s->pace);
+		s->asked.silent_us = now_us | 1;
 	}
-	status_build(s, &(struct status){.asks = quiet || ping}, now_us, out);
+	status_build(s, &(struct status){.asks = asks}, now_us, out);
 	return true;
 }
 
 /* What measures goes ahead of what may be pushed now, or it would wait behind that; but not the first time. */
 static bool ahead_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	return s->pace.srtt_us != 0 && is_to_measure(s, now_us) && status_pull(s, now_us, out);
+	return s->pace.srtt_us != 0 && now_us >= ask_due_us(s) && status_pull(s, now_us, out);
 }
 
 bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -404,11 +411,9 @@ uint64_t stream_deadline(const struct stream *s)
 {
 	uint64_t due_us = s->due.ack_us;
 
-	sooner(&due_us, s->due.quiet_us);
 	sooner(&due_us, s->due.announce_us);
 	sooner(&due_us, s->gap.due_us);
-	if (is_measuring(s))
-		sooner(&due_us, s->due.ping_us);
+	sooner(&due_us, ask_due_us(s));
 	return due_us;
 }
 

@@ -79,7 +79,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 
 /*
  * stream_is_busy - is there as much to push, planned or about to be, as goes out in two round
- * trips? Announcements that have had no answer for a time-out do not count.
+ * trips? Announcements that are sent a second time do not count.
  */
 bool stream_is_busy(const struct stream *stream);
 

@@ -116,10 +116,13 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 {
 	struct stream_frame *frame = stream_frame_of(s, s->next);
 
+	if (s->base == s->next) {
+		s->asked.since_us = now_us;
+		if (s->pace.srtt_us != 0)
+			s->due.ask_us = now_us + pace_probe_us(&s->pace);
+	}
 	frame->sent_us = (uint32_t)now_us;
 	s->next++;
-	if (s->due.quiet_us == NEVER)
-		s->due.quiet_us = now_us + pace_rto_us(&s->pace);
 }
 
 static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -147,14 +150,11 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 			continue;
 		}
 		frame->flags |= FRAME_SENT;
-		if (s->base == s->next && s->pace.srtt_us != 0 &&
-		    s->due.ping_us < now_us + pace_late_us(&s->pace))
-			s->due.ping_us = now_us + pace_late_us(&s->pace);
 		frame_passed(s, now_us);
 		s->under_way++;
 		pace_sent(&s->pace, s->under_way);
 		if (s->under_way == s->pace.window)
-			sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
+			sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
 		return true;
 	}
 	return false;
@@ -206,18 +206,17 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		frame->flags |= FRAME_AGAIN;
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
-		sooner(&s->due.ping_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
 		return true;
 	}
 	return false;
 }
 
 /*
- * Those listed, but for what may have been overtaken by the STATUS that is answered. Of itself the
- * aggregator lists each but once, so what has been pushed again is not meant; nor is it once more any
- * sooner than least_us: where a queue is full, that would fill it before the window has shrunk.
+ * Those listed, but for what may have been overtaken by the STATUS that is answered. What has been pushed
+ * again is not pushed once more any sooner than least_us: where a queue is full, that would fill it before the
+ * window has shrunk.
  */
-void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
+void resend_take(struct stream *s, const struct status *status)
 {
 	uint32_t late_us = (uint32_t)pace_late_us(&s->pace);
 	const uint32_t least_us = (uint32_t)(s->pace.srtt_us + 2 * s->pace.rttvar_us);
@@ -232,12 +231,10 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
 			continue;
 		if ((frame->flags & FRAME_AGAIN) &&
-		    (status->stamp == 0 || frame_before(status->stamp, frame->sent_us + least_us)))
+		    frame_before(status->stamp, frame->sent_us + least_us))
 			continue;
-		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
-			sooner(&s->due.ping_us, now_us + late_us);
+		if (frame_before(status->stamp, frame->sent_us + late_us))
 			continue;
-		}
 		frame->flags |= FRAME_RESEND;
 		if (!frame_before(s->resend.from, s->resend.to))
 			s->resend.from = s->resend.to = number;
@@ -277,6 +274,16 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	return true;
 }
 
+/* A later frame is complete, and the first one that is not has a PUSH of ours that may be lost: nobody has asked since. */
+static bool is_overtaken(const struct stream *s, uint32_t frame)
+{
+	const struct stream_frame *first = stream_frame_of(s, s->ack);
+
+	return frame != s->ack && (first->flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT &&
+	       frame_before((uint32_t)s->asked.last_us,
+	                    first->sent_us + (uint32_t)pace_late_us(&s->pace));
+}
+
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_frame *frame = stream_frame_of(s, packet->frame);
@@ -312,7 +319,9 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	s->stored++;
 	s->ahead++;
 	if (pace_result(&s->pace))
-		sooner(&s->due.ping_us, now_us + pace_measure_us(&s->pace));
+		sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
+	if (is_overtaken(s, packet->frame))
+		sooner(&s->due.ask_us, now_us + pace_late_us(&s->pace));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;
 	if (packet->worker != WIRE_EVERYONE && s->gap.asked > 0)

@@ -208,9 +208,9 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 /* Wait twice as long each time: a worker that is late by seconds is normal in training. */
 static uint64_t announce_wait_us(struct stream *s, const struct stream_segment *segment)
 {
-	uint64_t wait_us = pace_base_us(&s->pace);
+	uint64_t wait_us = pace_probe_us(&s->pace);
 
-	if (wait_us < ANNOUNCE_US_MIN)
+	if (wait_us < ANNOUNCE_US_MIN && !is_eager(s, segment))
 		wait_us = ANNOUNCE_US_MIN;
 	wait_us <<= segment->tries;
 	return stream_spread(s, wait_us < ANNOUNCE_US_MAX ? wait_us : ANNOUNCE_US_MAX);
@@ -391,22 +391,7 @@ static int fixed_shift(const struct stream *s, uint8_t form, int16_t exponent)
 	return exponent == WIRE_EXPONENT_NONE ? 0 : bits - exponent;
 }
 
-/* Everybody has announced this segment, and those before it earlier: one of which there is no plan was lost, somewhere. */
-static void eager_overtaken(struct stream *s, const struct stream_segment *planned, uint64_t now_us)
-{
-	for (uint32_t i = 0; i < s->announced_count; i++) {
-		struct stream_segment *segment = &s->segments[s->announced[i]];
-
-		if (segment->slot != planned->slot || segment->number > planned->number ||
-		    segment->tries != 1)
-			continue;
-		sooner(&segment->announce_due_us,
-		       now_us + stream_spread(s, pace_late_us(&s->pace)));
-		sooner(&s->due.announce_us, segment->announce_due_us);
-	}
-}
-
-struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint64_t now_us)
+struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 {
 	struct stream_segment *segment;
 	struct access_frame sums;
@@ -458,7 +443,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint6
 	segment->received = 1;
 	if (task->cut.eager) {
 		(void)pace_result(&s->pace);
-		eager_overtaken(s, segment, now_us);
 		sums = eager_frame(s, task, segment, segment->united);
 		if (sums.count > 0)
 			(void)task->access->store(task, &sums, plan.set.blocks);

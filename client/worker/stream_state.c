@@ -81,6 +81,5 @@ void stream_check_edges(const struct stream *s)
 	assert(s->under_way <= s->next - s->ack && s->next - s->ack <= s->config.window);
 	assert(s->order_count + s->announced_count <=
 	       s->config.op_slots * s->config.segments_ahead);
-	assert(s->base == s->next || s->due.quiet_us != NEVER);
 	assert(!frame_before(s->resend.to, s->resend.from));
 }

@@ -87,8 +87,7 @@ struct stream_frame {
 /* When to send next without a cause, or NEVER. */
 struct stream_due {
 	uint64_t ack_us;
-	uint64_t quiet_us;    /* A STATUS asks then, if no news has come. */
-	uint64_t ping_us;     /* A STATUS measures then, and finds what is lost. */
+	uint64_t ask_us;      /* A STATUS asks then, while something is under way. */
 	uint64_t announce_us; /* No announcement is due before it. */
 };
 
@@ -106,7 +105,8 @@ struct stream_gap {
 struct stream_asked {
 	uint64_t last_us;
 	uint64_t answered_us; /* The last one that has been answered; 0: none. */
-	uint64_t quiet_us;    /* The last one after a time-out; 0: news has come since. */
+	uint64_t since_us;    /* News last came then, or the first frame was under way. */
+	uint64_t silent_us;   /* The last one of this silence; 0: news has come since. */
 	uint32_t plan_us;     /* The stamp of the last one for a PLAN; 0: a PLAN has come since. */
 };
 
@@ -201,7 +201,7 @@ static inline bool stream_ack_urgent(const struct stream *s)
 
 /* stream_plan.c */
 bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
-struct allreduce *plan_take(struct stream *s, const struct packet *packet, uint64_t now_us);
+struct allreduce *plan_take(struct stream *s, const struct packet *packet);
 /* Announcements that carry blocks, and may yet be answered: what had no answer in time waits for other workers. */
 uint32_t eager_under_way(const struct stream *s);
 
@@ -212,7 +212,7 @@ struct access_frame frames_from(const struct stream *s, const struct allreduce *
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
-void resend_take(struct stream *s, const struct status *status, uint64_t now_us);
+void resend_take(struct stream *s, const struct status *status);
 /* All blocks of an operation without frames that are in `bits`, as if they were one. */
 struct access_frame eager_frame(const struct stream *s, const struct allreduce *task,
                                 const struct stream_segment *segment, const uint64_t *bits);

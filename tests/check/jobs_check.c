@@ -11,13 +11,13 @@ static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
 {
 	const struct job *job = peer->job;
 
-	assert(peer->used || job == NULL);
+	assert((peer->state >= PEER_NAMED) == (job != NULL));
 	if (job == NULL)
 		return;
 	assert(job >= jobs->jobs && job < jobs->jobs + jobs->config.jobs_max);
 	assert(job->state != JOB_FREE && peer->rank < job->world);
 	assert(job->members[peer->rank] == peer);
-	assert(peer->ready <= (job->state != JOB_FORMING));
+	assert(peer->state < PEER_READY || job->state != JOB_FORMING);
 	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
 }
 
@@ -28,17 +28,17 @@ static void check_places(const struct jobs *jobs)
 	const struct jobs_peer *peer;
 
 	for (peer = LIST_FIRST(&jobs->used); peer != NULL; peer = LIST_NEXT(peer, place)) {
-		assert(peer->used);
+		assert(peer->state != PEER_FREE);
 		used++;
-		doors += peer->door;
+		doors += peer->state == PEER_AT_DOOR;
 	}
 	for (peer = LIST_FIRST(&jobs->free); peer != NULL; peer = LIST_NEXT(peer, place)) {
-		assert(!peer->used && !peer->door);
+		assert(peer->state == PEER_FREE);
 		unused++;
 	}
 	for (peer = TAILQ_FIRST(&jobs->doorsteps); peer != NULL;
 	     peer = TAILQ_NEXT(peer, doorstep)) {
-		assert(peer->used && peer->door && peer->job == NULL);
+		assert(peer->state == PEER_AT_DOOR);
 		doorsteps++;
 	}
 	assert(used == jobs->totals.peers && used + unused == jobs->places);
@@ -47,7 +47,7 @@ static void check_places(const struct jobs *jobs)
 
 static bool is_newcomer(const struct jobs_peer *peer)
 {
-	return peer->used && peer->job == NULL && peer->door && peer->keyed;
+	return peer->state == PEER_AT_DOOR && *peer->keyed_for != '\0';
 }
 
 /* Peers without a job, jobs that do not run yet: each is in its crowd, and nobody else. */
@@ -59,8 +59,8 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 	for (uint32_t i = 0; i < waiting; i++) {
 		const struct jobs_peer *peer = jobs->waiting.members[i].who;
 
-		assert(peer->used && peer->job == NULL && !is_newcomer(peer));
-		assert(jobs->waiting.members[i].owner == net_ip_owner(&peer->ip));
+		assert(peer->state != PEER_FREE && peer->job == NULL && !is_newcomer(peer));
+		assert(*peer->keyed_for != '\0' || jobs->waiting.members[i].owner == peer->owner);
 	}
 	for (uint32_t i = 0; i < newcomers; i++)
 		assert(is_newcomer(jobs->newcomers.members[i].who));
@@ -80,10 +80,10 @@ static void check_members(const struct job *job)
 
 		if (peer == NULL)
 			continue;
-		assert(peer->used && peer->job == job && peer->rank == rank);
+		assert(peer->job == job && peer->rank == rank);
 		present++;
-		joined += peer->joined;
-		ready += peer->ready;
+		joined += peer->state >= PEER_JOINED;
+		ready += peer->state == PEER_READY;
 	}
 	if (job->state == JOB_ENDING)
 		return;
@@ -128,9 +128,9 @@ void jobs_check(const struct jobs *jobs)
 	check_places(jobs);
 	for (uint32_t i = 0; i < jobs->places; i++) {
 		check_peer(jobs, &jobs->peers[i]);
-		peers += jobs->peers[i].used;
+		peers += jobs->peers[i].state != PEER_FREE;
 		newcomers += is_newcomer(&jobs->peers[i]);
-		waiting += jobs->peers[i].used && jobs->peers[i].job == NULL;
+		waiting += jobs->peers[i].state != PEER_FREE && jobs->peers[i].job == NULL;
 	}
 	assert(peers == jobs->totals.peers && peers < jobs->places);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {

@@ -15,8 +15,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "protocol"))
-from joining import Ended, Joining, proof  # noqa: E402
-from seal import Keys, Lines, Transcript  # noqa: E402
+from joining import Ended, Joining  # noqa: E402
+from seal import job_key  # noqa: E402
+from tls import Tls  # noqa: E402
 
 CHUNK = 1 << 20
 HOUR_MS = 3600000
@@ -37,38 +38,56 @@ def dial(at):
     return sock
 
 
+def join(job, rank, world, **more):
+    said = {"type": "join", "version": 3, "job": job, "rank": rank}
+    said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
+    said |= {"silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
+    return json.dumps(said | more).encode() + b"\n"
+
+
 class Talk:
-    """What is said on a control connection, from HELLO on."""
+    """A control connection until HELLO, and what is said on it."""
 
-    def __init__(self, line):
-        self.transcript = Transcript()
-        self.transcript.add(line)
-        said = json.loads(line)
-        if said["type"] != "hello":
-            raise ConnectionError(said.get("text", "refused"))
-        self.nonce = bytes.fromhex(said["nonce"])
+    def __init__(self, job, key):
+        self.tls, self.heard = Tls(job.split("/")[0], job_key(key)) if key else None, b""
 
-    def join(self, job, rank, world, key=None, **more):
-        """The JOIN. Lines have proofs from then on."""
-        nonce = os.urandom(32)
-        shown = proof(key, "winnow join 1", self.nonce, nonce, rank, world, job).hex()
-        said = {"type": "join", "version": 3, "nonce": nonce.hex(), "proof": shown, "job": job, "rank": rank}
-        said |= {"software": "flood", "host": "flood", "world": world, "payload": 1472, "rcvbuf": 1 << 20}
-        said |= {"features": ["members"], "silence_ms": HOUR_MS, "stall_ms": HOUR_MS}
-        line = json.dumps(said | more).encode() + b"\n"
-        self.transcript.add(line)
-        self.lines = Lines(Keys(key, bytes(32), 0, job, world, self.transcript.hash).to_aggregator if key else None)
-        return line
+    def carry(self, sock, data):
+        """What `data` says; the handshake goes on."""
+        if self.tls is None:
+            return data
+        self.tls.feed(data)
+        said = self.tls.said()
+        self.flush(sock)
+        if self.tls.failed:
+            raise ConnectionError("no TLS")
+        return said
+
+    def flush(self, sock):
+        if self.tls and (out := self.tls.pull()):
+            sock.sendall(out)
+
+    def greeted(self, sock, data):
+        """True once HELLO has come."""
+        self.heard += self.carry(sock, data)
+        if b"\n" in self.heard and json.loads(self.heard.split(b"\n")[0])["type"] != "hello":
+            raise ConnectionError("refused")
+        return b"\n" in self.heard
+
+    def bytes(self, text):
+        """As they go to the aggregator."""
+        if self.tls is None:
+            return text
+        self.tls.say(text)
+        return self.tls.pull()
 
 
-def first_line(sock):
-    heard = b""
-    while b"\n" not in heard:
-        more = sock.recv(65536)
+def greeted(sock, job, key):
+    talk = Talk(job, key)
+    talk.flush(sock)
+    while not talk.greeted(sock, more := sock.recv(65536)):
         if not more:
             raise ConnectionError("closed")
-        heard += more
-    return heard.split(b"\n")[0]
+    return talk
 
 
 # ---- members that say too much ----
@@ -105,8 +124,8 @@ def repeated(line):
 def forming(flood, number):
     """A member of a job that never comes together."""
     sock = dial(flood.at)
-    talk = Talk(first_line(sock))
-    sock.sendall(talk.join(flood.job, number, flood.connections + 1, flood.key))
+    talk = greeted(sock, flood.job, flood.key)
+    sock.sendall(talk.bytes(join(flood.job, number, flood.connections + 1)))
     return sock, talk
 
 
@@ -114,12 +133,17 @@ def pings(flood, number):
     """Pings that are right."""
     sock, talk = forming(flood, number)
     line = b'{"type":"ping"}\n'
-    return sock, b"".join(talk.lines.prove(line) for _ in range(ENOUGH)) if flood.key else repeated(line)
+    return sock, talk.bytes(line * ENOUGH) if flood.key else repeated(line)
 
 
 def wrong(flood, number):
-    """Lines whose proof is wrong."""
-    return forming(flood, number)[0], repeated(b"0" * 48 + b" x\n")
+    """Records that TLS has not made."""
+    return forming(flood, number)[0], repeated(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+
+
+def empty(flood, number):
+    """Handshakes that consist of records without end, and never say anything."""
+    return dial(flood.at), repeated(b"\x16\x03\x01\x00\x01\x01")
 
 
 def halves(flood, number):
@@ -137,10 +161,13 @@ class Member:
 
     def __init__(self, flood, job, rank, world):
         self.joining = Joining(
-            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS, features=("members",)
+            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS
         )
         self.joining.rcvbuf = 1 << 20
         self.tcp, self.udp = dial(flood.at), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.talk = Talk(job, flood.key)
+        self.talk.flush(self.tcp)
+        self.joining.seal_key = self.talk.tls and self.talk.tls.seal_key
         self.udp.connect(flood.at)
         self.tcp.setblocking(False)
         self.udp.setblocking(False)
@@ -159,7 +186,7 @@ class Member:
                 continue
             if not data:
                 raise ConnectionError("closed")
-            *lines, self.heard = (self.heard + data).split(b"\n")
+            *lines, self.heard = (self.heard + self.talk.carry(self.tcp, data)).split(b"\n")
             for line in lines:
                 self.joining.line(line, now)
 
@@ -173,10 +200,13 @@ class Member:
         if size and not self.ready:
             self.ready = True
             joining.say("ready", payload=size, multicast=False)
-        if joining.out:
-            self.tcp.sendall(joining.out)
-            joining.out = b""
+        self.flush()
         return joining.start is not None
+
+    def flush(self):
+        if self.joining.out:
+            self.tcp.sendall(self.talk.bytes(self.joining.out))
+            self.joining.out = b""
 
     def close(self):
         self.tcp.close()
@@ -199,7 +229,7 @@ def moves(flood, number):
     (member,) = started(flood, f"{flood.job}/{flood.count}", 1)
     member.udp.close()
     line = b'{"type":"move","number":"0000000000000000"}\n'
-    return member.tcp, b"".join(member.joining.proves.prove(line) for _ in range(ENOUGH)) if flood.key else repeated(line)
+    return member.tcp, member.talk.bytes(line * ENOUGH) if flood.key else repeated(line)
 
 
 class Starts:
@@ -216,7 +246,7 @@ class Starts:
         if not self.member.step():
             return True
         self.member.joining.say("leave")
-        self.member.tcp.sendall(self.member.joining.out)
+        self.member.flush()
         self.member.close()
         return False
 
@@ -235,37 +265,62 @@ class Visits:
         self.socket.setblocking(False)
         self.flood.opened += 1
         self.said = False
+        self.job, key, self.join = self.flood.kind(self.flood) if self.flood.kind else ("flood", None, None)
+        self.talk = Talk(self.job, key)
         self.flood.selector.register(self.socket, READ, self)
+        self.talk.flush(self.socket)
 
     def turn(self, _):
         heard = self.flood.hear(self.socket)
-        if not heard or self.said or not self.flood.kind:
+        if not heard or self.said or not self.join:
             return False
-        self.socket.sendall(self.flood.kind(self.flood, Talk(heard.split(b"\n")[0])))
-        self.said = True
+        if self.talk.greeted(self.socket, heard):
+            self.socket.sendall(self.talk.bytes(self.join))
+            self.said = True
         return True
 
 
-def joins(flood, talk):
+def joins(flood):
     """The first worker of a job that nobody else joins."""
     flood.count += 1
-    return talk.join(f"{flood.job}/{flood.count}", 0, 2, flood.key)
+    job = f"{flood.job}/{flood.count}"
+    return job, flood.key, join(job, 0, 2)
 
 
-def strangers(flood, talk):
-    """A JOIN whose proof is wrong."""
-    return talk.join(flood.job, 0, 2, "f" * 64)
+def strangers(flood):
+    """A handshake with a wrong key."""
+    return flood.job, "f" * 64, join(flood.job, 0, 2)
 
 
-def passphrases(flood, talk):
-    """A JOIN of one of many jobs, team0 .., whose keys are texts that winnowd has to stretch first."""
+def passphrases(flood):
+    """A handshake for one of many jobs, team0 .., whose keys are texts that winnowd has to stretch first."""
     flood.count += 1
-    return talk.join(f"team{flood.count % flood.connections}", 0, 2, "f" * 64)
+    job = f"team{flood.count % flood.connections}"
+    return job, "f" * 64, join(job, 0, 2)
 
 
-def newcomers(flood, talk):
+def newcomers(flood):
     """A newcomer at the door of a job of its own, and all its members are told; it goes when it is pinged."""
-    return talk.join(flood.job, 0, 0, flood.key, silence_ms=200)
+    return flood.job, flood.key, join(flood.job, 0, 0, silence_ms=200)
+
+
+class Halves:
+    """A handshake that is never finished, or is none: held until winnowd ends it."""
+
+    def __init__(self, flood, number):
+        self.flood, self.socket = flood, None
+        hello = Tls("flood", b"f" * 32).pull()
+        self.text = (hello, hello[:50], hello[:5] + os.urandom(len(hello) - 5), b"\x16\x03\x01\xff\xff" + os.urandom(3000))[number % 4]
+
+    def open(self):
+        self.socket = dial(self.flood.at)
+        self.socket.setblocking(False)
+        self.flood.opened += 1
+        self.flood.selector.register(self.socket, READ, self)
+        self.socket.send(self.text)
+
+    def turn(self, _):
+        return bool(self.flood.hear(self.socket))
 
 
 # ---- HTTP ----
@@ -337,6 +392,8 @@ FLOODS = {
     "joins": (Visits, joins, 200),
     "strangers": (Visits, strangers, 64),
     "passphrases": (Visits, passphrases, 400),
+    "handshakes": (Halves, None, 400),
+    "empty": (Stream, empty, 60),
     "newcomers": (Visits, newcomers, 64),
     "http": (Client, None, 128),
     "probes": (Probes, None, 64),
@@ -414,15 +471,15 @@ def watch(port, seconds, values):
     """The pings of a member of a job that forms, which are due every quarter of its silence time."""
     quarter = float(values["silence"]) / 4
     sock = dial(("127.0.0.1", int(port)))
-    talk = Talk(first_line(sock))
-    sock.sendall(talk.join(values["job"], 0, 2, values.get("key"), silence_ms=int(quarter * 4000)))
+    talk = greeted(sock, values["job"], values.get("key"))
+    sock.sendall(talk.bytes(join(values["job"], 0, 2, silence_ms=int(quarter * 4000))))
     print("flooding", flush=True)
     begun = last = said = time.monotonic()
     late = count = 0
     sock.settimeout(0.02)
     while not stop and time.monotonic() - begun < float(seconds):
         if time.monotonic() - said > quarter:
-            sock.sendall(talk.lines.prove(b'{"type":"ping"}\n'))
+            sock.sendall(talk.bytes(b'{"type":"ping"}\n'))
             said += quarter
         try:
             heard = sock.recv(65536)

@@ -3,9 +3,7 @@
 
 TCP is passed on as it is, datagrams too, but for what he does to them:
 
-  lines    before each line to a worker that has a proof go others: one that ends the job, without a proof and with this line's, and
-           this line with another end; after a JOIN come some
-  abort    the same before the fourth line of a worker that has a proof
+  abort    after some records of TLS from a worker goes one of his own, with its last one's length
 
   flip     one of fifty has another bit, anywhere, on either way
   data     one of fifty PUSHes and RESULTs has other data, and its own header
@@ -23,7 +21,7 @@ import sys
 
 port, server, what = int(sys.argv[1]), ("127.0.0.1", int(sys.argv[2])), set(sys.argv[3:])
 rng = random.Random(5)
-count = dict.fromkeys("passed lines abort flip data double knock answered replay".split(), 0)
+count = dict.fromkeys("passed abort flip data double knock answered replay".split(), 0)
 PUSH, KNOCK, RESULT = 2, 4, 0x82  # PROTOCOL.md 2.2
 
 
@@ -89,33 +87,18 @@ def from_worker(data, address):
     back.send(attacked(data, back.send))
 
 
-END = b'{"type":"%s","rank":0,"code":"aborted","text":"forged"}'
-# What a worker that joins would obey, if they were the aggregator's.
-EARLY = b"""{"type":"next","next":"forged/next.0123456789abcdef","next_rank":0,"next_world":1,"without":"0000000000000000","came":1,"text":""}
-{"type":"ping"}
-{"type":"hello","version":3,"key":true,"software":"forged","nonce":"%s","features":["scatter"]}
-""" % (b"5" * 64)
-texts, proven = {}, {}  # by socket: what has come of a line; lines with a proof
+records = {}  # by socket: TLS records with what a worker says
 
 
-def lines_of(sock, data):
-    """The lines that are whole now, with those that he puts before them."""
-    *lines, texts[sock] = (texts.get(sock, b"") + data).split(b"\n")
-    out = []
-    for line in lines:
-        proof = line[:49]
-        if proof[:1] != b"{":
-            proven[sock] = proven.get(sock, 0) + 1
-            whose = "abort" if sock in accepted else "lines"
-            if whose in what and (whose == "lines" or proven[sock] == 4):
-                end = END % (b"abort" if sock in accepted else b"failed")
-                out += [end, proof + end, line[:-1] + b" }", end + proof]
-                count[whose] += 4
-        out.append(line)
-        if "lines" in what and b'"type":"join"' in line:
-            sock.sendall(EARLY)
-            count["lines"] += 3
-    return b"".join(line + b"\n" for line in out)
+def forged_record(sock, data):
+    """The bytes, with a record behind them that the worker has not made."""
+    if sock in accepted and data[:1] == b"\x17":
+        records[sock] = records.get(sock, 0) + 1
+        if "abort" in what and records[sock] == 4:
+            length = int.from_bytes(data[3:5], "big")
+            data += data[:5] + rng.randbytes(length)
+            count["abort"] += 1
+    return data
 
 
 while True:
@@ -145,12 +128,11 @@ while True:
         elif sock in peers:
             try:
                 data = sock.recv(65536)
-                peers[sock].sendall(lines_of(sock, data))
+                peers[sock].sendall(forged_record(sock, data))
             except OSError:
                 data = b""
             if not data:
                 for end in (sock, peers[sock]):
                     peers.pop(end, None)
-                    texts.pop(end, None)
                     accepted.discard(end)
                     end.close()

@@ -28,10 +28,11 @@ def say(**fields):
 
 
 GROUP, KNOCK, KNOCKED = 7, 4, 0x84
-say(type="hello", version=3, key=False, software="generous", nonce="00" * 32, features=["scatter", "members"])
+say(type="hello", version=3, software="generous")
+assert json.loads(lines.readline()) == {"type": "ping"}
 join = json.loads(lines.readline())
 welcome = dict(
-    type="welcome", proof="00" * 32, features=["scatter", "members"], channels=list(range(channels)), epoch=0, salt="00" * 32,
+    type="welcome", channels=list(range(channels)), seed="00" * 32,
     token="%016x" % 5, group_token="%016x" % GROUP, silence_ms=join["silence_ms"], stall_ms=join["stall_ms"], payload=join["payload"],
     window=8192, op_slots=1024, segments_ahead=64, first_frame=0, group="", data_address="",
 )  # fmt: skip

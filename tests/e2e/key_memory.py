@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """key_memory.py PORT KEY_FILE WINNOWD_PID LOG - where processes have keys in their memory, during a job and after it.
 
-A worker of tests/protocol and one of libwinnow's are a job, so all keys of the job are known here: PROTOCOL.md 5.5. After the
+A worker of tests/protocol and one of libwinnow's are a job, so all keys of the job are known here: PROTOCOL.md 5.2. After the
 job they are nowhere, and of the job's own key winnowd has what it needs for the next one.
 """
 import json
@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from endpoint import Endpoint, drive
-from seal import blake, stretched
+from seal import job_key
 
 port, key_file, daemon, log = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 key = open(key_file).read().split()[-1]
@@ -68,32 +68,25 @@ def until(holds, what, limit_s=20):
 
 
 def secrets_of(joining):
-    salt = bytes.fromhex(joining.welcome["salt"])
-    numbers = joining.welcome["epoch"].to_bytes(4, "little") + joining.world.to_bytes(4, "little")
-    made = {"secret": blake(stretched(key), b"winnow job 2" + salt + numbers + JOB.encode())}
-    made["early secret"] = blake(stretched(key), b"winnow job 2" + bytes(36) + numbers[4:] + JOB.encode())
-    made.update(stretch=joining.keys.stretch[:64], group=joining.keys.group, worker=joining.keys.worker)
-    made.update(to_aggregator=joining.keys.to_aggregator, to_worker=joining.keys.to_worker)
-    return made
+    keys = joining.keys
+    return {"seed": bytes.fromhex(joining.welcome["seed"]), "stretch": keys.stretch[:64], "group": keys.group, "worker": keys.worker}
 
 
 os.environ.update(OMP_NUM_THREADS="1")
 library = subprocess.Popen([sys.executable, "-c", LIBRARY, key_file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 worker = Endpoint([("127.0.0.1", port)], JOB, 0, 2, key=key)
 assert drive([worker], lambda: worker.worker or worker.failure, 20) and not worker.failure, worker.failure
-secrets = {"text": key.encode(), "K": stretched(key), **secrets_of(worker.links[0].joining)}
+secrets = {"text": key.encode(), "K": job_key(key), **secrets_of(worker.links[0].joining)}
 operation = worker.submit(np.ones(1000, "f4"), dtype="f32", reduction=1, block_elems=256, form=0, tag=1)
 assert drive([worker], lambda: operation.done or worker.failure, 20) and not worker.failure, worker.failure
 assert library.stdout.readline() == "done\n"
 
 # While it runs the keys are in use: this test sees where they are.
 during = {"winnowd": found(daemon, secrets), "libwinnow": found(library.pid, secrets)}
-for process, needed in (("winnowd", ("K", "stretch", "group", "worker", "to_worker")), ("libwinnow", ("K", "stretch", "group"))):
+for process, needed in (("winnowd", ("K", "stretch", "group", "worker")), ("libwinnow", ("K", "stretch", "group"))):
     missing = [name for name in needed if name not in during[process]]
     assert not missing, f"{process} runs the job without its keys {missing}: this test is blind"
-    # A secret from which all others follow is nowhere once they are made.
-    for name in ("text", "secret", "early secret"):
-        assert name not in during[process], f"during the job {process} has its {name}: {during[process][name]}"
+    assert "text" not in during[process], f"during the job {process} has its text: {during[process]['text']}"
 
 worker.leave()
 library.stdin.write("\n")

@@ -103,12 +103,12 @@ wait_port() { # host port
 	return 1
 }
 
-# Until winnowd speaks: its port listens before it has opened anything else.
+# Until winnowd answers: its port listens before it has opened anything else. With a key it says nothing first, but refuses the '{'.
 wait_hello() { # host port
 	wait_port "$1" "$2" || return 1
 	local host=${1#[}
 	# shellcheck disable=SC2016 # the inner shell's
-	"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1" && IFS= read -r -t 60 _ <&3' "${host%]}" "$2" 2>/dev/null
+	"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "{" >&3 && IFS= read -r -t 60 _ <&3' "${host%]}" "$2" 2>/dev/null
 }
 
 await() { # pattern file

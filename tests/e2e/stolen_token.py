@@ -76,9 +76,8 @@ def expect(what, got, want):
 
 
 hear("hello")
-zeros = "0" * 64
-say(type="join", version=3, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
-    rank=0, world=1, payload=1472, rcvbuf=1 << 20, features=[],
+say(type="join", version=3, software="stranger", job="stranger", host="here",
+    rank=0, world=1, payload=1472, rcvbuf=1 << 20,
     silence_ms=60000, stall_ms=60000)
 welcome = hear("welcome")
 channel, token, first = welcome["channels"][0], int(welcome["token"], 16), welcome["first_frame"]

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy
-floods=${FLOODS:-pings passphrases http}
+floods=${FLOODS:-pings handshakes passphrases http}
 seconds=${FLOOD_SECONDS:-3}
 http=$(free_port)
 honest=$("$BUILD/winnow" key) evil=$("$BUILD/winnow" key)

@@ -36,8 +36,8 @@ if [ -e "$root/gpu/winnow-cuda.so" ]; then
 fi
 
 # A library that is left out is missed.
-rm "$root"/gpu/libsodium*
-bare /gpu/winnowd --version >"$tmp/version.log" 2>&1 && fail "nobody missed libsodium"
+rm "$root"/gpu/libssl*
+bare /gpu/winnowd --version >"$tmp/version.log" 2>&1 && fail "nobody missed libssl"
 
 # And its scripts, from anywhere, without the repository.
 [ ! -e "$root/gpu/device_worker" ] || nvidia-smi -L >/dev/null 2>&1 || RESULTS=$tmp/results refuses 77 'check-gpu: there is no GPU here' "$root/gpu/tests/gpu/check.sh" "$root/gpu"

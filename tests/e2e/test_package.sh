@@ -15,13 +15,13 @@ dpkg -x "$deb" "$root" || fail "dpkg cannot unpack $deb"
 field() { dpkg-deb -f "$deb" "$1"; }
 [ "$(field Package) $(field Version) $(field Architecture)" = "winnow $version $(dpkg --print-architecture)" ] || fail "control: $(dpkg-deb -f "$deb")"
 # Debian 13 has some of them under names that end in t64: with 64-bit times.
-for library in libsodium23 libuv1 libmicrohttpd12 libbpf1 libc6; do
+for library in libssl3 libuv1 libmicrohttpd12 libbpf1 libc6; do
 	grep -qE "(^|, )$library(t64)? \(" <<<"$(field Depends)" || fail "no $library in Depends: $(field Depends)"
 done
 libraries=$root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 ldd "$root/usr/bin/winnow" | grep -E "libwinnow.so.[0-9]+ => $root/usr/bin/../lib/[a-z0-9_-]+/libwinnow.so" >/dev/null || fail "winnow takes another libwinnow: $(ldd "$root/usr/bin/winnow")"
 # Suggestions are what DPDK and a GPU need, and no machine has anyway.
-for library in libc6 libgcc-s1 libstdc++6 libsodium23; do
+for library in libc6 libgcc-s1 libstdc++6 libssl3; do
 	grep -qF "$library" <<<"$(field Suggests)" && fail "$library in Suggests: $(field Suggests)"
 done
 [ "$(field Homepage)$(field Maintainer)" = 'The Winnow authors <winnow@localhost>' ] || fail "who has made it: $(dpkg-deb -f "$deb")"

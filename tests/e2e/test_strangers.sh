@@ -85,7 +85,7 @@ let_go silent near
 
 # ---- jobs that never begin ----
 # shellcheck disable=SC2016 # JSON
-join='{"type":"join","version":3,"software":"x","nonce":"00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee","proof":"0000000000000000000000000000000000000000000000000000000000000000","features":[],"job":"sNUMBER","host":"h","rank":0,"world":2,"payload":1472,"rcvbuf":1048576,"silence_ms":60000,"stall_ms":60000}\n'
+join='{"type":"join","version":3,"software":"x","job":"sNUMBER","host":"h","rank":0,"world":2,"payload":1472,"rcvbuf":1048576,"silence_ms":60000,"stall_ms":60000}\n'
 hold joins "$PORT" 127.0.0.2 20 "$join"
 "$BUILD/winnow" status "$metrics" --json >"$tmp/status"
 [ "$(grep -c '"state": "forming"' "$tmp/status")" = 7 ] || fail "the stranger's jobs are not all there: $("$BUILD/winnow" status "$metrics")"
@@ -138,7 +138,7 @@ for text in sys.argv[2:]:
     print("one", flush=True)
 P
 full='{"type":"failed","rank":2,"code":"connections","text":"4 connections are open here"}'
-other='{"type":"hello","version":9,"key":false,"software":"x","nonce":"0000000000000000000000000000000000000000000000000000000000000000"}'
+other='{"type":"hello","version":9,"software":"x"}'
 meets() { # connections pattern what each connection hears..
 	local wanted=$1 pattern=$2
 	PORT=$(free_port)

@@ -12,7 +12,7 @@
 
 #include "bitmap/control/lines.h"
 #include "bitmap/control/message.h"
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 #include "ebpf/wire.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -147,19 +147,16 @@ static void our_join(struct script *s, struct control_message *m)
 			(uint16_t)(script_u16(s) / CONTROL_CHANNELS_MAX * CONTROL_CHANNELS_MAX + i);
 	m->token = script_u64(s);
 	m->group_token = script_u64(s);
-	m->epoch = m->first_frame = script_u32(s);
+	m->first_frame = script_u32(s);
 	m->window = within(script_u16(s), 4, 8192);
 	m->window_start = within(script_u16(s), 1, 8192);
 	m->op_slots = within(script_u16(s), 1, 1024);
 	m->segments_ahead = within(script_u16(s), 1, 64);
-	m->features = script_u8(s) & CONTROL_FEATURES;
 	strcpy(m->begun, script_u8(s) & 1 ? "job/next.0123456789abcdef" : "");
 	strcpy(m->group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
 	strcpy(m->data_address, script_u8(s) & 1 ? "10.0.0.1:65535" : "");
 	strcpy(m->job, script_u8(s) & 1 ? "job" : "job/next.0123456789abcdef");
-	script_fill(s, m->salt, sizeof(m->salt));
-	script_fill(s, m->nonce, sizeof(m->nonce));
-	script_fill(s, m->proof, sizeof(m->proof));
+	script_fill(s, m->seed, sizeof(m->seed));
 	our_text(s, m->software, sizeof(m->software));
 	our_text(s, m->host, sizeof(m->host));
 }
@@ -196,7 +193,7 @@ static void our_message(struct script *s)
 	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_KINDS);
 	message.version = script_u8(s) == 0 ? script_u32(s) : WIRE_VERSION;
 	flags = script_u8(s);
-	message.key = message.multicast = flags & 1;
+	message.multicast = flags & 1;
 	message.fast = message.holds = flags & 2;
 	message.drains = flags & 4;
 	our_join(s, &message);
@@ -215,17 +212,17 @@ static void our_message(struct script *s)
 static void key_file(struct script *s)
 {
 	int fd = memfd_create("keys", 0);
-	struct proof_keys *keys = NULL;
+	struct job_keys *keys = NULL;
 	char path[64];
 	struct why why;
 	int err;
 
 	assert(fd >= 0 && write(fd, s->at, s->left) == (ssize_t)s->left);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	err = proof_keys_load(path, NULL, &keys, &why);
+	err = job_keys_load(path, NULL, &keys, &why);
 	if (err == 0) {
-		proof_keys_find(keys, "job");
-		proof_keys_free(keys);
+		job_keys_find(keys, "job");
+		job_keys_free(keys);
 	} else {
 		assert(keys == NULL && strnlen(why.text, sizeof(why.text)) < sizeof(why.text));
 		assert(strchr(why.text, '\n') == NULL);

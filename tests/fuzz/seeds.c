@@ -172,7 +172,6 @@ static struct control_message whole_message(enum control_kind kind)
 		.window_start = 1,
 		.silence_ms = 1000,
 		.stall_ms = 1000,
-		.features = CONTROL_FEATURES,
 		.group = "239.77.1.2:5555",
 		.data_address = "[fd00::1]:5555",
 		.seen = {.rtt_us = 1, .frames = 1},

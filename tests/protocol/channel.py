@@ -2,7 +2,7 @@
 """One channel as a worker sees it: PROTOCOL.md 7, 8 and 10. Pure: datagrams and time (us) in, datagrams out.
 
 Frame numbers are counted on beyond 2^32 inside, so that "before" is "<" (1). With advice=False it does nothing
-that the document only advises: it asks when a time-out is over, measures no round trips, and has no more
+that the document only advises: it asks each 20 ms, measures no round trips, and has no more
 under way than window_start.
 """
 
@@ -43,10 +43,9 @@ class Channel:
         self.news_at = 0  # 11.5: that, or base has moved; or nothing was under way
         self.clock = Clock(advice)
         self.pace = Pace(start["window_start"], self.window, advice)
-        # 10.4: when what is due, and how often it was without news
+        # 10.4: when what is due, and since when there has been no news
         self.ack_sent, self.room_sent, self.ack_due = first, first, NEVER
-        self.quiet_due, self.quiet_tries = NEVER, 0
-        self.measure_due = 0
+        self.ask_due, self.asked_at, self.since = 0, 0, 0
         self.gap_due = NEVER  # 10.2: what is missing is late then, not only reordered
         self.before = 0, 0, 0  # the sequence, the stamp that had come back, and how many were missing, before
         self.plan_asked = {}
@@ -84,8 +83,8 @@ class Channel:
         self.advance(now)
         self.look(now)
         if max(self.news_at, self.came_at) == now:
-            self.quiet_tries = 0
-            self.quiet_due = now + self.clock.timeout
+            self.since = now
+            self.ask_due = min(self.ask_due, now + self.clock.probe)
 
     def edges(self, packet, now):
         """8.3, 8.4, 10.2: what every packet tells."""
@@ -137,40 +136,44 @@ class Channel:
         self.stored += 1
         self.ahead += 1
         self.pace.result()
+        if self.advice and self.overtaken(frame.number):
+            self.ask_due = min(self.ask_due, now + self.clock.late)
         if self.pace.full:
-            self.measure_due = min(self.measure_due, now + self.measure_wait)
+            self.ask_due = min(self.ask_due, now + self.ask_wait(now))
         self.listed -= self.listed > 0 and packet.worker == self.rank
+
+    def overtaken(self, number):
+        """10.4: nobody has asked since the first frame without a RESULT may be lost"""
+        first = self.frames.get(self.ack)
+        mine = number != self.ack and first and first.pushed_at is not None and not first.done
+        return mine and self.asked_at < first.pushed_at + self.clock.late
 
     def on_status(self, packet, now):
         """2.5, 10.1, 10.3"""
         said = wire.stated(packet.body)
         if not said:
             return self.count("strange")
-        stamp, _, _, held, marked, words = said
-        asked = extend(stamp, now) if stamp else None
-        if stamp:
-            rtt = (now - stamp) & 0xFFFFFFFF
-            self.clock.measured(rtt)
-            self.pace.marked(marked)
-            self.pace.measured(now, rtt, rtt - held if held < rtt else rtt, self.clock.srtt)
-            self.measure_due = min(self.measure_due, now + self.measure_wait)
-            self.answered = max(self.answered, asked)
-            self.count("measured")
+        stamp, _, held, marked, words = said
+        if not stamp:
+            return
+        asked, rtt = extend(stamp, now), (now - stamp) & 0xFFFFFFFF
+        self.clock.measured(rtt)
+        self.pace.marked(marked)
+        self.pace.measured(now, rtt, rtt - held if held < rtt else rtt, self.clock.srtt)
+        self.ask_due = min(self.ask_due, now + self.ask_wait(now))
+        self.answered = max(self.answered, asked)
+        self.count("measured")
         for number in wire.frames_of(extend(packet.frame, self.ack), words):
             frame = self.frames.get(number)
             if not frame or frame.done or frame.pushed_at is None or frame.segment.op.error:
                 continue
-            if not stamp and frame.again:
-                continue  # not meant
-            if stamp and frame.pushed_at + self.clock.late > asked:
-                self.measure_due = min(self.measure_due, now + self.clock.late)  # overtaken?
-                continue
+            if frame.pushed_at + self.clock.late > asked:
+                continue  # overtaken?
             if frame.again and frame.pushed_at + self.clock.again > asked:
                 continue
             self.send(wire.PUSH, frame.number, body=frame.data())
             self.count("repushes")
             frame.pushed_at, frame.again = now, True
-            self.measure_due = min(self.measure_due, now + self.clock.srtt + self.clock.late)
             self.pace.wanted += 1
 
     @property
@@ -182,7 +185,7 @@ class Channel:
         if not self.missing and self.gap >= self.planned:
             self.gap_due = NEVER
         elif self.gap_due == NEVER:
-            self.gap_due = now + pause + (self.clock.late if self.advice else self.clock.timeout)
+            self.gap_due = now + pause + (self.clock.late if self.advice else self.clock.probe)
             self.before = self.sequence, self.answered, self.missing
 
     def advance(self, now):
@@ -239,7 +242,7 @@ class Channel:
                 continue
             self.send(wire.ANNOUNCE, body=segment.body)
             self.count("again" if segment.tries else "announcements")
-            wait = max(self.clock.timeout, 5000) * 2**segment.tries
+            wait = max(self.clock.probe, 0 if segment.op.cut.eager else 5000) * 2**segment.tries
             segment.due = now + self.spread(min(wait, 200000))
             segment.tries = min(segment.tries + 1, 10)
 
@@ -256,14 +259,14 @@ class Channel:
             self.count("pushes")
             frame.pushed_at = now
             if self.base == frame.number:
-                self.measure_due = max(self.measure_due, now + self.clock.late * bool(self.clock.srtt))
-            if not self.under_way:
-                self.quiet_due = min(self.quiet_due, now + self.clock.timeout)
+                self.since = now
+                if self.clock.srtt or not self.advice:
+                    self.ask_due = now + self.clock.probe
             self.under_way += 1
             self.pushed_to = max(self.pushed_to, frame.number + 1)
             self.pace.sent(self.under_way)
             if self.pace.full:
-                self.measure_due = min(self.measure_due, now + self.measure_wait)
+                self.ask_due = min(self.ask_due, now + self.ask_wait(now))
 
     def lacks(self):
         """10.2: frames before `pushed` that it knows the plan of and lacks; and what it knows no plan of."""
@@ -275,7 +278,7 @@ class Channel:
         if now < self.gap_due:
             return
         _, answered, missing = self.before
-        may = lambda at: at is None or at <= answered or now - at >= self.clock.timeout
+        may = lambda at: at is None or at <= answered or now - at >= self.clock.probe
         self.listed = 0 if may(self.listed_at) else self.listed
         missing = min(missing, self.missing)
         due = [frame for frame in self.lacks() if may(frame.asked_at)] if missing > self.listed else []
@@ -301,22 +304,25 @@ class Channel:
 
     def acknowledge(self, now):
         """8.3, 8.4, 10.1, 10.3"""
-        if now >= self.quiet_due:
-            self.quiet_due = NEVER
-            if self.base < self.pushed or self.gap < self.planned:
-                self.quiet_tries = min(self.quiet_tries + 1, 2)
-                self.quiet_due = now + self.spread(min(self.clock.timeout * 2**self.quiet_tries, 400000))
-                self.send_status(now, True)
-        if self.advice and self.ack < self.pushed and now >= self.measure_due:
-            self.send_status(now, True)
-        elif now >= self.ack_due:
-            self.send_status(now, False)
+        asks = now >= self.ask_at
+        if asks or now >= self.ack_due:
+            self.send_status(now, asks)
 
     @property
-    def measure_wait(self):
-        """10.1"""
-        if not self.clock.srtt or self.quiet_tries or not self.pace.full:
-            return 10000 * 2**self.quiet_tries
+    def ask_at(self):
+        """10.4"""
+        if self.ack < self.pushed or self.gap < self.planned:
+            return self.ask_due
+        silent = max(self.ask_due, self.since + self.clock.probe + 1000)
+        return silent if self.base < self.pushed else NEVER
+
+    def ask_wait(self, now):
+        """10.1, 10.4"""
+        silent, probe = now - self.since, self.clock.probe
+        if silent >= probe:
+            return self.spread(min(silent, 32 * probe, 400000))
+        if not self.clock.srtt or not self.pace.full:
+            return probe
         if self.pace.doubling and self.pace.limit < self.window:
             return int(self.clock.srtt)
         return int(min(max(self.clock.srtt / 3, 500), 10000))
@@ -324,7 +330,7 @@ class Channel:
     def send_status(self, now, asks, first=0, words=b""):
         """2.5: the clock, made odd, is the stamp."""
         if asks:
-            self.measure_due = now + self.measure_wait
+            self.asked_at, self.ask_due = now, now + self.ask_wait(now)
             self.count("asks")
-        self.send(wire.STATUS, first, wire.status(now | 1, asks, words, late=self.clock.late))
+        self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
         self.count("statuses")

@@ -11,6 +11,8 @@ import time
 
 from channel import Channel
 from joining import Ended, Joining
+from seal import job_key
+from tls import Tls
 from worker import Worker
 
 # 2.1: DF
@@ -80,6 +82,12 @@ class Link:
         joining.rcvbuf = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         self.group = self.to = None
         self.text = b""
+        self.tls, self.plain = None, not joining.key  # 5.2
+        if joining.key:
+            self.tls = Tls(joining.job.split("/")[0], job_key(joining.key))
+            joining.seal_key = self.tls.seal_key
+        else:
+            self.tcp.sendall(b'{"type":"ping"}\n')  # 5.1
         self.channels = {}
 
     def datagram_socket(self):
@@ -123,8 +131,34 @@ class Link:
         data = receive(self.tcp)
         if data == b"":
             raise Ended("lost", self.joining.world, "the aggregator has closed the connection")
+        if data and self.tls and not self.tls.begun and data[0] not in (0x15, 0x16):
+            self.plain, self.tls = True, None
+        if data and self.tls:
+            self.tls.feed(data)
+            data = self.tls.said()
+            if self.tls.failed:
+                code = "lost" if self.tls.ready() else "key"
+                raise Ended(code, self.joining.world, "TLS has failed")
         *lines, self.text = (self.text + (data or b"")).split(b"\n")
         return lines
+
+    def take(self, now):
+        for line in self.lines():
+            if self.plain and self.joining.key:
+                self.joining.plain(line, now)
+            self.joining.line(line, now)
+
+    def flush(self):
+        out = self.joining.out
+        if self.tls:
+            if self.tls.ready():
+                self.tls.say(out)
+            out = self.tls.pull()
+            if not self.tls.ready():
+                self.tcp.sendall(out)
+                return
+        self.joining.out = b""
+        self.tcp.sendall(out)
 
     def datagrams(self):
         """10.2: what is queued on the group's socket comes before a datagram that came by unicast."""
@@ -190,8 +224,7 @@ class Endpoint:
         link = None
         try:
             for link in self.links:
-                for line in link.lines():
-                    link.joining.line(line, now)
+                link.take(now)
                 if link.joining.welcome and not link.to:
                     link.open_data()
                 for datagram in link.datagrams():
@@ -284,16 +317,15 @@ class Endpoint:
             self.flush(link)
 
     def flush(self, link):
-        data, link.joining.out = link.joining.out, b""
         try:
-            link.tcp.sendall(data)
+            link.flush()
         except OSError:
             pass  # reading will tell
 
     def end(self, code, rank, text, link=None):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
-        if code in CONTINUES and "members" in self.links[0].joining.features:
+        if code in CONTINUES and self.links[0].joining.continues:
             self.stay(link, text)
             return
         self.failed = [getattr(link.joining, "failed", None) for link in self.links]
@@ -343,8 +375,7 @@ class Endpoint:
                 self.begin_joining([0], {})
             link = self.links[0]
             for line in link.lines():
-                line = link.joining.proven.check(line)
-                said = json.loads(line) if line else {"type": "forged"}
+                said = json.loads(line)
                 if said["type"] == "next":
                     self.follow(said, now)
                     return
@@ -352,7 +383,6 @@ class Endpoint:
                     raise Ended(said["code"], said["rank"], said["text"])
                 link.joining.heard_at = now
                 if said["type"] == "hello":
-                    link.joining.transcript.add(line)
                     link.joining.on_hello(said, now)
                     self.holds and self.say_stay()
             link.joining.tick(now)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The control connection to one aggregator, and joining: PROTOCOL.md 5. Pure: lines, datagrams and time in, and out."""
 
-import hashlib
 import json
-import os
 
 import wire
-from seal import Keys, Lines, Transcript, stretched
+from seal import Keys
 from way import SIZES, Way
 
 
@@ -14,29 +12,19 @@ class Ended(Exception):
     """The job, or this worker's joining it, has ended: code, rank and text (5.4)."""
 
 
-def proof(key, label, hello_nonce, join_nonce, rank, world, job):
-    """5.2; without a key zeros."""
-    if key is None:
-        return bytes(32)
-    numbers = rank.to_bytes(4, "little") + world.to_bytes(4, "little")
-    said = label.encode() + hello_nonce + join_nonce + numbers + job.encode()
-    return hashlib.blake2b(said, digest_size=32, key=stretched(key)).digest()
-
-
 class Joining:
     """From HELLO to START, and what is said after that."""
 
     def __init__(
         self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000,
-        features=("scatter",), on=None,
+        continues=False, on=None,
     ):
         self.job, self.rank, self.world, self.key, self.payload = job, rank, world, key, payload
         self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
-        self.features = list(features)
-        self.nonce, self.rcvbuf = os.urandom(32), 0
+        self.continues = continues  # without those that are lost: MEMBERS.md
+        self.rcvbuf = 0
         self.out = b""  # lines to send
-        self.transcript, self.keys = Transcript(), None
-        self.proves, self.proven = Lines(), Lines()  # ours, the aggregator's
+        self.keys = self.seal_key = None  # seal_key: what the connection exports (5.2)
         self.knocked = 0  # KNOCKs that have gone out
         self.proofs, self.asked, self.hurried = {}, [], set()  # by channel: what KNOCKEDs want; where; in this round
         self.forged = 0  # datagrams with a wrong seal
@@ -49,30 +37,17 @@ class Joining:
         self.seen = {}  # of the path, once it runs
         self.silent = 0  # how long they have waited without news of this aggregator
         if on:  # MEMBERS.md: by the connection of this one, whose NEXT has come
-            self.hello, self.hello_nonce, self.rcvbuf, self.out = on.hello, on.hello_nonce, on.rcvbuf, on.out
-            self.transcript, self.proves, self.proven = on.transcript, on.proves, on.proven
+            self.hello, self.rcvbuf, self.out, self.seal_key = on.hello, on.rcvbuf, on.out, on.seal_key
             self.heard_at, self.ticked_at = on.heard_at, on.ticked_at
 
     def say(self, kind, **fields):
-        line = json.dumps({"type": kind, **fields}).encode() + b"\n"
-        if kind == "join":
-            self.transcript.add(line)  # 5.5
-        self.out += self.proves.prove(line)
-        if kind == "join" and self.key and self.proves.key is None:  # 5.6
-            keys = Keys(self.key, bytes(32), 0, self.job, self.world, self.transcript.hash)
-            self.proves, self.proven = Lines(keys.to_aggregator), Lines(keys.to_worker)
+        self.out += json.dumps({"type": kind, **fields}).encode() + b"\n"
 
     # ---- what the aggregator says ----
 
     def line(self, line, now):
         """5.1: a message out of turn has no method, and ends the connection."""
-        proven = self.proven.check(line)
-        if proven is None and (self.welcome or not line.startswith(b"{")):
-            return
-        said = json.loads(proven or line)
-        if proven is None and said["type"] not in ("welcome", "failed"):  # 5.6
-            return
-        line, self.heard_at = proven or line, now
+        said, self.heard_at = json.loads(line), now
         turn = (
             "hello"
             if not self.hello
@@ -80,9 +55,14 @@ class Joining:
         )
         if said["type"] not in (turn, "ping", "failed") + (("move",) if self.start else ()):
             raise Ended("protocol", self.world, f"{said['type']} where {turn} was due")
-        if said["type"] in ("hello", "welcome"):
-            self.transcript.add(line)  # 5.5
         getattr(self, "on_" + said["type"])(said, now)
+
+    def plain(self, line, now):
+        """5.2: said without TLS to a worker with a key, and nothing but a reason to go."""
+        said = json.loads(line)
+        if said["type"] == "failed":
+            self.on_failed(said, now)
+        raise Ended("key", self.world, "the aggregator has no key")
 
     def on_ping(self, said, now):
         """5.1: it lives, as line() has noted; this worker needs nothing else of it."""
@@ -99,33 +79,23 @@ class Joining:
         raise Ended(said["code"], said["rank"], said["text"])
 
     def on_hello(self, said, now):
-        self.hello, self.hello_nonce = said, bytes.fromhex(said["nonce"])
+        self.hello = said
         if said["version"] != 3:
             raise Ended("version", self.world, "the aggregator speaks another version")
-        if self.key and not said["key"]:
-            raise Ended("key", self.world, "the aggregator wants no proof")
         self.join(now)
 
     def join(self, now):
-        shown = self.proof("winnow join 1")
-        self.say("join", version=3, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
-                 host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
+        self.say("join", version=3, software="tests/protocol", job=self.job, host="python",
+                 rank=self.rank, world=self.world, payload=self.payload, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
         self.ping_at = now + self.silence_ms * 250
 
-    def proof(self, label):
-        return proof(self.key, label, self.hello_nonce, self.nonce, self.rank, self.world, self.job)
-
     def on_welcome(self, said, now):
-        if bytes.fromhex(said["proof"]) != self.proof("winnow welcome 1"):
-            raise Ended("key", self.world, "the aggregator does not know the key")
         if said["silence_ms"] > self.silence_ms or said["stall_ms"] > self.stall_ms:  # 5.1
             raise Ended("protocol", self.world, "longer times than this worker has asked for")
         self.welcome = said
         if self.key:
-            salt = bytes.fromhex(said["salt"])
-            self.keys = Keys(self.key, salt, said["epoch"], self.job, self.world, self.transcript.hash)
-            self.proves, self.proven = Lines(self.keys.to_aggregator), Lines(self.keys.to_worker)
+            self.keys = Keys(bytes.fromhex(said["seed"]), self.seal_key(self.job))
         self.silence_ms, self.stall_ms = said["silence_ms"], said["stall_ms"]
         self.ping_at = min(self.ping_at, now + self.silence_ms * 250)
         self.size, self.knocks, self.knock_at, self.rarer = said["payload"], 0, now, 0

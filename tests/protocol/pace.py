@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Round trips and time-outs (PROTOCOL.md 10.1), and how much is under way (8.5). All of it is advice."""
+"""Round trips and the probe time (PROTOCOL.md 10.1), and how much is under way (8.5). All of it is advice."""
 
 
 class Clock:
@@ -18,8 +18,8 @@ class Clock:
             self.srtt += (rtt - self.srtt) / 8
 
     @property
-    def timeout(self):
-        return int(min(max(self.srtt + 4 * self.rttvar, 2000), 400000)) if self.srtt else 20000
+    def probe(self):
+        return int(min(self.srtt + 4 * self.rttvar + self.late, 400000)) if self.srtt else 20000
 
     @property
     def late(self):

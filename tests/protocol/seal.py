@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Seals, proofs of lines and their keys: PROTOCOL.md 2.4, 5.2, 5.5 and 5.6. Plain integers, slow; NH of what is large by numpy."""
+"""Seals and their keys: PROTOCOL.md 2.4 and 5.2. Plain integers, slow; NH of what is large by numpy."""
 
 import functools
 import hashlib
@@ -12,70 +12,20 @@ CHUNK, SHIFT = 4096, 16
 KNOCKS = (4, 0x84, 0x85)  # their edge means nothing
 
 
-def blake(key, said, size=32):
-    return hashlib.blake2b(said, digest_size=size, key=key).digest()
-
-
 @functools.lru_cache
-def stretched(key):
-    """5.2: the K of a key."""
-    if re.fullmatch("[0-9a-f]{64}", key):
-        return blake(b"", key.encode())
-    return hashlib.scrypt(key.encode(), salt=b"winnow key 2", n=16384, r=8, p=1, maxmem=1 << 26, dklen=32)
-
-
-class Lines:
-    """5.6: one direction of a control connection; without a key lines are as they are."""
-
-    def __init__(self, key=None):
-        self.key, self.count = key, 0
-
-    def proof(self, number, said):
-        number = number.to_bytes(8, "big")
-        return (number + blake(self.key, number + said, 16)).hex().encode() + b" "
-
-    def prove(self, line):
-        if self.key is None:
-            return line
-        line = self.proof(self.count, line.rstrip(b"\n")) + line
-        self.count += 1
-        return line
-
-    def check(self, line):
-        """What it says; None: its proof is wrong."""
-        if self.key is None:
-            return line
-        number, said = line[:16], line[49:]
-        if not re.fullmatch(b"[0-9a-f]{16}", number) or int(number, 16) < self.count:
-            return None
-        if line[:49] != self.proof(int(number, 16), said.rstrip(b"\n")):
-            return None
-        self.count = int(number, 16) + 1
-        return said
-
-
-class Transcript:
-    """5.5: HELLO, JOIN and WELCOME, each as it was on the wire."""
-
-    def __init__(self):
-        self.hash = bytes(32)
-
-    def add(self, line):
-        self.hash = blake(b"", self.hash + line.rstrip(b"\n"))
+def job_key(text):
+    """5.2: the 32 bytes of a key's text."""
+    if re.fullmatch("[0-9a-f]{64}", text):
+        return bytes.fromhex(text)
+    return hashlib.scrypt(text.encode(), salt=b"winnow key 2", n=16384, r=8, p=1, maxmem=1 << 26, dklen=32)
 
 
 class Keys:
-    """5.5"""
+    """5.2: of the seed that WELCOME has, and of what the connection exports."""
 
-    def __init__(self, key, salt, epoch, job, world, transcript):
-        numbers = epoch.to_bytes(4, "little") + world.to_bytes(4, "little")
-        secret = blake(stretched(key), b"winnow job 2" + salt + numbers + job.encode())
-        blocks = [blake(secret, b"winnow stretch 2" + bytes([i]), 64) for i in range(65)]
-        self.stretch = b"".join(blocks)[: CHUNK + SHIFT]
-        self.group = blake(secret, b"winnow group 2", 16)
-        self.worker = blake(secret, b"winnow worker 2" + transcript, 16)
-        self.to_aggregator = blake(secret, b"winnow to aggregator 2" + transcript)
-        self.to_worker = blake(secret, b"winnow to worker 2" + transcript)
+    def __init__(self, seed, worker):
+        made = hashlib.shake_256(seed).digest(16 + CHUNK + SHIFT)
+        self.group, self.stretch, self.worker = made[:16], made[16:], worker
 
     def sealed(self, datagram, edge):
         return datagram[:8] + seal(self.stretch, self.worker, datagram, edge).to_bytes(8, "little") + datagram[16:]

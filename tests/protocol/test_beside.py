@@ -80,17 +80,6 @@ class Beside(unittest.TestCase):
                 team.check([team.operation([tensor(rng, n, "f32", 64, 0.4, True) for _ in range(3)], block_elems=64)
                             for n in (10, 100000, 3000, 0)])  # fmt: skip
 
-    def test_features(self):
-        """5.1: the job has what all its workers have."""
-        with Team(2, real=[0], settings=lambda rank: {"features": ["of-another"]}) as team:
-            self.assertEqual(team.workers[0].links[0].joining.welcome["features"], [])
-            real = team.real[0]
-            real.operations = [team.operation([np.ones(50000, dtype="<f4")] * 2, scatter=True)]
-            real.go.set()
-            real.thread.join(20)
-            self.assertIn("the job has no reduce_scatter", str(real.error))
-            real.error = None
-
     def test_disagreement(self):
         """11.1"""
         with Team(2, 2, real=[1]) as team:

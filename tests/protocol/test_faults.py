@@ -117,7 +117,7 @@ class Loss(unittest.TestCase):
         self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), multicast=False)
 
     def test_no_advice(self):
-        """What is a must is enough: time-outs, and no round trips."""
+        """What is a must is enough: no round trips."""
         counts = self.check(3, lambda rank: Weather(0.1, 0.1, 0.2, seed=rank), advice=False)
         self.assertGreater(counts["lists"], 0)
 
@@ -145,21 +145,24 @@ class Loss(unittest.TestCase):
             team.check([team.operation(pair, "i32") for pair in tensors], limit_s=10)
             self.assertEqual(loses.left, 0)
 
-    def test_advice_is_enough(self):
-        """10.2, 10.3: what is lost is found before a time-out is over."""
+    def test_one_way(self):
+        """10.2: a gap shows that a RESULT is lost; 10.4: asking finds a PUSH."""
 
-        def no_timeouts(channel):
+        def no_asking(channel):
             acknowledge = channel.acknowledge
 
             def early(now):
-                channel.quiet_due = float("inf")
+                channel.ask_due = float("inf")
                 acknowledge(now)
 
             channel.acknowledge = early
 
-        for lost in (wire.RESULT, wire.PUSH):
+        def no_gaps(channel):
+            channel.list_missing = lambda now: None
+
+        for lost, mechanism in ((wire.RESULT, no_asking), (wire.PUSH, no_gaps)):
             for skip in (0, 10):
-                self.alone(lost, no_timeouts, skip=skip)
+                self.alone(lost, mechanism, skip=skip)
 
     def test_third_ones_losses(self):
         """10: a worker asks for nothing, and is asked for nothing, when it is another one's PUSHes that get lost."""
@@ -403,7 +406,7 @@ class Ends(unittest.TestCase):
                     self.assertIn("so there", text)
 
     def elastic(self, world, silence_ms=1000, **options):
-        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "features": ["scatter", "members"]}, **options)
+        return Team(world, settings=lambda rank: {**self.QUICK, "silence_ms": silence_ms, "continues": True}, **options)
 
     def continued(self, team, members, without=0):
         """These go on as NEXT says, which is the same for all but for the rank, and work together."""
@@ -437,6 +440,7 @@ class Ends(unittest.TestCase):
         """One worker has lost the second one, and all leave it out."""
         with self.elastic(3, aggregators=2) as team:
             team.workers[1].links[1].tcp.shutdown(2)
+            team.workers[1].step(now_us())  # it notices, before others say that it is lost
             self.continued(team, team.workers, 2)
 
     def test_the_decider_is_lost(self):
@@ -457,7 +461,7 @@ class Ends(unittest.TestCase):
     def test_newcomer(self):
         """At a boundary: all members say stay while the membership runs."""
         with self.elastic(2) as team:
-            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, features=["scatter", "members"])
+            came = Endpoint(OPEN[:1], team.workers[0].job, 0, 1, newcomer=True, **self.QUICK, continues=True)
             everybody = [*team.workers, came]
             drive(everybody, lambda: came.links and came.links[0].joining.hello, 5)
             rest(everybody, 0.1)

@@ -9,11 +9,12 @@ import unittest
 import numpy as np
 
 from endpoint import Endpoint
-from joining import proof
+from seal import job_key
+from tls import Tls
 from team import KEY, KEYED, OPEN, Team, outcome
 
-JOIN = {"type": "join", "version": 3, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
-        "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "features": ["of-another", "scatter"], "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
+JOIN = {"type": "join", "version": 3, "software": "raw", "job": "raw", "host": "raw",
+        "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
 
 
 class Raw:
@@ -22,7 +23,7 @@ class Raw:
     def __init__(self, at=OPEN[0]):
         self.socket = socket.create_connection(at, timeout=10)
         self.file = self.socket.makefile("rb")
-        self.hello = self.hear()
+        self.hello = self.hear() if at != KEYED else None
 
     def say(self, said):
         self.socket.sendall(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
@@ -56,17 +57,15 @@ class Refusals(unittest.TestCase):
         self.assertIn(text, answer["text"])
 
     def test_hello(self):
-        raw, other = Raw(), Raw()
-        self.assertEqual((raw.hello["type"], raw.hello["version"], raw.hello["key"]), ("hello", 3, False))
-        self.assertNotEqual(raw.hello["nonce"], other.hello["nonce"])
-        self.assertEqual(len(bytes.fromhex(raw.hello["nonce"])), 32)
-        raw.close(), other.close()
+        raw = Raw()
+        self.assertEqual((raw.hello["type"], raw.hello["version"]), ("hello", 3))
+        raw.close()
 
     def test_impossible_fields(self):
         """5.1: each is refused, and the line names the field."""
         out = {"silence_ms": (99, 86400001, -1, "1000", None, 1e3, True), "stall_ms": (99, 864000001), "rank": (-1, 2**32, "0"),
                "world": (-1, 2**32, []), "payload": (-1, None), "rcvbuf": (-1, 2**32), "version": ("1", None),
-               "job": ("", "a" * 65, "a/", "/b", "a/b/c", "ü", 7), "nonce": ("11" * 31, "11" * 33, "AA" * 32, 5), "proof": ("0" * 63, "g" * 64),
+               "job": ("", "a" * 65, "a/", "/b", "a/b/c", "ü", 7),
                "host": (None, 5), "software": (None,)}  # fmt: skip
         for field, values in out.items():
             for value in values:
@@ -114,15 +113,14 @@ class Refusals(unittest.TestCase):
             and value == value.lower()
             and int(value, 16) >= 0
         )
-        table = {"proof": hexes(64), "salt": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
+        table = {"seed": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
                  "silence_ms": whole(1000, 1000), "stall_ms": whole(1000, 1000), "op_slots": whole(1, 1024), "segments_ahead": whole(1, 64), "first_frame": whole(0, 2**32 - 1),
                  "group": lambda value: value.startswith("239.") and whole(1, 65535)(int(value.split(":")[1])), "data_address": lambda value: value == "",
-                 "features": lambda value: value == ["scatter"], "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
+                 "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
                  "channels": lambda value: 1 <= len(value) <= 64 and all(map(whole(0, 65535), value))}  # fmt: skip
         for field, holds in table.items():
             self.assertTrue(holds(said[field]), (field, said[field]))
-        self.assertEqual(int(said["proof"], 16), 0)
-        self.assertEqual(int(said["salt"], 16), 0)
+        self.assertEqual(int(said["seed"], 16), 0)
         self.assertNotEqual(int(said["token"], 16), 0)
 
     def test_window_fits_the_buffer(self):
@@ -166,7 +164,7 @@ class Keys(unittest.TestCase):
             team.until(lambda: all(op.done for op in ops), 10)
 
     def test_membership(self):
-        """5.7: a membership has the key of its job, and others of the job beside it."""
+        """5.5: a membership has the key of its job, and others of the job beside it."""
         for other in ("1", "2"):
             with Team(2, at=[KEYED], job=f"members-{os.getpid()}/{other}") as team:
                 with Team(3, at=[KEYED], job=f"members-{os.getpid()}/beside-{other}") as beside:
@@ -188,19 +186,37 @@ class Keys(unittest.TestCase):
         self.assertEqual(answer["code"], "key")
 
     def test_one_where_none_is_wanted(self):
-        """The worker itself refuses an aggregator that proves nothing."""
+        """The worker itself refuses an aggregator that speaks no TLS."""
         worker = Endpoint([OPEN[0]], "keys", 0, 1, key=KEY)
-        self.assertEqual(outcome([worker])[0][2], "the aggregator wants no proof")
+        self.assertEqual(outcome([worker])[0][2], "the aggregator has no key")
 
-    def test_each_part_counts(self):
-        """5.2: a proof for another rank, world, job or nonce is none; the right one is let in, and answered."""
-        for changes in ({}, {"rank": 1}, {"world": 3}, {"job": "other"}, {"nonce": "22" * 32}):
-            raw = Raw(KEYED)
-            nonces = bytes.fromhex(raw.hello["nonce"]), bytes.fromhex(JOIN["nonce"])
-            shown = proof(KEY, "winnow join 1", *nonces, 0, 2, "parts")
-            raw.say({**JOIN, "job": "parts", "world": 2, "proof": shown.hex(), **changes})
-            if changes:
-                self.assertEqual(raw.hear()["code"], "key", changes)
+    def handshake(self, identity, key):
+        """A connection that has shaken hands, or None."""
+        raw, tls = Raw(KEYED), Tls(identity, job_key(key))
+        while not tls.ready() and not tls.failed:
+            raw.socket.sendall(tls.pull())
+            if tls.ready():
+                break
+            tls.feed(raw.socket.recv(65536))
+            tls.said()
+        raw.socket.sendall(tls.pull())
+        return (raw, tls) if tls.ready() else raw.close()
+
+    def test_identity(self):
+        """5.2: the name that has been proved is the one that is joined, in whichever membership."""
+        self.assertIsNone(self.handshake("parts", KEY + "!"))
+        self.assertIsNone(self.handshake("a/b/c", KEY))
+        for job, what in (("parts", "welcome"), ("parts/7", "welcome"), ("other", "key"), ("part", "key")):
+            raw, tls = self.handshake("parts", KEY)
+            tls.say(json.dumps({**JOIN, "job": job}).encode() + b"\n")
+            raw.socket.sendall(tls.pull())
+            said = b""
+            while said.count(b"\n") < 2:
+                tls.feed(raw.socket.recv(65536))
+                said += tls.said()
+            hello, answer = (json.loads(line) for line in said.splitlines())
+            self.assertEqual(hello["type"], "hello")
+            self.assertEqual(answer.get("code", answer["type"]), what)
             raw.close()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/vectors/ against this worker: packets, cuts, proofs, fixed-point numbers, and whole operations."""
+"""docs/vectors/ against this worker: packets, cuts, seals, fixed-point numbers, and whole operations."""
 
 import pathlib
 import random
@@ -8,10 +8,10 @@ import unittest
 import numpy as np
 
 import element
+import seal
 import wire
 from channel import Channel
 from cut import Cut, turn
-from joining import proof
 from worker import Worker
 
 VECTORS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "vectors"
@@ -64,7 +64,7 @@ class Packets(unittest.TestCase):
             names = "tag count layout segment segment_count generation op_slot block_count block_last exponent dtype reduction form flags"
             rest = wire.announcement(*map(get, names.split()), rest)
         if get("kind") == wire.STATUS:
-            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"), get("late"))
+            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"))
         if get("kind") == wire.KNOCK:
             return wire.knock(*map(get, "channel worker token frame number".split()), 32 + len(said["padding"]) // 2)
         names = "kind channel worker token frame ack window sequence pushed"
@@ -80,8 +80,8 @@ class Packets(unittest.TestCase):
         if knocked:
             said["number"] = f"{wire.number_of(packet):#x}"
         if packet.kind == wire.STATUS_BACK:
-            stamp, flags, late, held, marked, words = wire.stated(packet.body)
-            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}", "late": str(late)}
+            stamp, flags, held, marked, words = wire.stated(packet.body)
+            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}"}
             said |= {"held": str(held), "marked": str(marked)}
             return said | ({"words": words.hex()} if words else {})
         if packet.kind != wire.PLAN:
@@ -193,13 +193,26 @@ class Cuts(unittest.TestCase):
             self.assertEqual(sorted(elements[elements >= 0]), list(range(35)))
 
 
-class Proofs(unittest.TestCase):
+class Seals(unittest.TestCase):
     def test_all(self):
-        for _, name, fields, _ in read("proof.txt"):
-            nonces = [bytes.fromhex(fields[n][0]) for n in ("hello_nonce", "join_nonce")]
-            key, label, job = (fields[n][0] for n in ("key", "label", "job"))
-            made = proof(key, label, *nonces, number(fields, "rank"), number(fields, "world"), job)
-            self.assertEqual(made.hex(), fields["proof"][0], name)
+        keys = None
+        for kind, name, fields, _ in read("seal.txt"):
+            of = lambda field: bytes.fromhex("".join(fields[field]).replace("-", ""))
+            with self.subTest(f"{kind} {name}"):
+                if kind == "sip":
+                    self.assertEqual(seal.siphash(of("key"), of("text")), number(fields, "hash"))
+                elif kind == "key":
+                    self.assertEqual(seal.job_key(fields["text"][0]), of("key"))
+                elif kind == "keys":
+                    keys = seal.Keys(of("seed"), of("worker"))
+                    self.assertEqual((keys.group, keys.stretch[:32], keys.stretch[-32:]), (of("group"), of("stretch_begin"), of("stretch_end")))
+                elif kind == "nh":
+                    for nh in (seal.nh, seal.nh_slowly):
+                        self.assertEqual(nh(keys.stretch, of("data")), [number(fields, "first"), number(fields, "second")])
+                else:
+                    datagram, key = of("hex"), keys.worker if fields["by"] == ["worker"] else keys.group
+                    made = seal.seal(keys.stretch, key, datagram, number(fields, "edge"))
+                    self.assertEqual(made.to_bytes(8, "little"), datagram[8:16])
 
 
 class FixedPoint(unittest.TestCase):

@@ -15,7 +15,7 @@ NO_EXPONENT = -32768
 HEADER_BYTES = 32
 TO_AGGREGATOR = struct.Struct("<HBBHHQIIHHI")
 TO_WORKER = struct.Struct("<HBBHHQIIHHI")
-STATED = struct.Struct("<IBxHII")
+STATED = struct.Struct("<IB3xII")
 ANNOUNCEMENT = struct.Struct("<QQQIIIHHHhBBBB")
 PLANNED = struct.Struct("<QIIHhB3x")
 MISMATCH = struct.Struct("<QQHHHxx")
@@ -171,13 +171,13 @@ def words_of(frames):
     return (frames[0] if frames else 0), bits.to_bytes((bits.bit_length() + 63) // 64 * 8, "little")
 
 
-def status(stamp, asks, words=b"", held=0, marked=0, late=0):
+def status(stamp, asks, words=b"", held=0, marked=0):
     """2.5: the body"""
-    return STATED.pack(stamp & 0xFFFFFFFF, asks, late, held, marked) + words
+    return STATED.pack(stamp & 0xFFFFFFFF, asks, held, marked) + words
 
 
 def stated(body):
-    """2.5: (stamp, flags, late, held, marked, words), or None"""
+    """2.5: (stamp, flags, held, marked, words), or None"""
     words = len(body) - STATED.size
     if words % 8 or not 0 <= words <= 128 or body[4] > 1:
         return None

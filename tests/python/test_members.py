@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Comm.reconfigure(): memberships that shrink, grow, split and merge, in threads of this process."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -32,6 +33,14 @@ VICTIM = """
 import sys, time, winnow
 comm = winnow.Comm(job=sys.argv[1], rank=1, world=4, insecure_no_key=True)
 time.sleep(60)
+"""
+
+
+FROZEN = """
+import os, signal, sys, numpy, winnow
+comm = winnow.Comm(job=sys.argv[1], rank=1, world=2, insecure_no_key=True)
+comm.allreduce(numpy.ones(3))
+os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
@@ -96,6 +105,10 @@ class Members(unittest.TestCase):
             self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
         self.assertEqual(comm.memberships, 0)
         summed(self.comms)
+        comm.close()  # it leaves, and has not gone anywhere
+        with self.assertRaises(winnow.MembersChanged) as caught:
+            self.comms[1].allreduce(numpy.ones(3))
+        self.assertIn("has left the job", str(caught.exception))
 
     def test_closed(self):
         """One line, and nothing from the thread that calls the library."""
@@ -146,6 +159,26 @@ class Members(unittest.TestCase):
             self.comms[0].allreduce(numpy.ones(3))
         formed(self.comms, "again")
         summed(self.comms)
+
+    def test_abort_meanwhile(self):
+        """While the old membership ends, which takes its time: the other worker does not acknowledge the last operation."""
+        job = harness.fresh_job()
+        frozen = subprocess.Popen([sys.executable, "-c", FROZEN, job])
+        try:
+            with winnow.Comm(job=job, rank=0, world=2, insecure_no_key=True) as comm:
+                comm.allreduce(numpy.ones(3))
+                os.waitpid(frozen.pid, os.WUNTRACED)
+                ender = threading.Timer(0.2, comm.abort)
+                begun = time.monotonic()
+                ender.start()
+                with self.assertRaises(winnow.WinnowError) as caught:
+                    comm.reconfigure("alone", 0, 2, timeout=10)
+                self.assertEqual(caught.exception.code, winnow.WinnowError.ABORTED)
+                self.assertLess(time.monotonic() - begun, 8)
+                ender.join()
+        finally:
+            frozen.kill()
+            frozen.wait()
 
     def test_by_itself(self):
         """The first aggregator says who is left: the others, in the order of their ranks."""

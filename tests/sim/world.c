@@ -42,25 +42,12 @@ static void nodes_connect(struct world *world)
 	for (uint32_t i = 0; i < spec->queue_count; i++)
 		simnet_queue_add(world->net, &spec->queues[i]);
 	/* Where datagrams get lost, some are changed. */
-	for (uint32_t i = 0; i < world->nobody && world->keys != NULL; i++) {
+	for (uint32_t i = 0; i < world->nobody && world->keyed; i++) {
 		struct simnet_path *in = simnet_in(world->net, i);
 
 		in->flip_ppm = in->loss_ppm / 4;
 		in->loss_ppm -= in->flip_ppm;
 	}
-}
-
-/* Three worlds of four have a key. */
-static void key_make(struct world *world)
-{
-	static const char text[] =
-		"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-	if (world->spec->seed % 4 == 0)
-		return;
-	if (proof_init() != 0 || proof_key_from_text(text, &world->key) != 0 ||
-	    proof_keys_load(NULL, text, &world->keys, &(struct why){0}) != 0)
-		abort();
 }
 
 static void job_build(struct world *world, uint32_t index)
@@ -92,7 +79,7 @@ static void build(struct world *world)
 
 	world->nobody = spec->aggregator_count + spec->worker_count;
 	world->net = simnet_open(spec->seed, world->nobody + 1 + 2 * spec->cross_count);
-	key_make(world);
+	world->keyed = spec->seed % 4 != 0;
 	nodes_connect(world);
 	world->engine = spec->isa != NULL ? bitmap_named(spec->isa) : bitmap_best();
 	if (world->engine == NULL)
@@ -125,7 +112,6 @@ static void tear_down(struct world *world)
 			data_reference_free(world->jobs[j].references[op]);
 	bitmap_pool_close(world->pool);
 	simnet_close(world->net);
-	proof_keys_free(world->keys);
 	for (uint32_t i = 1; i <= world->peer_count; i++)
 		free(world->peers[i]);
 	free(world->peers);

@@ -124,6 +124,33 @@ static void port_random(void *context, void *out, size_t bytes)
 	}
 }
 
+/* As TLS would, at both ends. */
+static struct seal_key key_of(uint32_t connection, const char *membership)
+{
+	struct seal_key key = {{connection, 0}};
+
+	for (; *membership != '\0'; membership++)
+		key.words[1] = key.words[1] * 131 + (uint8_t)*membership;
+	return key;
+}
+
+void connection_secure(const struct world *world, uint32_t connection, const char *membership,
+                       struct link *link)
+{
+	const struct seal_key key = key_of(connection, membership);
+
+	if (world->keyed)
+		link_secured(link, &key);
+}
+
+static int port_seal_key(struct jobs_peer *peer, const char *membership, struct seal_key *out)
+{
+	const struct sim_peer *handle = jobs_peer_handle(peer);
+
+	*out = key_of(handle->connection, membership);
+	return 0;
+}
+
 static void port_log(void *context, const char *level, const char *event,
                      const struct log_field fields[], const char *text)
 {
@@ -141,7 +168,7 @@ static void jobs_begin(struct sim_aggregator *a)
 	const struct aggregator_spec *spec = a->spec;
 	struct jobs_config config = {
 		.software = "sim",
-		.keys = a->world->keys,
+		.keys = a->world->keyed,
 		.threads = spec->threads,
 		.peers_max = 2 * a->world->spec->worker_count + 4, /* some are half open */
 		.jobs_max = 40,
@@ -172,6 +199,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.heard = port_heard,
 		.move = port_move,
 		.detach = port_detach,
+		.seal_key = port_seal_key,
 		.random = port_random,
 		.log = port_log,
 	};
@@ -205,13 +233,15 @@ void aggregator_close(struct sim_aggregator *aggregator)
 	jobs_close(aggregator->jobs);
 }
 
-uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
+uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node,
+                            const char *membership, struct link *link)
 {
 	struct world *world = aggregator->world;
 	uint32_t connection = simnet_connect(world->net);
 	struct sim_peer *handle = calloc(1, sizeof(*handle));
 	const struct net_ip local = net_ipv4(aggregator->node + 1);
 	const struct net_addr from = {.ip = net_ipv4(0x0a000000 + worker_node), .port = 1};
+	char name[CONTROL_NAME_BYTES];
 
 	world->peers = realloc(world->peers, (connection + 1) * sizeof(world->peers[0]));
 	world->peers[connection] = handle;
@@ -221,6 +251,10 @@ uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_n
 	handle->connection = connection;
 	handle->peer = jobs_connected(aggregator->jobs, &from, &local, handle,
 	                              simnet_now(aggregator->world->net));
+	snprintf(name, sizeof(name), "%.*s", (int)message_name_base(membership), membership);
+	if (world->keyed && handle->peer != NULL)
+		jobs_secured(aggregator->jobs, handle->peer, name, 1);
+	connection_secure(world, connection, membership, link);
 	return connection;
 }
 

@@ -200,8 +200,8 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 	memset(data, (int)simnet_between(world->net, 0, 255), sizeof(data));
 	packet_point(&out, data, (uint32_t)simnet_between(world->net, 0, 64) * 8);
 	packet_flatten(&out, world->flat);
-	simnet_send(world->net, world->keys != NULL ? w->node : world->nobody, &aggregator, 1,
-	            world->flat, out.bytes);
+	simnet_send(world->net, world->keyed ? w->node : world->nobody, &aggregator, 1, world->flat,
+	            out.bytes);
 }
 
 /* One that seems to come from the worker, and asks for all that is there. */

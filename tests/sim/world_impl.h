@@ -169,8 +169,7 @@ struct world {
 	struct sim_peer **peers;    /* by connection, from 1 */
 	struct sim_worker *workers; /* nodes after these */
 	struct sim_job jobs[WORLD_JOBS_MAX];
-	struct proof_keys *keys; /* NULL: the jobs have none, and datagrams no seals */
-	struct proof_key key;
+	bool keyed;                  /* jobs have a key, so datagrams have seals */
 	uint32_t nobody;             /* the node of what happens from outside; after it: */
 	struct sim_cross *crosses;   /* two each */
 	bool over;                   /* all workers have left */
@@ -190,8 +189,8 @@ enum member_state {
 	MEMBER_OUTSIDE, /* it has not come yet */
 	MEMBER_JOINS,
 	MEMBER_WORKS,
-	MEMBER_ASKS,   /* how it continues */
-	MEMBER_PARTS,  /* from a membership that runs */
+	MEMBER_ASKS,   /* how it continues, at the door */
+	MEMBER_PARTS,  /* from its membership, to the door */
 	MEMBER_LEAVES, /* for good: all have done what they wanted */
 	MEMBER_ENDED,
 };
@@ -226,7 +225,6 @@ struct sim_member {
 	uint32_t peer_count;
 	struct member_peer peers[WORLD_AGGREGATORS_MAX];
 	struct session *session;
-	struct control_message next;
 	uint32_t turn, open;
 	bool failed; /* an operation of this turn has */
 	uint32_t admit;
@@ -281,7 +279,12 @@ bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t nod
 void aggregator_open(struct world *world, uint32_t index);
 void aggregator_close(struct sim_aggregator *aggregator);
 void aggregator_event(struct sim_aggregator *aggregator, struct sim_event *event);
-uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
+/* By which `link` is to join this membership, or to wait at its door. */
+uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node,
+                            const char *membership, struct link *link);
+/* Where there is a key: the link goes on by this connection. */
+void connection_secure(const struct world *world, uint32_t connection, const char *membership,
+                       struct link *link);
 /* It ends: its connections are reset, or it is silent. And it begins again, and knows nothing. */
 void aggregator_kill(struct sim_aggregator *aggregator, bool resets);
 void aggregator_revive(struct sim_aggregator *aggregator);

@@ -40,15 +40,13 @@ static uint64_t pause_us(const struct sim_member *m)
 static void links_fill(struct sim_member *m, const char *host, const char *job,
                        const struct link *from, struct link_config links[])
 {
-	uint64_t nonce;
-
 	for (uint32_t i = 0; i < m->peer_count; i++) {
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
 			.rank = m->rank,
 			.world = m->at_door ? 0 : m->world_size,
-			.key = m->world->keys != NULL ? &m->world->key : NULL,
+			.keyed = m->world->keyed,
 			.payload = m->spec->payload,
 			.rcvbuf = m->spec->rcvbuf,
 			.silence_us = m->spec->silence_us,
@@ -58,8 +56,6 @@ static void links_fill(struct sim_member *m, const char *host, const char *job,
 			.place = m->peers[i].place,
 			.from = i == 0 ? from : NULL,
 		};
-		nonce = simnet_random(m->world->net);
-		memcpy(links[i].nonce, &nonce, sizeof(nonce));
 	}
 }
 
@@ -102,6 +98,8 @@ static void session_begin(struct sim_member *m, const struct link *from)
 	config.link_count = m->peer_count;
 	if (session_open(&config, now_us, &m->session) != 0)
 		abort();
+	if (from != NULL)
+		connection_secure(m->world, kept, job, session_link(m->session, 0));
 	m->state = m->at_door ? MEMBER_ASKS : MEMBER_JOINS;
 	m->open = m->turn = m->admit = 0;
 	m->failed = false;
@@ -136,14 +134,14 @@ static void connections_end(struct sim_member *m, uint32_t first)
 	}
 }
 
-/* Its caller closes the session; all connections end but, if it is kept, the one to the decider. */
+/* Its caller closes the session; all connections end but, if it is kept and stands, the one to the decider. */
 static struct session *session_over(struct sim_member *m, bool keeps)
 {
 	struct session *session = m->session;
 
 	lines_out(m);
-	connections_end(m, keeps ? 1 : 0);
-	m->stay = *session_stays(session);
+	connections_end(m, keeps && link_stands(session_link(session, 0)) ? 1 : 0);
+	session_stay(session, &m->stay);
 	m->session = NULL;
 	return session;
 }
@@ -258,7 +256,7 @@ static void turn_look(struct sim_member *m)
 		return;
 	}
 	if (spec->admit > 0 && m->turn > 0 && m->ops[2].recv[0] > 0) {
-		m->state = MEMBER_ASKS;
+		m->state = MEMBER_PARTS;
 		m->admit = spec->admit;
 		m->by_us = now_of(m) + LEAVE_US;
 		return;
@@ -274,8 +272,7 @@ static void act(struct sim_member *m)
 		return;
 	m->act_us = NEVER;
 	if (session_state(m->session) == SESSION_FAILED) {
-		m->state = MEMBER_ASKS;
-		m->by_us = 0;
+		m->state = MEMBER_PARTS;
 		return;
 	}
 	turn_begin(m);
@@ -296,10 +293,10 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 	peer->connection = 0;
 	if (link_again(session_link(m->session, index))) {
 		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
-		if (!m->at_door)
-			peer->until_us = now_of(m) + (message_name_is(m->job, CONTROL_NEXT_NAME)
-			                                      ? CONNECT_ALIVE_US
-			                                      : CONNECT_ONCE_MORE_US);
+		peer->until_us = now_of(m) + (m->at_door ? DOOR_US
+		                              : message_name_is(m->job, CONTROL_NEXT_NAME)
+		                                      ? CONNECT_ALIVE_US
+		                                      : CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;
@@ -308,6 +305,12 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 
 /* ---- from one membership to the next ---- */
 
+static bool goes_on(enum winnow_result result)
+{
+	return result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
+	       result == WINNOW_ERR_TIMEOUT || result == WINNOW_ERR_UNREACHABLE;
+}
+
 static void join_look(struct sim_member *m)
 {
 	if (session_state(m->session) == SESSION_RUNNING) {
@@ -315,19 +318,11 @@ static void join_look(struct sim_member *m)
 		roll_begins(m);
 		m->act_us = now_of(m) + pause_us(m);
 	} else if (session_state(m->session) == SESSION_FAILED) {
-		if (strchr(m->job, '/') == NULL || !session_goes_on(m->session))
+		if (strchr(m->job, '/') == NULL || !goes_on(session_result(m->session)))
 			end_stuck(m, session_error(m->session));
 		else
-			m->state = MEMBER_ASKS;
+			m->state = MEMBER_PARTS;
 	}
-}
-
-/* The connection to the decider is lost, or the worker has been refused and comes as a newcomer. */
-static void to_door(struct sim_member *m)
-{
-	session_close(session_over(m, false));
-	m->at_door = true;
-	session_begin(m, NULL);
 }
 
 /* The door is shut to it. */
@@ -347,48 +342,53 @@ static void none(struct sim_member *m)
 	session_begin(m, NULL);
 }
 
+/* Where the decider says, by the same connection. */
 static void ask(struct sim_member *m)
 {
-	const struct session_wish wish = {
-		.without = m->left_out, .admit = m->admit, .holds = m->holds, .by_us = m->by_us};
-	const struct control_message *next = NULL;
+	const struct control_message *next = link_next(session_link(m->session, 0));
+	struct session *before;
+	bool kept;
 
-	switch (session_stay(m->session, &wish, now_of(m), &next)) {
-	case SESSION_WAIT:
-		return;
-	case SESSION_NONE:
+	if (next == NULL && session_state(m->session) == SESSION_FAILED)
 		none(m);
+	if (next == NULL)
 		return;
-	case SESSION_AWAY:
-		to_door(m);
+	memcpy(m->job, next->next, sizeof(m->job));
+	m->rank = next->next_rank;
+	m->world_size = next->next_world;
+	m->left_out = next->without;
+	m->at_door = false;
+	before = session_over(m, true);
+	kept = m->peers[0].connection != 0;
+	session_begin(m, kept ? session_link(before, 0) : NULL);
+	session_close(before);
+	if (kept)
 		return;
-	case SESSION_NEXT:
-		m->next = *next;
-		m->state = MEMBER_PARTS;
-		m->by_us = now_of(m) + LEAVE_US;
-	}
+	m->peers[0].gone = true;
+	session_gone(m->session, 0, "connection closed");
 }
 
+/* From its membership to the decider's door. */
 static void part(struct sim_member *m)
 {
-	bool running = session_state(m->session) == SESSION_RUNNING;
 	struct session *before;
 
-	if (running && !session_busy(m->session) && !session_quiet(m->session) &&
-	    now_of(m) < m->by_us)
+	if (session_state(m->session) == SESSION_RUNNING) {
+		if (!session_quiet(m->session) && now_of(m) < m->by_us)
+			return;
+		session_move(m->session, true);
+	}
+	if (link_ended(session_link(m->session, 0))) {
+		end_stuck(m, session_error(m->session));
 		return;
-	if (running)
-		session_move(m->session);
+	}
 	before = session_over(m, true);
-	memcpy(m->job, m->next.next, sizeof(m->job));
-	m->rank = m->next.next_rank;
-	m->world_size = m->next.next_world;
-	m->left_out = m->next.without;
-	m->at_door = false;
-	session_begin(m, session_link(before, 0));
+	m->stay.without |= m->left_out;
+	m->stay.admit = m->admit;
+	m->stay.holds = m->holds;
+	m->at_door = true;
+	session_begin(m, m->peers[0].connection != 0 ? session_link(before, 0) : NULL);
 	session_close(before);
-	if (m->peers[0].connection == 0)
-		connection_gone(m, 0);
 }
 
 static void leave(struct sim_member *m)
@@ -438,7 +438,8 @@ static void connect_try(struct sim_member *m, uint32_t index)
 	if (peer->connection != 0 || peer->gone || now_us < peer->due_us)
 		return;
 	if (!aggregator->dead && !members_apart(m->world, m->node, peer->place)) {
-		peer->connection = aggregator_connect(aggregator, m->node);
+		peer->connection = aggregator_connect(aggregator, m->node, m->job,
+		                                      session_link(m->session, index));
 		link_connected(session_link(m->session, index), now_us);
 	} else if (now_us < peer->until_us) {
 		peer->due_us = now_us + CONNECT_AGAIN_US;
@@ -499,6 +500,11 @@ void member_run(struct sim_member *m)
 {
 	if (m->state == MEMBER_OUTSIDE)
 		session_begin(m, NULL);
+	if (m->at_door && m->peers[0].connection != 0 &&
+	    !link_stands(session_link(m->session, 0))) {
+		connections_end(m, 0);
+		connection_gone(m, 0);
+	}
 	for (uint32_t i = 0; i < m->peer_count; i++)
 		connect_try(m, i);
 	session_tick(m->session, now_of(m));

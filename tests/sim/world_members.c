@@ -213,8 +213,6 @@ static void show(const struct world *world, const struct sim_event *event)
 	static const char ping[] = "{\"type\":\"ping\"";
 	const char *line = event->kind == SIM_LINE ? (const char *)event->data : "";
 
-	line = strchr(line, '{') != NULL ? strchr(line, '{')
-	                                 : line; /* its proof says nothing to us */
 	if (!world->members->spec->verbose || strncmp(line, ping, sizeof(ping) - 1) == 0 ||
 	    (event->kind != SIM_LINE && event->kind != SIM_GONE))
 		return;

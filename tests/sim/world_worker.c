@@ -70,9 +70,8 @@ static void session_begin(struct sim_worker *w)
 			.stall_us = w->spec->stall_us,
 			.join_us = 30000000,
 			.multicast = true,
+			.keyed = w->world->keyed,
 		};
-		links[i].key = w->world->keys != NULL ? &w->world->key : NULL;
-		memset(links[i].nonce, (int)w->node, sizeof(links[i].nonce));
 	}
 	if (session_open(&config, clock_of(w), &w->session) != 0)
 		abort();
@@ -80,9 +79,15 @@ static void session_begin(struct sim_worker *w)
 
 static void connect_all(struct sim_worker *w)
 {
+	char job[16];
+
+	snprintf(job, sizeof(job), "job%u", w->job);
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
-		w->connections[i] = aggregator_connect(&w->world->aggregators[i], w->node);
-		link_connected(session_link(w->session, i), clock_of(w));
+		struct link *link = session_link(w->session, i);
+
+		w->connections[i] =
+			aggregator_connect(&w->world->aggregators[i], w->node, job, link);
+		link_connected(link, clock_of(w));
 	}
 }
 

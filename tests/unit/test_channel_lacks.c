@@ -393,86 +393,21 @@ static void test_wants(void **state)
 	push_value(b, 1, first + 2, 1);
 	send_ask(b, 0, 5, first + 4);
 	expect_wants(b, 0, 5, first, 0xd);
-	send_ask(b, 0, 6, first); /* what it has pushed does not become less */
-	expect_wants(b, 0, 6, first, 0xd);
+	send_ask(b, 0, 6, first + 3);
+	expect_wants(b, 0, 6, first, 5);
 	send_ask(b, 1, 7, first + 1);
 	expect_wants(b, 1, 7, first, 1);
-	send_ask(b, 1, 8, first + 17); /* only 16 have a slot: that is no news */
-	expect_wants(b, 1, 8, first, 1);
+	send_ask(b, 1, 8, first + 17); /* only 16 have a slot: that cannot be */
+	assert_int_equal(expect_status(b, 1, 8).word_count, 0);
 	send_ask(b, 1, 9, first + 16);
 	expect_wants(b, 1, 9, first, 0xfffb);
 	/* From its ack on. */
 	b->acks[1] = first + 4;
-	send_ask(b, 1, 10, 0);
+	send_ask(b, 1, 10, first + 16);
 	expect_wants(b, 1, 10, first + 4, 0xfff);
-	assert_int_equal(channel_stats(b->channel)->wants, 6);
+	assert_int_equal(channel_stats(b->channel)->wants, 5);
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_nothing(b);
-	bench_close(b);
-}
-
-static void send_late(struct bench *b, uint16_t rank, uint16_t late)
-{
-	send_status(b, rank, &(struct status){.stamp = 1, .late = late}, 0, 0);
-}
-
-static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame)
-{
-	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
-	struct wire_header head = bench_head(b, rank, WIRE_PUSH, frame);
-	struct packet_out out;
-
-	head.pushed = frame;
-	packet_begin(&out, &head);
-	packet_point(&out, data, sizeof(data));
-	bench_send(b, &out);
-}
-
-/*
- * Without being asked: each once, when a packet comes what it has called late or more after one that said it was pushed.
- */
-static void test_wants_unasked(void **state)
-{
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
-	send_late(b, 0, 400);
-	send_push_of(b, 0, 0);
-	send_push_of(b, 0, 2); /* 1 is lost, or late */
-	b->now_us += 400;
-	send_push_of(b, 0, 4); /* that it was is known from now on, and that 3 was */
-	b->now_us += 399;
-	send_push_of(b, 0, 5);
-	expect_nothing(b);
-	send_push_of(b, 0, 3); /* was late */
-	b->now_us += 1;
-	send_push_of(b, 1, 0); /* the other worker has nothing to do with it */
-	pull_all(b);
-	send_push_of(b, 0, 6);
-	expect_wants(b, 0, 0, 1, 1);
-	b->now_us += 5000;
-	send_push_of(b, 0, 7);
-	expect_nothing(b);
-	/* No sooner than 300 us, no later than 5 ms, whatever the worker says. */
-	send_late(b, 0, 0);
-	send_push_of(b, 0, 9);
-	b->now_us += 300;
-	send_push_of(b, 0, 10);
-	b->now_us += 299;
-	send_push_of(b, 0, 11);
-	expect_nothing(b);
-	b->now_us += 1;
-	send_push_of(b, 0, 12);
-	expect_wants(b, 0, 0, 8, 1);
-	send_late(b, 0, 65535);
-	b->now_us += 4999;
-	send_push_of(b, 0, 14);
-	expect_nothing(b);
-	b->now_us += 1;
-	send_push_of(b, 0, 15);
-	b->now_us += 5000;
-	send_push_of(b, 0, 15);
-	expect_wants(b, 0, 0, 13, 1);
 	bench_close(b);
 }
 
@@ -592,7 +527,6 @@ int main(void)
 		cmocka_unit_test(test_lacks_before_base),
 		cmocka_unit_test(test_sequence_wraps),
 		cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_unasked),
 		cmocka_unit_test(test_wants_many),
 		cmocka_unit_test(test_wants_nonsense),
 		cmocka_unit_test(test_want_owners),

@@ -89,7 +89,7 @@ struct aggregator {
 	const char *says;      /* to the others; NULL: nothing */
 	volatile int *give_up; /* set when it has been answered */
 	bool admits;           /* it says so to a newcomer */
-	bool loses;       /* and then, each time, that another worker is lost, and who is left */
+	uint32_t loses; /* and then, so many times, that another worker is lost, and who is left */
 	uint32_t join_ms; /* the worker's; 0: as usual */
 	char heard[8192]; /* the last connection's lines, until it ended */
 	pthread_t thread;
@@ -103,8 +103,7 @@ static bool readable(int fd)
 }
 
 static const char hello[] =
-	"{\"type\":\"hello\",\"version\":3,\"key\":false,\"software\":\"\",\"features\":[],"
-	"\"nonce\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"}\n";
+	"{\"type\":\"hello\",\"version\":3,\"software\":\"\"}\n";
 static const char lost[] =
 	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
 
@@ -128,7 +127,7 @@ static void lose(const struct aggregator *a)
 	if (fd < 0)
 		return;
 	(void)!send(fd, hello, strlen(hello), MSG_NOSIGNAL);
-	for (uint32_t i = 1; heard(fd, i == 1 ? "\"join\"" : "\"stay\""); i++) {
+	for (uint32_t i = 1; i <= a->loses && heard(fd, i == 1 ? "\"join\"" : "\"stay\""); i++) {
 		snprintf(next, sizeof(next),
 		         "{\"type\":\"next\",\"came\":0,\"text\":\"\","
 		         "\"next\":\"default/next.%u\",\"next_rank\":0,\"next_world\":2,"
@@ -139,6 +138,7 @@ static void lose(const struct aggregator *a)
 			break;
 		(void)!send(fd, lost, strlen(lost), MSG_NOSIGNAL);
 	}
+	shutdown(a->listener, SHUT_RDWR);
 	close(fd);
 }
 
@@ -149,7 +149,7 @@ static void *play(void *context)
 	ssize_t count;
 	int fd;
 
-	if (a->loses)
+	if (a->loses > 0)
 		lose(a);
 	for (uint32_t i = 0; i < a->refusals; i++)
 		if (readable(a->listener))
@@ -249,12 +249,20 @@ TEST(next)
 /* Others are lost again and again: so it would go on for ever, and yet it ends in time. */
 TEST(lost_for_ever)
 {
-	struct aggregator loses = {.loses = true, .admits = true, .join_ms = 500};
+	struct aggregator loses = {.loses = UINT32_MAX, .admits = true, .join_ms = 500};
 	uint64_t ms;
 
 	/* "no other membership has begun in time", or on a busy machine "nobody has said in time who is left". */
 	ms = fails(&loses, WINNOW_ERR_TIMEOUT, " in time");
 	assert_true(ms >= 1000 && ms < LIMIT_MS);
+}
+
+/* The decider is gone, and does not come back in the time of joining. */
+TEST(decider_lost)
+{
+	struct aggregator goes = {.loses = 1, .admits = true, .join_ms = 500};
+
+	(void)fails(&goes, WINNOW_ERR_MEMBERS, "nobody says who is left: aggregator 127.0.0.1:");
 }
 
 /* The caller goes away: at once, and the aggregator is told, so that its place is free. */

@@ -72,8 +72,7 @@ static struct winnow_comm *opened(uint32_t peer_count)
 static void closed(struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm_fork_close(&comm->peers[i].fd);
-		free(comm->peers[i].pending);
+		comm_peer_close(&comm->peers[i]);
 	}
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm_resolve_drop(&comm->peers[i]);
@@ -292,11 +291,15 @@ TEST(full_socket)
 
 	comm = connected(&fd);
 	peer = &comm->peers[0];
-	peer->pending = malloc(bytes + 1);
+	assert_int_equal(recv(fd, piece, sizeof(piece), 0), strlen("{\"type\":\"ping\"}\n"));
+	assert_null(
+		peer->pending); /* it has said the line with which a worker without a key begins */
+	peer->pending = malloc(bytes);
+	peer->pending_bytes = bytes;
+	peer->pending_at = 0;
 	assert_non_null(peer->pending);
 	for (size_t i = 0; i < bytes; i++)
 		peer->pending[i] = (char)(1 + i % 251);
-	peer->pending[bytes] = '\0';
 	comm_peer_write(comm, peer, 0);
 	assert_non_null(peer->pending);
 	assert_true(peer->pending_at > 0 && peer->pending_at < bytes);

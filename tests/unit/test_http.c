@@ -73,7 +73,7 @@ TEST_BETWEEN(hosts, begin, end)
 TEST_BETWEEN(any_host, begin, end)
 {
 	struct net_addr any;
-	struct http *second;
+	struct http *second = NULL;
 	struct why why;
 	int fd, err = -EADDRINUSE;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_jobs.c - who may join, and a job's way to START */
 
+#include "ebpf/seal.h"
 #include "tests/unit/test_jobs.h"
-
-#include "bitmap/control/line_proof.h"
 
 /* ---- the way to START ---- */
 
@@ -60,42 +59,6 @@ BENCH_TEST(way)
 	assert_int_equal(view.bytes, totals_of(b).bytes);
 	assert_false(jobs_view(b->jobs, 1, &view));
 	assert_int_equal(totals_of(b).jobs_started, 1);
-}
-
-/* What all of a job's workers have, in whatever order they come. */
-TEST(features)
-{
-	const struct jobs_config config = config_usual();
-	struct bench *b = bench_open(&config);
-	struct jobs_view view;
-
-	join(b, 0, "all", 0, 2);
-	join(b, 1, "all", 1, 2);
-	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_SCATTER);
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		struct control_message message = join_of("few", rank, 2);
-
-		message.features = rank == 0 ? CONTROL_MEMBERS : CONTROL_FEATURES;
-		connect_worker(b, 2 + rank);
-		say(b, 2 + rank, &message);
-	}
-	assert_int_equal(expect_line(b, 2, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
-	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
-	assert_true(jobs_view(b->jobs, 1, &view) && view.features == CONTROL_MEMBERS);
-	bench_close(b);
-	/* Not those of who has gone before all had come. */
-	b = bench_open(&config);
-	for (uint32_t i = 0; i < 4; i++) {
-		struct control_message message = join_of("more", i % 3, 3);
-
-		message.features = i == 0 ? CONTROL_SCATTER : CONTROL_FEATURES;
-		connect_worker(b, i);
-		say(b, i, &message);
-		if (i == 1)
-			jobs_gone(b->jobs, b->workers[0].peer, "reset");
-	}
-	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_FEATURES);
-	bench_close(b);
 }
 
 /* By worker, as far as the PROBEs came. */
@@ -258,7 +221,6 @@ TEST(refused)
 	REFUSED(rank, 0, "rank");   /* taken */
 	REFUSED(world, 3, "world"); /* the job's is 2 */
 	REFUSED(world, 4, "world");
-	REFUSED(kind, CONTROL_PING, "protocol");
 	REFUSED(kind, CONTROL_LEAVE, "protocol");
 #undef REFUSED
 }
@@ -340,60 +302,61 @@ BENCH_TEST(drain)
 
 /* ---- keys ---- */
 
-/* As if generated, since making keys of other texts takes its time. */
-#define RIGHT_KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define WRONG_KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdee"
-
-/* A worker that proves `claim` and asks for `asked`; a bit of nonce or proof may be flipped. */
-static void check_key(const char *key_text, const struct control_message *claim,
-                      const struct control_message *asked, uint8_t flip, bool good)
-{
-	struct jobs_config config = config_usual();
-	struct proof_keys *keys = NULL;
-	struct control_message m = *asked;
-	struct proof_statement statement = {
-		.job = claim->job, .rank = claim->rank, .world = claim->world};
-	struct proof_key key;
-	uint8_t want[PROOF_BYTES];
-	struct why why;
-	struct bench *b;
-
-	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &keys, &why), 0);
-	assert_int_equal(proof_key_from_text(key_text, &key), 0);
-	config.keys = keys;
-	b = bench_open(&config);
-	connect_worker(b, 0);
-	assert_true(b->workers[0].inbox[0].key);
-	memset(m.nonce, 7, sizeof(m.nonce));
-	statement.server_nonce = b->workers[0].server_nonce;
-	statement.client_nonce = m.nonce;
-	proof_make(&key, PROOF_JOIN, &statement, m.proof);
-	m.nonce[31] ^= flip & 1;
-	m.proof[31] ^= flip & 2;
-	say(b, 0, &m);
-	if (!good)
-		expect_end(b, 0, "key", 0);
-	assert_int_equal(totals_of(b).jobs, good);
-	if (good && asked->world == 1) {
-		proof_make(&key, PROOF_WELCOME, &statement, want);
-		assert_memory_equal(expect_line(b, 0, CONTROL_WELCOME)->proof, want, PROOF_BYTES);
-	}
-	bench_close(b);
-	proof_keys_free(keys);
-}
-
+/* Whoever has the key of a name may join this job, in any membership, and no other. */
 TEST(keys)
 {
-	const struct control_message joins[] = {join_of("secret", 0, 1), join_of("secret", 0, 2),
-	                                        join_of("secret", 1, 2), join_of("other", 1, 2)};
+	static const struct {
+		const char *asked;
+		bool good;
+	} cases[] = {{"secret", true}, {"secret/7", true}, {"other", false}, {"secre", false}};
+	struct jobs_config config = config_usual();
 
-	assert_int_equal(proof_init(), 0);
-	check_key(WRONG_KEY, &joins[0], &joins[0], 0, false);
-	check_key(RIGHT_KEY, &joins[0], &joins[0], 1, false);
-	check_key(RIGHT_KEY, &joins[0], &joins[0], 2, false);
-	for (size_t claim = 0; claim < 4; claim++)
-		for (size_t asked = 0; asked < 4; asked++)
-			check_key(RIGHT_KEY, &joins[claim], &joins[asked], 0, claim == asked);
+	config.keys = 2;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message message = join_of(cases[i].asked, 0, 1);
+		struct bench *b = bench_open(&config);
+
+		connect_secured(b, 0, "secret", 7);
+		assert_int_equal(jobs_peer_owner(b->workers[0].peer), 7);
+		say(b, 0, &message);
+		if (!cases[i].good)
+			expect_end(b, 0, "key", 0);
+		else
+			expect_line(b, 0, CONTROL_WELCOME);
+		assert_int_equal(totals_of(b).jobs, cases[i].good);
+		bench_close(b);
+	}
+}
+
+/* What seals are made of is fresh for each membership: WELCOME's seed, and what each connection has for its name. */
+TEST(seals)
+{
+	struct jobs_config config = config_usual();
+	const struct control_message *welcome;
+	uint8_t seeds[2][SECRET_BYTES];
+	struct seed_keys keys;
+	struct bench *b;
+
+	config.keys = 1;
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct control_message message = join_of(i == 0 ? "a/1" : "a/22", 0, 1);
+		const struct seals *seals;
+
+		connect_secured(b, i, "a", 7);
+		say(b, i, &message);
+		welcome = expect_line(b, i, CONTROL_WELCOME);
+		memcpy(seeds[i], welcome->seed, SECRET_BYTES);
+		assert_true(welcome->token == 0 && welcome->group_token == 0);
+		seals = b->attached[b->attached_count - 1].seals;
+		assert_int_equal(seed_expand(seeds[i], &keys), 0);
+		assert_memory_equal(&seals->stretch, &keys.stretch, sizeof(keys.stretch));
+		assert_memory_equal(&seals->group, &keys.group, sizeof(keys.group));
+		assert_true(seals->workers[0].words[0] == (uintptr_t)&b->workers[i]);
+		assert_true(seals->workers[0].words[1] == strlen(message.job));
+	}
+	assert_memory_not_equal(seeds[0], seeds[1], SECRET_BYTES);
+	bench_close(b);
 }
 
 /* A copy has what is there: each job with its own workers, whatever happens to them afterwards. */
@@ -434,159 +397,42 @@ BENCH_TEST(copy)
 	free(copy);
 }
 
-/* A worker that has proved the key, and how it proves lines. */
-struct proven {
-	struct proof_keys *keys;
-	struct bench *b;
-	struct line_proof early, later;
-};
-
-static void say_raw(struct bench *b, const char *line)
-{
-	char text[4096];
-
-	snprintf(text, sizeof(text), "%.*s", (int)strcspn(line, "\n"), line);
-	b->now_us += 1000;
-	assert_true(jobs_line(b->jobs, b->workers[0].peer, text, b->now_us));
-	jobs_check(b->jobs);
-}
-
-/* The only worker of a job has its WELCOME. */
-static struct proven proven_open(void)
-{
-	struct jobs_config config = config_usual();
-	struct control_message join = join_of("secret", 0, 1);
-	struct proof_statement statement = {.job = "secret", .rank = 0, .world = 1};
-	const struct control_message *welcome;
-	struct transcript transcript = {0};
-	struct line_proof to_worker;
-	struct job_secret secret;
-	struct proven p = {0};
-	struct proof_key key;
-	struct why why;
-	char *line;
-
-	assert_int_equal(proof_init(), 0);
-	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &config.keys, &why), 0);
-	assert_int_equal(proof_key_from_text(RIGHT_KEY, &key), 0);
-	p.keys = config.keys;
-	p.b = bench_open(&config);
-	connect_worker(p.b, 0);
-	memset(join.nonce, 7, sizeof(join.nonce));
-	statement.server_nonce = p.b->workers[0].server_nonce;
-	statement.client_nonce = join.nonce;
-	proof_make(&key, PROOF_JOIN, &statement, join.proof);
-	line = message_format(&join);
-	transcript_add(&transcript, p.b->workers[0].raw);
-	transcript_add(&transcript, line);
-	line_proofs_early(&key, "secret", 1, &transcript, &p.early, &to_worker);
-	say_raw(p.b, line);
-	free(line);
-	welcome = expect_line(p.b, 0, CONTROL_WELCOME);
-	transcript_add(&transcript, p.b->workers[0].raw);
-	job_secret_make(&key, welcome->salt, 0, "secret", 1, &secret);
-	line_proofs_make(&secret, &transcript, &p.later, &to_worker);
-	p.later.on = true;
-	return p;
-}
-
-static void proven_close(struct proven *p)
-{
-	bench_close(p->b);
-	proof_keys_free(p->keys);
-}
-
-static void say_proven(struct bench *b, struct line_proof *proof, enum control_kind kind)
-{
-	const struct control_message message = {.kind = kind, .payload = PAYLOAD};
-	char *line = line_prove(proof, message_format(&message));
-
-	assert_non_null(line);
-	say_raw(b, line);
-	free(line);
-}
-
-/* Once the job has keys a line that has no proof, or a wrong one, ends the connection. */
-TEST(forged_lines)
-{
-#define WRONG "000000000000000000000000000000000000000000000000 "
-	static const char *const wrong[] = {
-		WRONG "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"\"}",
-		WRONG "{\"type\":\"leave\"}",
-		WRONG,
-		"",
-		"garbage",
-		"{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"\"}",
-		"{\"type\":\"ready\",\"payload\":1472,\"multicast\":false}"};
-#undef WRONG
-
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		struct proven p = proven_open();
-
-		say_raw(p.b, wrong[i]);
-		assert_non_null(strstr(expect_end(p.b, 0, "lost", 0)->text, "wrong proof"));
-		assert_int_equal(totals_of(p.b).jobs, 0);
-		assert_int_equal(totals_of(p.b).lines_forged, 1);
-		proven_close(&p);
-	}
-}
-
-/* What it has said before WELCOME came to it is not heard, and ends nothing; after that it would. */
-TEST(early_lines)
-{
-	struct proven p = proven_open();
-
-	say_proven(p.b, &p.early, CONTROL_PING);
-	say_proven(p.b, &p.early, CONTROL_LEAVE);
-	expect_silence(p.b, 0);
-	say_proven(p.b, &p.later, CONTROL_READY);
-	expect_line(p.b, 0, CONTROL_START);
-	assert_int_equal(totals_of(p.b).lines_forged, 0);
-	say_proven(p.b, &p.early, CONTROL_PING);
-	expect_end(p.b, 0, "lost", 0);
-	assert_int_equal(totals_of(p.b).lines_forged, 1);
-	proven_close(&p);
-}
-
-/* A JOIN whose key is being made: it is given again when it is. */
+/* Nobody is impatient with one whose key is being made, but with one that shakes no hands. */
 TEST(key_awaited)
 {
 	struct jobs_config config = config_usual();
-	struct control_message join = join_of("secret", 0, 1);
-	struct proof_statement statement = {
-		.client_nonce = join.nonce, .job = "secret", .world = 1};
-	struct proof_key key;
 	struct bench *b;
-	uint32_t index;
-	struct why why;
-	char *line;
 
-	assert_int_equal(proof_init(), 0);
-	assert_int_equal(proof_keys_load(NULL, "a-passphrase", &config.keys, &why), 0);
-	config.keys->aside = true;
+	config.keys = 1;
 	b = bench_open(&config);
-	connect_worker(b, 0);
-	connect_worker(b, 1);
-	connect_worker(b, 2);
-	assert_int_equal(proof_key_from_text("a-passphrase", &key), 0);
-	statement.server_nonce = b->workers[0].server_nonce;
-	proof_make(&key, PROOF_JOIN, &statement, join.proof);
-	line = message_format(&join);
-	assert_false(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
-	/* It has said what it had to say: nobody is impatient with it, but with one that says nothing. */
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(connect_from(b, i, 0x0a000001 + i));
+	jobs_awaits_key(b->workers[0].peer, true);
 	b->now_us += b->config.hello_us;
-	assert_false(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
 	jobs_tick(b->jobs, b->now_us);
 	expect_silence(b, 0);
 	expect_end(b, 1, "timeout", 0);
-	expect_end(b, 2, "timeout", 0);
-	assert_true(proof_keys_next(config.keys, &index));
-	proof_keys_made(config.keys, index, &key);
-	assert_true(jobs_line(b->jobs, b->workers[0].peer, line, b->now_us));
-	expect_line(b, 0, CONTROL_WELCOME);
-	free(line);
+	jobs_awaits_key(b->workers[0].peer, false);
+	jobs_tick(b->jobs, b->now_us);
+	expect_end(b, 0, "timeout", 0);
+	/* One that has shaken none is told why, and counted; a member is not ended so. */
+	assert_true(connect_from(b, 2, 0x0a000001));
+	jobs_refuse(b->jobs, b->workers[2].peer, "key", "it has no key at all");
+	expect_end(b, 2, "key", 0);
+	assert_int_equal(totals_of(b).joins_refused, 3);
 	bench_close(b);
-	proof_keys_free(config.keys);
+}
+
+/* A worker without a key says something at once, before it joins. */
+BENCH_TEST(first_ping)
+{
+	struct control_message message = join_of("job", 0, 1);
+
+	connect_worker(b, 0);
+	say_kind(b, 0, CONTROL_PING);
+	expect_silence(b, 0);
+	say(b, 0, &message);
+	expect_line(b, 0, CONTROL_WELCOME);
 }
 
 /* Nobody has to say a thousand lines at once, or a hundred a second. */

@@ -27,8 +27,6 @@ struct worker {
 	struct jobs_peer *peer;
 	bool closed;
 	bool many; /* stands for many peers: what they are told is not kept */
-	uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	char raw[4096]; /* the last line, with its proof and newline */
 	struct control_message inbox[INBOX_MAX];
 	uint32_t read, written;
 };
@@ -67,8 +65,6 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 	assert_false(w->closed);
 	assert_true(w->written - w->read < INBOX_MAX);
 	assert_true(strlen(line) < sizeof(text) && line[strlen(line) - 1] == '\n');
-	snprintf(w->raw, sizeof(w->raw), "%s", line);
-	line += strcspn(line, "{"); /* it may have a proof */
 	snprintf(text, sizeof(text), "%.*s", (int)strlen(line) - 1, line);
 	assert_int_equal(message_parse(text, &w->inbox[w->written++ % INBOX_MAX], &why), 0);
 }
@@ -160,6 +156,13 @@ static inline void port_detach(void *context, uint16_t id)
 		b->lent = -1;
 }
 
+static inline int port_seal_key(struct jobs_peer *peer, const char *membership,
+                                struct seal_key *out)
+{
+	*out = (struct seal_key){{(uintptr_t)jobs_peer_handle(peer), strlen(membership)}};
+	return 0;
+}
+
 static inline void port_random(void *context, void *out, size_t bytes)
 {
 	uint8_t *to = out;
@@ -214,6 +217,7 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.heard = port_heard,
 		.move = port_move,
 		.detach = port_detach,
+		.seal_key = port_seal_key,
 		.random = port_random,
 		.log = port_log,
 	};
@@ -283,7 +287,7 @@ static inline void expect_silence(const struct bench *b, uint32_t i)
 	assert_int_equal(b->workers[i].read, b->workers[i].written);
 }
 
-/* The last word: why, about whom, and the connection is closed. */
+/* The last word: why, about whom, and the connection is closed; by a worker that does not continue where it could. */
 static inline const struct control_message *expect_end(struct bench *b, uint32_t i,
                                                        const char *code, uint32_t rank)
 {
@@ -292,7 +296,11 @@ static inline const struct control_message *expect_end(struct bench *b, uint32_t
 	assert_string_equal(m->code, code);
 	assert_int_equal(m->rank, rank);
 	assert_true(strlen(m->text) > 10);
+	while (!b->workers[i].closed && b->workers[i].read != b->workers[i].written)
+		expect_line(b, i, CONTROL_PING);
 	expect_silence(b, i);
+	if (message_code_continues(code) && !b->workers[i].closed)
+		jobs_gone(b->jobs, b->workers[i].peer, "closed");
 	assert_true(b->workers[i].closed);
 	return m;
 }
@@ -333,13 +341,19 @@ static inline bool connect_from(struct bench *b, uint32_t i, uint32_t ip)
 
 static inline void connect_worker(struct bench *b, uint32_t i)
 {
-	struct worker *w = &b->workers[i];
-
 	assert_true(connect_from(b, i, 0x0a000001 + i));
-	memcpy(w->server_nonce, expect_line(b, i, CONTROL_HELLO)->nonce, CONTROL_NONCE_BYTES);
+	expect_line(b, i, CONTROL_HELLO);
 }
 
-static uint32_t join_features = CONTROL_SCATTER; /* that all workers say they have */
+/* It shows that it knows the key of this name, for which a number stands. */
+static inline void connect_secured(struct bench *b, uint32_t i, const char *name, uint64_t owner)
+{
+	assert_true(connect_from(b, i, 0x0a000001 + i));
+	expect_silence(b, i);
+	jobs_secured(b->jobs, b->workers[i].peer, name, owner);
+	jobs_check(b->jobs);
+	expect_line(b, i, CONTROL_HELLO);
+}
 
 static inline struct control_message join_of(const char *job, uint32_t rank, uint32_t world)
 {
@@ -349,7 +363,6 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 		.software = "test",
 		.rank = rank,
 		.world = world,
-		.features = join_features,
 		.payload = PAYLOAD,
 		.rcvbuf = 1 << 20,
 		.silence_ms = 4000,

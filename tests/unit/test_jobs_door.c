@@ -20,7 +20,7 @@ static void expect_waiting(struct bench *b, uint32_t i, uint32_t count)
 static void test_admit(void **state)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	knock(b, 5, "job", 0);
@@ -60,7 +60,7 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 {
 	struct control_message back = join_of("job", one, 0);
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	connect_worker(b, 4);
 	say(b, 4, &back);
@@ -84,7 +84,7 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 static void test_found(void **state)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	join(b, 0, "job", 0, 1);
@@ -114,7 +114,7 @@ static void test_found(void **state)
 /* A decider that drains names nothing at a boundary: its members come back, and it takes nobody. */
 static void test_drains(void **state)
 {
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	job_running(b, 0, "job", 2);
@@ -125,8 +125,14 @@ static void test_drains(void **state)
 	stay(b, 1, "job", 1, 2);
 	assert_true(b->workers[0].closed && b->workers[1].closed);
 	assert_int_equal(totals_of(b).jobs, 0);
-	knock(b, 0, "job", 0);
-	expect_end(b, 0, "draining", 0);
+	/* They wait at its door until it is gone, as newcomers do. */
+	for (uint32_t i = 0; i < 3; i++)
+		knock(b, i, "job", 0);
+	stay(b, 0, "job", 0, 2);
+	stay(b, 1, "job", 1, 2);
+	wait(b, 61, 7);
+	for (uint32_t i = 0; i < 3; i++)
+		expect_silence(b, i);
 	bench_close(b);
 }
 
@@ -147,7 +153,7 @@ static void test_door(void **state)
 	char name[CONTROL_JOB_BYTES] = "";
 	struct jobs_worker worker;
 	struct jobs_view view;
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 	struct control_message wrong = join_of("job/2", 0, 0),
 			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
 

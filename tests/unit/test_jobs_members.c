@@ -27,7 +27,7 @@ static const uint32_t left[] = {0, 2, 3};
 static void test_shrink(void **state)
 {
 	char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	shrink(b, name);
@@ -49,7 +49,7 @@ static void test_shrink(void **state)
 static void test_roll(void **state)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 	struct control_message lost = {.kind = CONTROL_ABORT, .code = "lost", .text = "rank 1"};
 
 	(void)state;
@@ -77,7 +77,7 @@ static void test_patience(void **state)
 
 	(void)state;
 	for (uint32_t wants = 0; wants < 2; wants++) {
-		struct bench *b = members_open();
+		struct bench *b = usual_open();
 
 		job_running(b, 0, "job", 3);
 		jobs_gone(b->jobs, b->workers[1].peer, "reset");
@@ -102,7 +102,7 @@ static void test_without(void **state)
 {
 	struct control_message one = stay_of("job", 0, 2), other = stay_of("job", 1, 2);
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	one.without = 5;
@@ -123,7 +123,7 @@ static void test_does_not_come(void **state)
 	(void)state;
 	for (uint32_t way = 0; way < 3; way++) {
 		char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
-		struct bench *b = members_open();
+		struct bench *b = usual_open();
 
 		shrink(b, name);
 		come(b, 0, name, 0, 3);
@@ -150,7 +150,7 @@ static void test_does_not_come(void **state)
 static void test_next_lost(void **state)
 {
 	char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	shrink(b, name);
@@ -188,7 +188,7 @@ static void test_next_lost(void **state)
 static void test_named_only(void **state)
 {
 	char name[CONTROL_JOB_BYTES];
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	shrink(b, name);
@@ -219,7 +219,7 @@ static void test_restarted(void **state)
 	(void)state;
 	for (uint32_t late = 0; late < 2; late++) {
 		char name[CONTROL_JOB_BYTES] = "";
-		struct bench *b = members_open();
+		struct bench *b = usual_open();
 
 		strcpy(later.begun,
 		       older.begun); /* it has joined, and begun none since the fourth */
@@ -251,7 +251,7 @@ static void test_restarted(void **state)
 static void test_deserted(void **state)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	job_running(b, 0, "job", 2);
@@ -272,7 +272,7 @@ static void test_holds(void **state)
 {
 	struct control_message one = stay_of("job", 0, 2), other = stay_of("job", 0, 1);
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	one.holds = other.holds = false;
@@ -298,10 +298,43 @@ static void test_holds(void **state)
 	bench_close(b);
 }
 
+/* What a member passes on before all have come is a loss to all, and the member stays one; its own end is a leave. */
+static void test_passes_on(void **state)
+{
+	(void)state;
+	for (uint32_t own = 0; own < 2; own++) {
+		struct control_message end = {.kind = CONTROL_ABORT, .text = "so there"};
+		char name[CONTROL_JOB_BYTES] = "", after[CONTROL_JOB_BYTES] = "";
+		struct bench *b = usual_open();
+
+		strcpy(end.code, own ? "aborted" : "gone");
+		job_running(b, 0, "job", 3);
+		jobs_gone(b->jobs, b->workers[2].peer, "reset");
+		for (uint32_t i = 0; i < 2; i++) {
+			expect_told(b, i, "lost");
+			stay(b, i, "job", i, 3);
+		}
+		for (uint32_t i = 0; i < 2; i++)
+			expect_next(b, i, i, 2, 0, name);
+		come(b, 0, name, 0, 2);
+		say(b, 0, &end);
+		assert_int_equal(b->workers[0].closed, own);
+		expect_told(b, 1, own ? "lost" : "gone");
+		if (!own) {
+			expect_told(b, 0, "gone");
+			stay(b, 0, name, 0, 3);
+		}
+		stay(b, 1, name, 1, 3);
+		expect_next(b, 1, !own, own ? 1 : 2, 0, after);
+		assert_string_not_equal(after, name);
+		bench_close(b);
+	}
+}
+
 /* What somebody says of another job, or another way, is no STAY. */
 static void test_strangers(void **state)
 {
-	struct bench *b = members_open();
+	struct bench *b = usual_open();
 
 	(void)state;
 	job_running(b, 0, "job", 2);
@@ -314,12 +347,6 @@ static void test_strangers(void **state)
 	knock(b, 2, "job", 0);
 	stay(b, 2, "jobs", 0, 2);
 	expect_end(b, 2, "protocol", 0);
-	/* In a job whose workers do not all know it. */
-	join_features = CONTROL_SCATTER;
-	job_running(b, 3, "old", 2);
-	stay(b, 3, "old", 0, 2);
-	expect_end(b, 3, "lost", 0);
-	expect_end(b, 4, "lost", 0);
 	bench_close(b);
 }
 
@@ -331,7 +358,7 @@ int main(void)
 		cmocka_unit_test(test_next_lost), cmocka_unit_test(test_does_not_come),
 		cmocka_unit_test(test_holds),     cmocka_unit_test(test_named_only),
 		cmocka_unit_test(test_restarted), cmocka_unit_test(test_deserted),
-		cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_strangers), cmocka_unit_test(test_passes_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,12 +6,6 @@
 #include "tests/check/check.h"
 #include "tests/unit/test_jobs.h"
 
-static inline struct bench *members_open(void)
-{
-	join_features = CONTROL_FEATURES;
-	return usual_open();
-}
-
 static inline void tick(struct bench *b, uint64_t us)
 {
 	b->now_us += us;

@@ -80,33 +80,3 @@ TEST(lines_refused)
 	assert_int_equal(lines_feed(&lines, "d\0e\n", 4, collect, &all), -EMSGSIZE);
 	assert_int_equal(all.count, 2);
 }
-
-/* Taken one at a time; one that cannot be taken now is the next one once more. */
-TEST(lines_back)
-{
-	static const char stream[] = "first\n\nthird\nfour";
-	struct lines lines = {0};
-	const char *line;
-	size_t room;
-
-	memcpy(lines_room(&lines, &room), stream, sizeof(stream) - 1);
-	assert_int_equal(room, LINES_BYTES_MAX);
-	lines_added(&lines, sizeof(stream) - 1);
-	for (uint32_t i = 0; i < 3; i++) {
-		static const char *const want[] = {"first", "", "third"};
-
-		for (uint32_t again = 0; again < 3; again++) {
-			assert_int_equal(lines_next(&lines, &line), 1);
-			assert_string_equal(line, want[i]);
-			if (again < 2)
-				lines_back(&lines, line);
-		}
-	}
-	assert_int_equal(lines_next(&lines, &line), 0);
-	memcpy(lines_room(&lines, &room), "th\n", 3);
-	assert_int_equal(room, LINES_BYTES_MAX - 4);
-	lines_added(&lines, 3);
-	assert_int_equal(lines_next(&lines, &line), 1);
-	assert_string_equal(line, "fourth");
-	assert_int_equal(lines_next(&lines, &line), 0);
-}

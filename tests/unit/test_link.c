@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_link.c - joining one aggregator: all the way, refused, out of turn, with whatever it sends */
 
+#include "ebpf/seal.h"
 #include "tests/unit/test_link.h"
 
 /* Only what the aggregator may say at this point; the first error stays. */
@@ -73,144 +74,103 @@ static void test_hello(void **state)
 	struct link_config config = basic();
 	struct control_message other = hello;
 	struct link *link = opened(&config);
-	struct proof_key key;
 
 	(void)state;
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
 	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
 	link_close(link);
-	link = opened(&config);
-	other = hello;
-	other.key = true;
-	say(link, &other);
-	assert_failed(link, "key", "WINNOW_KEY_FILE");
-	link_close(link);
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	config.key = &key;
-	link = opened(&config);
-	say(link, &hello);
-	assert_failed(link, "key", "--insecure-no-key");
-	link_close(link);
 }
 
-/* Both sides prove the key, over both nonces. */
+/* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
 static void test_key(void **state)
 {
+	const struct seal_key own = {{1, 2}};
 	struct link_config config = basic();
-	static uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	struct proof_statement statement = {server_nonce, config.nonce, "job", 1, 4};
-	struct control_message first = hello, message = welcome(), join;
-	uint8_t want[PROOF_BYTES];
-	struct proof_key key;
+	struct control_message message = welcome();
+	struct packet_out out = {.scratch = scratch};
+	uint8_t flat[WIRE_PAYLOAD_MAX];
+	struct seed_keys keys;
+	struct packet packet;
 	struct link *link;
 
 	(void)state;
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	config.key = &key;
-	first.key = true;
-	memset(server_nonce, 0x5a, sizeof(server_nonce));
-	memcpy(first.nonce, server_nonce, sizeof(first.nonce));
-	for (int good = 0; good < 2; good++) {
-		link = opened(&config);
-		say(link, &first);
-		join = heard(link, CONTROL_JOIN);
-		proof_make(&key, PROOF_JOIN, &statement, want);
-		assert_memory_equal(join.proof, want, sizeof(want));
-		proof_make(&key, PROOF_WELCOME, &statement, message.proof);
-		message.proof[0] ^= !good;
-		say(link, &message);
-		if (good)
-			assert_int_equal(link_look(link)->state, LINK_PROBING);
-		else
-			assert_failed(link, "key", "does not know the key of job 'job'");
-		link_close(link);
-	}
-}
-
-/* Once there are keys each line has a proof: one without, of somebody on the path, is not the aggregator's. */
-static void test_proven_lines(void **state)
-{
-	static const struct control_message ends = {
-		.kind = CONTROL_FAILED, .code = "aborted", .text = "forged"};
-	struct link_config config = basic();
-	static uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	struct proof_statement statement = {server_nonce, config.nonce, "job", 1, 4};
-	struct control_message first = hello, message = welcome();
-	struct proof_key key;
-	struct link *link;
-	char *line;
-
-	(void)state;
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	config.key = &key;
-	first.key = true;
-	proof_make(&key, PROOF_WELCOME, &statement, message.proof);
+	config.keyed = true;
+	message.token = message.group_token = 0;
+	memset(message.seed, 5, sizeof(message.seed));
+	assert_int_equal(seed_expand(message.seed, &keys), 0);
 	link = opened(&config);
-	say(link, &first);
+	link_secured(link, &own);
+	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	say(link, &(struct control_message){.kind = CONTROL_PING});
-	say(link, &first);
-	link_stay(link, &(struct control_message){.job = "job", .of = 4});
-	line = link_take_line(link, now_us);
-	assert_non_null(line);
-	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
-	free(line);
 	say(link, &message);
 	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	line = link_take_line(link, now_us); /* with that proof it may have come too late */
-	assert_non_null(line);
-	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
-	free(line);
-	pass(link, SILENCE_US / 4);
-	line = link_take_line(link, now_us);
-	assert_non_null(line);
-	assert_int_equal(strspn(line, "0123456789abcdef"), 48);
-	assert_int_equal(strncmp(line + 48, " {\"type\":\"ping\"", 15), 0);
-	free(line);
-	pass(link, SILENCE_US / 2);
-	say(link, &ends);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	pass(link, SILENCE_US / 4); /* it was no sign of life */
-	assert_failed(link, "gone", "silent for 4.0 s: lines come, but with wrong proofs");
+	assert_true(link_look(link)->welcome.token != 0);
+	assert_true(link_pull(link, now_us, &out));
+	link_seal(link, &out, 0);
+	packet_flatten(&out, flat);
+	assert_true(seal_right(flat, out.bytes, &keys.stretch, &own, 0));
+	flat[3] = WIRE_KNOCKED;
+	packet_begin(&out, &(struct wire_header){.kind = WIRE_KNOCKED, .channel = 5, .worker = 1});
+	seal_write(&out, &keys.stretch, &keys.group, 0);
+	packet_flatten(&out, flat);
+	for (int good = 1; good >= 0; good--) {
+		flat[8] ^= !good;
+		assert_int_equal(packet_parse(flat, out.bytes, true, &packet), WIRE_DROP_NONE);
+		link_unseal(link, flat, out.bytes, 0, &packet);
+		assert_true((packet.token == link_look(link)->welcome.group_token) == good);
+	}
 	link_close(link);
 }
 
-/* Before WELCOME nobody on the path can send a worker elsewhere, nor have it ask for that. */
-static void test_unproven(void **state)
+/* Without TLS, where there is a key, nobody can send a worker elsewhere, nor make it send anything anywhere. */
+static void test_plain(void **state)
 {
-	static const struct control_message next = {
-		.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 1};
 	static const struct {
-		const char *code, *then;
+		const char *line, *code, *text;
 		bool lost;
-	} ends[] = {{"lost", "gone", true}, {"running", "running", false}};
+	} cases[] = {
+		{"{\"type\":\"failed\",\"rank\":0,\"code\":\"lost\",\"text\":\"so\"}", "gone", "so",
+	         true},
+		{"{\"type\":\"failed\",\"rank\":0,\"code\":\"running\",\"text\":\"so\"}", "running",
+	         "so", false},
+		{"HTTP/1.1 400 Bad Request", "protocol", "does not speak Winnow's protocol", true},
+		{"{\"type\":\"ping\"}", "key", "--insecure-no-key", true},
+		{"{\"type\":\"next\",\"without\":\"0000000000000000\",\"came\":0,\"next\":\"job/"
+	         "next."
+	         "0123456789abcdef\",\"next_rank\":0,\"next_world\":1,\"text\":\"\"}",
+	         "key", "--insecure-no-key", true},
+	};
 	struct link_config config = basic();
-	struct control_message first = hello;
-	struct proof_key key;
 
 	(void)state;
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	config.key = &key;
+	config.keyed = true;
 	config.world = 0;
-	first.key = true;
-	for (int i = 0; i < 2; i++) {
-		struct control_message failed = {.kind = CONTROL_FAILED, .text = "forged"};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct link *link = opened(&config);
 
-		snprintf(failed.code, sizeof(failed.code), "%s", ends[i].code);
-		say(link, &first);
-		heard(link, CONTROL_JOIN);
-		say(link, &next);
+		link_plain(link, cases[i].line);
+		assert_failed(link, cases[i].code, cases[i].text);
 		assert_null(link_next(link));
-		assert_int_equal(link_look(link)->state, LINK_JOINING);
-		say(link, &failed);
-		assert_failed(link, ends[i].then, "forged");
-		say(link, &next);
-		assert_null(link_next(link));
-		assert_true(link_lost(link) == ends[i].lost);
+		assert_true(link_lost(link) == cases[i].lost);
+		link_plain(link, cases[0].line);
+		assert_failed(link, cases[i].code, cases[i].text);
 		link_close(link);
 	}
+}
+
+static void test_no_key(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.keyed = true;
+	config.job = "job/7";
+	link = opened(&config);
+	link_refused(link);
+	assert_failed(link, "key", "wrong key for job 'job'");
+	link_close(link);
 }
 
 static void test_senseless(void **state)
@@ -258,9 +218,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_out_of_turn), cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_refused),     cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_key),         cmocka_unit_test(test_proven_lines),
-		cmocka_unit_test(test_unproven),    cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_key),         cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_no_key),      cmocka_unit_test(test_senseless),
 	};
 
-	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,6 @@ static inline struct link_config basic(void)
 		.host = "host",
 		.rank = 1,
 		.world = 4,
-		.nonce = {9, 8, 7},
 		.payload = 8972,
 		.rcvbuf = 1 << 20,
 		.silence_us = SILENCE_US,
@@ -79,7 +78,6 @@ static inline struct control_message welcome(void)
 {
 	return (struct control_message){
 		.kind = CONTROL_WELCOME,
-		.features = CONTROL_FEATURES,
 		.payload = 8972,
 		.silence_ms = SILENCE_US / 1000,
 		.stall_ms = 60000,

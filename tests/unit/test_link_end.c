@@ -251,7 +251,7 @@ static void test_again(void **state)
 {
 	const struct link_config config = basic();
 	struct link *link = opened(&config);
-	struct control_message join, other = hello;
+	struct control_message join;
 
 	(void)state;
 	say(link, &hello);
@@ -261,8 +261,7 @@ static void test_again(void **state)
 	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
 	now_us += 200000;
 	link_connected(link, now_us);
-	other.nonce[0] = 77;
-	say(link, &other);
+	say(link, &hello);
 	join = heard(link, CONTROL_JOIN);
 	assert_int_equal(join.rank, 1);
 	assert_false(link_again(link));
@@ -306,5 +305,5 @@ int main(void)
 		cmocka_unit_test(test_no_room),   cmocka_unit_test(test_failed_stays),
 	};
 
-	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

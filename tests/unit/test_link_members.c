@@ -47,11 +47,12 @@ static void test_stands(void **state)
 	link_close(link);
 }
 
-/* How to go on is heard only by those who have asked: another word of it ends the session. */
+static const struct control_message next = {
+	.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
+
+/* How to go on is heard at the door alone: another word of it ends the session. */
 static void test_next_unasked(void **state)
 {
-	const struct control_message next = {
-		.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
 	const struct link_config config = basic();
 	struct link *link = link_running(&config);
 
@@ -60,13 +61,64 @@ static void test_next_unasked(void **state)
 	assert_failed(link, "protocol", "out of turn");
 	assert_null(link_next(link));
 	link_close(link);
-	/* As soon as it has asked, running. */
-	link = link_running(&config);
+}
+
+/* A member's, by the connection that it has. */
+static struct link *link_at_door(void)
+{
+	struct link_config config = basic();
+	struct link *before = link_running(&config), *link;
+
+	config.world = 0;
+	config.from = before;
+	assert_int_equal(link_open(&config, now_us, &link), 0);
+	link_close(before);
 	link_stay(link, &(struct control_message){.job = "job"});
 	heard(link, CONTROL_STAY);
+	return link;
+}
+
+/* What was under way when its membership ended is nothing new; what ends the job does. */
+static void test_door(void **state)
+{
+	static const struct control_message late[] = {
+		{.kind = CONTROL_START, .payload = 1472, .window = 32, .window_start = 8},
+		{.kind = CONTROL_LEFT, .rank = 2},
+		{.kind = CONTROL_MOVE, .number = 1},
+		{.kind = CONTROL_FAILED, .rank = 2, .code = "lost"}};
+	struct link *link = link_at_door();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
+		say(link, &late[i]);
+		assert_int_equal(link_look(link)->state, LINK_JOINING);
+		assert_true(*link_look(link)->left == '\0' && link_stands(link));
+	}
 	say(link, &next);
-	assert_non_null(link_next(link));
 	assert_string_equal(link_next(link)->next, next.next);
+	assert_false(link_again(link)); /* the decider takes it by this one alone */
+	link_close(link);
+	link = link_at_door();
+	say(link, &(struct control_message){.kind = CONTROL_FAILED, .code = "aborted"});
+	assert_true(link_ended(link) && !link_stands(link) && !link_again(link));
+	link_close(link);
+}
+
+/* Its connection ends, or is silent: it makes another one, and says the same by that. */
+static void test_door_again(void **state)
+{
+	struct link *link = link_at_door();
+
+	(void)state;
+	pass(link, SILENCE_US);
+	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_false(link_stands(link));
+	assert_true(link_again(link));
+	link_connected(link, now_us);
+	assert_true(link_stands(link));
+	say(link, &hello);
+	assert_int_equal(heard(link, CONTROL_JOIN).world, 0);
+	assert_string_equal(heard(link, CONTROL_STAY).job, "job");
 	link_close(link);
 }
 
@@ -75,7 +127,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stands),
 		cmocka_unit_test(test_next_unasked),
+		cmocka_unit_test(test_door),
+		cmocka_unit_test(test_door_again),
 	};
 
-	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

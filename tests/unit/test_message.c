@@ -15,21 +15,17 @@ static const struct {
 	enum control_kind kind;
 	const char *line;
 } wire[] = {
-#define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
-#define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
-	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"key\":true,\"software\":\"winnowd 1\","
-                        "\"nonce\":\"" NONCE "\",\"features\":[]}\n"},
-	{CONTROL_JOIN,
-         "{\"type\":\"join\",\"version\":3,\"software\":\"\",\"nonce\":\"" NONCE
-         "\",\"proof\":\"" PROOF
-         "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
-         "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
-         "\"stall_ms\":864000000}\n"},
+#define SEED "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
+	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":3,\"software\":\"winnowd 1\"}\n"},
+	{CONTROL_JOIN, "{\"type\":\"join\",\"version\":3,\"software\":\"\","
+                       "\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
+                       "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
+                       "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
-         "{\"type\":\"welcome\",\"proof\":\"" PROOF
-         "\",\"features\":[\"scatter\"],\"payload\":1472,"
-         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"epoch\":4294967295,"
-         "\"salt\":\"" NONCE "\",\"token\":"
+         "{\"type\":\"welcome\","
+         "\"payload\":1472,"
+         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],"
+         "\"seed\":\"" SEED "\",\"token\":"
          "\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
          "\"segments_ahead\":64,\"first_frame\":4294967295,\"group\":\"239.77.0.0:65535\","
@@ -38,13 +34,11 @@ static const struct {
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
                         "\"multicast\":true,\"fast\":true}\n"},
 	{CONTROL_PING, "{\"type\":\"ping\",\"open\":3,\"tag\":\"0123456789abcdef\"}\n"},
+	{CONTROL_PING, "{\"type\":\"ping\",\"late\":\"rank 3\"}\n"},
+	{CONTROL_PING, "{\"type\":\"ping\",\"says\":\"3 rows\"}\n"},
 	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
-	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"says\":\"3 rows\"}\n"},
-	{CONTROL_PING,
-         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"rtt_us\":240,"
-         "\"rtt_least_us\":0,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
+         "{\"type\":\"ping\",\"rtt_us\":240,"
+         "\"rtt_least_us\":1,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
          "\"held_credit_us\":1,\"out\":9007199254740991,\"out_marked\":2,"
          "\"pushes\":7,\"out_lost\":3,\"in\":4,\"in_marked\":5,\"in_lost\":6}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},
@@ -93,9 +87,8 @@ TEST(message_fields)
 	struct control_message join = parsed(wire[1].line), welcome = parsed(wire[2].line);
 
 	assert_int_equal(join.version, WIRE_VERSION);
-	assert_int_equal(join.nonce[1], 0xff);
-	assert_int_equal(join.nonce[31], 0xee);
-	assert_int_equal(join.proof[31], 1);
+	assert_int_equal(welcome.seed[1], 0xff);
+	assert_int_equal(welcome.seed[31], 0xee);
 	assert_string_equal(join.job, "a.B_9-");
 	assert_string_equal(join.host, "h 1");
 	assert_int_equal(join.world, 4096);
@@ -106,8 +99,6 @@ TEST(message_fields)
 	assert_true(welcome.token == 0x0123456789abcdef && welcome.group_token == UINT64_MAX);
 	assert_string_equal(welcome.group, "239.77.0.0:65535");
 	assert_string_equal(welcome.data_address, "[fd00:1:2:3:4:5:6:7]:5555");
-	assert_int_equal(welcome.features, CONTROL_SCATTER);
-	assert_int_equal(parsed(wire[0].line).features, 0);
 }
 
 static void assert_refused(const char *line, const char *reason)
@@ -145,7 +136,7 @@ TEST(message_missing)
 			else
 				assert_int_equal(parsed(line).kind, wire[i].kind);
 			for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
-				/* Any text does for a text, and any list of features for a list. */
+				/* Any text does for a text. */
 				if (wrong[k][0] == '"' && *value == '"' && end - value < 60 &&
 				    strncmp(name, "job", 3) != 0 &&
 				    strncmp(name, "next\"", 5) != 0 &&
@@ -154,8 +145,6 @@ TEST(message_missing)
 				    strstr(at, "token") == NULL &&
 				    strncmp(name, "group\"", 6) != 0 &&
 				    strncmp(name, "data_address", 12) != 0)
-					continue;
-				if (wrong[k][1] == ']' && strncmp(name, "features", 8) == 0)
 					continue;
 				snprintf(line, sizeof(line), "%.*s%s%s",
 				         (int)(value - wire[i].line), wire[i].line, wrong[k], end);
@@ -184,8 +173,8 @@ TEST(message_ranges)
 	assert_refused(changed(1, "\"version\":3", "\"version\":4294967296"), "'version'");
 	/* Of another version, nothing else is read. */
 	assert_int_equal(parsed("{\"type\":\"join\",\"version\":4294967295}").version, UINT32_MAX);
-	assert_int_equal(parsed("{\"type\":\"hello\",\"version\":1,\"key\":7}").version, 1);
-	assert_refused("{\"type\":\"hello\",\"version\":3}", "'key'");
+	assert_int_equal(parsed("{\"type\":\"hello\",\"version\":1,\"software\":7}").version, 1);
+	assert_refused("{\"type\":\"hello\",\"version\":3}", "'software'");
 	assert_refused(changed(1, ":100,", ":99,"), "'silence_ms'");
 	assert_refused(changed(1, ":100,", ":86400001,"), "'silence_ms'");
 	assert_refused(changed(1, "864000000", "864000001"), "'stall_ms'");
@@ -227,8 +216,6 @@ TEST(message_ranges)
 	               "'data_address'");
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[1.2.3.4]:"), "'data_address'");
 	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[]:"), "'data_address'");
-	assert_refused(changed(0, "[]", "[1]"), "'features'");
-	assert_refused(changed(0, "[]", "{}"), "'features'");
 	assert_refused(changed(2, "[0,65535]", "[0,65536]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[\"0\"]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[7,8,7]"), "'channels'");
@@ -242,7 +229,8 @@ TEST(message_ranges)
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdef0"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789ABCDEF"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdeg"), "'token'");
-	assert_refused(changed(0, NONCE, "00"), "'nonce'");
+	assert_refused(changed(2, SEED, "00"), "'seed'");
+	assert_refused(changed(2, "00ff", "00FF"), "'seed'");
 }
 
 TEST(message_names)

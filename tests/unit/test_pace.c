@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_pace.c - the round trip's estimate, time-outs, and a window that answers marks, delay, and at last loss */
+/* test_pace.c - the round trip's estimate, the probe time, and a window that answers marks, delay, and at last loss */
 
 #include "tests/unit/test_pace.h"
 
@@ -10,27 +10,27 @@ static void test_round_trip(void **state)
 
 	(void)state;
 	pace_begin(&pace, 16, 64);
-	assert_int_equal(pace_base_us(&pace), 20000);
+	assert_int_equal(pace_probe_us(&pace), 20000);
 	pace_rtt(&pace, 1000, 1000, 1);
 	assert_int_equal(pace.srtt_us, 1000);
 	assert_int_equal(pace.rttvar_us, 500);
-	assert_int_equal(pace_base_us(&pace), 3000);
+	assert_int_equal(pace_probe_us(&pace), 3000 + 300);
 	pace_rtt(&pace, 2000, 2000, 1); /* var (3 * 500 + 1000) / 4, srtt (7 * 1000 + 2000) / 8 */
 	assert_int_equal(pace.rttvar_us, 625);
 	assert_int_equal(pace.srtt_us, 1125);
-	assert_int_equal(pace_base_us(&pace), 3625);
+	assert_int_equal(pace_probe_us(&pace), 3625 + 300);
 	pace_rtt(&pace, 125, 125, 1); /* var (3 * 625 + 1000) / 4, srtt (7 * 1125 + 125) / 8 */
 	assert_int_equal(pace.rttvar_us, 718);
 	assert_int_equal(pace.srtt_us, 1000);
 	for (int i = 0; i < 200; i++)
 		pace_rtt(&pace, 400, 400, 1);
 	assert_in_range(pace.srtt_us, 400, 410);
-	assert_int_equal(pace_base_us(&pace), 2000); /* the least */
+	assert_in_range(pace_probe_us(&pace), 700, 710 + 4 * 4);
 	for (int i = 0; i < 200; i++)
 		pace_rtt(&pace, 300000, 300000, 1);
 	assert_in_range(pace.srtt_us, 299900, 300000);
-	pace_rtt(&pace, UINT32_MAX, UINT32_MAX, 1); /* what a forged CREDIT may make of it */
-	assert_int_equal(pace_base_us(&pace), 400000);
+	pace_rtt(&pace, UINT32_MAX, UINT32_MAX, 1); /* what a forged STATUS may make of it */
+	assert_int_equal(pace_probe_us(&pace), 400000);
 	for (int i = 0; i < 500; i++)
 		pace_rtt(&pace, 0, 0, 1);
 	assert_in_range(pace.srtt_us, 1, 10);
@@ -52,24 +52,20 @@ static void test_in_us(void **state)
 	assert_in_range(pace_in_us(&pace, 1000), 8, 8);
 }
 
-static void test_timeouts(void **state)
+/* As long again as it has lasted, up to 32 probe times, and to 400 ms. */
+static void test_silence(void **state)
 {
 	struct pace pace;
 
 	(void)state;
 	pace_begin(&pace, 16, 64);
 	pace_rtt(&pace, 1000, 1000, 1);
-	for (uint64_t want_us = 3000; want_us < 12000; want_us *= 2) {
-		assert_int_equal(pace_rto_us(&pace), want_us);
-		pace_timeout(&pace, false);
-	}
-	for (int i = 0; i < 100; i++) {
-		assert_int_equal(pace_rto_us(&pace), 12000);
-		assert_int_equal(pace_base_us(&pace), 3000);
-		pace_timeout(&pace, false);
-	}
-	pace_progress(&pace);
-	assert_int_equal(pace_rto_us(&pace), 3000);
+	assert_int_equal(pace_silence_us(&pace, 3300), 3300);
+	assert_int_equal(pace_silence_us(&pace, 32 * 3300 - 1), 32 * 3300 - 1);
+	assert_int_equal(pace_silence_us(&pace, UINT64_MAX), 32 * 3300);
+	for (int i = 0; i < 200; i++)
+		pace_rtt(&pace, 50000, 50000, 1);
+	assert_int_equal(pace_silence_us(&pace, UINT64_MAX), 400000);
 }
 
 static void test_window_start(void **state)
@@ -209,22 +205,18 @@ static void test_loss(void **state)
 	assert_int_equal(pace.window, 31);
 }
 
-/* Often while there is progress, else seldom. */
+/* Often while the window is used up, else each probe time. */
 static void test_measure(void **state)
 {
 	struct pace pace;
 
 	(void)state;
 	pace_begin(&pace, 8, 64);
-	assert_int_equal(pace_measure_us(&pace), 10000);
+	assert_int_equal(pace_measure_us(&pace), 20000);
 	pace_rtt(&pace, 100, 100, 1000);
-	assert_int_equal(pace_measure_us(&pace),
-	                 10000); /* what is under way is not held up by it */
+	assert_int_equal(pace_measure_us(&pace), 100 + 4 * 50 + 300);
 	pace_sent(&pace, 16);
 	assert_int_equal(pace_measure_us(&pace), 100);
-	pace_timeout(&pace, false);
-	assert_int_equal(pace_measure_us(&pace), 20000);
-	pace_progress(&pace);
 	grown_to_64(&pace, 64);
 	pace_sent(&pace, 64);
 	assert_int_equal(pace_measure_us(&pace), 500);
@@ -238,7 +230,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_in_us),
-		cmocka_unit_test(test_timeouts),   cmocka_unit_test(test_window_start),
+		cmocka_unit_test(test_silence),    cmocka_unit_test(test_window_start),
 		cmocka_unit_test(test_growth),     cmocka_unit_test(test_delay),
 		cmocka_unit_test(test_marks),      cmocka_unit_test(test_loss),
 		cmocka_unit_test(test_measure),    cmocka_unit_test(test_doubling_ends),

@@ -125,7 +125,7 @@ static void test_private(void **state)
 		pace_sent(&pace, 1);
 		pace_lost(&pace, 1);
 	}
-	pace_timeout(&pace, true);
+	pace_unanswered(&pace);
 	assert_int_equal(pace.window, 47);
 	/* Nobody else fills a queue there, however little it shortens. */
 	for (int i = 0; i < 3; i++)

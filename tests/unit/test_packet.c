@@ -93,8 +93,8 @@ static void put_status(char *text, const struct packet *p)
 
 	assert_int_equal(status_parse(p, &status), WIRE_DROP_NONE);
 	assert_int_equal(status.first, p->frame);
-	put(text, "stamp %u\nflags 0x%02x\nlate %u\nheld %u\nmarked %u\n", status.stamp,
-	    status.asks, status.late, status.held, status.marked);
+	put(text, "stamp %u\nflags 0x%02x\nheld %u\nmarked %u\n", status.stamp, status.asks,
+	    status.held, status.marked);
 	put_hex(text, "words", (const uint8_t *)status.words, status.word_count * 8);
 }
 

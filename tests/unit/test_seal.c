@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
-#include "bitmap/control/line_proof.h"
+#include "bitmap/control/job_keys.h"
 #include "ebpf/seal.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"
@@ -15,7 +13,6 @@
 
 static struct seal_stretch stretch;
 static struct seal_key group_key, worker_key;
-static struct line_proof to_aggregator, to_worker;
 
 /* ---- vectors ---- */
 
@@ -44,50 +41,27 @@ static void expect_bytes(const struct paragraph *p, const char *key, const void 
 	assert_memory_equal(made, want, count);
 }
 
+static void check_key(const struct paragraph *p)
+{
+	struct job_key key;
+
+	assert_int_equal(job_key_from_text(text_of(p, "text"), &key), 0);
+	expect_bytes(p, "key", key.bytes, sizeof(key.bytes));
+}
+
 static void check_keys(const struct paragraph *p)
 {
-	const uint32_t world = (uint32_t)number_of(p, "world");
-	const char *job = text_of(p, "job");
-	struct transcript transcript = {0};
-	struct job_secret secret;
-	struct proof_key key;
-	uint8_t salt[32];
+	uint8_t seed[SECRET_BYTES];
+	struct seed_keys keys;
 
-	assert_int_equal(bytes_of(p, "salt", salt), sizeof(salt));
-	assert_int_equal(proof_key_from_text(text_of(p, "key"), &key), 0);
-	for (uint32_t i = 0; i < p->count; i++)
-		if (strcmp(p->lines[i].key, "line") == 0)
-			transcript_add(&transcript, p->lines[i].value);
-	job_secret_make(&key, salt, (uint32_t)number_of(p, "epoch"), job, world, &secret);
-	seal_stretch_make(&secret, &stretch);
-	seal_group_key(&secret, &group_key);
-	seal_worker_key(&secret, &transcript, &worker_key);
-	line_proofs_make(&secret, &transcript, &to_aggregator, &to_worker);
-	if (sodium_is_zero(salt, sizeof(salt))) /* from JOIN to WELCOME */
-		line_proofs_early(&key, job, world, &transcript, &to_aggregator, &to_worker);
-	to_aggregator.on = to_worker.on = true;
-	expect_bytes(p, "transcript", transcript.hash, 32);
+	assert_int_equal(bytes_of(p, "seed", seed), sizeof(seed));
+	assert_int_equal(bytes_of(p, "worker", (uint8_t *)&worker_key), sizeof(worker_key));
+	assert_int_equal(seed_expand(seed, &keys), 0);
+	stretch = keys.stretch;
+	group_key = keys.group;
 	expect_bytes(p, "stretch_begin", &stretch, 32);
 	expect_bytes(p, "stretch_end", (const uint8_t *)&stretch + SEAL_STRETCH_BYTES - 32, 32);
 	expect_bytes(p, "group", &group_key, 16);
-	expect_bytes(p, "worker", &worker_key, 16);
-}
-
-static void check_proof(const struct paragraph *p)
-{
-	struct line_proof *way = text_of(p, "to")[0] == 'w' ? &to_worker : &to_aggregator;
-	const uint64_t number = number_of(p, "number");
-	char text[256], *line;
-
-	way->next = number;
-	snprintf(text, sizeof(text), "%s %s\n", text_of(p, "proof"), text_of(p, "said"));
-	line = line_prove(way, strdup(strchr(text, ' ') + 1));
-	assert_string_equal(line, text);
-	free(line);
-	assert_true(way->next == number + 1);
-	way->next = number;
-	text[strcspn(text, "\n")] = '\0';
-	assert_string_equal(line_proven(way, text), text_of(p, "said"));
 }
 
 static void check_nh(const struct paragraph *p)
@@ -117,8 +91,8 @@ TEST(vectors)
 		void (*check)(const struct paragraph *);
 		uint32_t count;
 	} kinds[] = {{"sip", check_sip, 5},
-	             {"keys", check_keys, 2},
-	             {"proof", check_proof, 6},
+	             {"key", check_key, 3},
+	             {"keys", check_keys, 1},
 	             {"nh", check_nh, 4},
 	             {"seal", check_seal, 9}};
 	FILE *file = fopen(VECTORS "seal.txt", "r");
@@ -227,88 +201,7 @@ TEST(wrong)
 	}
 }
 
-/* ---- lines ---- */
-
-/* What arrives in place of the lines that were sent is seen: it is NULL. */
-static void assert_taken(struct line_proof way, const char *line, bool taken)
-{
-	assert_true((line_proven(&way, line) != NULL) == taken);
-}
-
-TEST(lines)
-{
-	struct line_proof out = {.on = true, .key = {1}}, other = {.on = true, .key = {2}},
-			  in = out;
-	char *first = line_prove(&out, strdup("{\"type\":\"ping\"}")), *second, *theirs;
-
-	second = line_prove(&out, strdup("{\"type\":\"ping\"}"));
-	theirs = line_prove(&other, strdup("{\"type\":\"ping\"}"));
-	assert_string_not_equal(first, second);
-	assert_taken(in, first, true);
-	assert_taken(in, second, true); /* one was held back */
-	assert_taken(in, theirs, false);
-	assert_taken(in, strchr(first, ' ') + 1, false);
-	assert_taken(in, "", false);
-	for (size_t at = 0; at < strlen(first); at++) {
-		first[at] ^= 1;
-		assert_taken(in, first, false);
-		first[at] ^= 1;
-	}
-	for (size_t left = strlen(first); left-- > 0;) {
-		char *shorter = strndup(first, left);
-
-		assert_taken(in, shorter, false);
-		free(shorter);
-	}
-	assert_non_null(line_proven(&in, first));
-	assert_taken(in, first, false); /* again */
-	assert_int_equal(in.next, 1);
-	assert_string_equal(line_proven(&in, second), "{\"type\":\"ping\"}");
-	out.on = false;
-	assert_string_equal(line_proven(&out, "x"), "x");
-	assert_null(line_prove(&in, NULL));
-	free(first);
-	free(second);
-	free(theirs);
-}
-
-/* Whoever changes a line of the join, or the job's name, has other keys. */
-TEST(keys_cover)
-{
-	static const char hello[] = "{\"type\":\"hello\"}", join[] = "{\"type\":\"join\"}";
-	struct proof_key key = {{1}};
-	struct transcript a, b;
-	struct job_secret one, two;
-	struct seal_key first, second;
-	uint8_t salt[32] = {2};
-
-	job_secret_make(&key, salt, 0, "job", 4, &one);
-	job_secret_make(&key, salt, 0, "job", 5, &two);
-	assert_memory_not_equal(&one, &two, sizeof(one));
-	job_secret_make(&key, salt, 0, "jo", 4, &two);
-	assert_memory_not_equal(&one, &two, sizeof(one));
-	salt[31] ^= 1;
-	job_secret_make(&key, salt, 0, "job", 4, &two);
-	assert_memory_not_equal(&one, &two, sizeof(one));
-	a = (struct transcript){0};
-	b = (struct transcript){0};
-	transcript_add(&a, hello);
-	transcript_add(&a, join);
-	transcript_add(&b, "{\"type\":\"hello\"}\n"); /* the newline is no part of it */
-	transcript_add(&b, join);
-	assert_memory_equal(&a, &b, sizeof(a));
-	b = (struct transcript){0};
-	transcript_add(&b, join);
-	transcript_add(&b, hello);
-	assert_memory_not_equal(&a, &b, sizeof(a));
-	seal_worker_key(&one, &a, &first);
-	seal_worker_key(&one, &b, &second);
-	assert_memory_not_equal(&first, &second, sizeof(first));
-}
-
 int main(void)
 {
-	if (proof_init() != 0)
-		return 1;
 	return unit_run(NULL, NULL);
 }

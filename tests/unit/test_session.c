@@ -48,7 +48,7 @@ static void test_moves(void **state)
 	(void)state;
 	assert_int_equal(session_passes(session), 1472);
 	submit(session, &task);
-	session_move(session);
+	session_move(session, false);
 	assert_int_equal(task.status, WINNOW_ERR_MEMBERS);
 	assert_int_equal(session_submit(session, &task, now_us), WINNOW_ERR_MEMBERS);
 	for (uint32_t i = 0; i < LINKS; i++)

@@ -15,14 +15,34 @@ static struct control_message ended(const char *code)
 static const struct control_message next = {
 	.kind = CONTROL_NEXT, .next = "job/next.1", .next_rank = 1, .next_world = 3};
 
-static enum session_next stays(struct session *session, uint64_t without)
+/* The session after it: at the door, or in a membership. */
+static struct session *after(struct session *before, const char *job, uint32_t world)
 {
-	const struct control_message *said;
+	const bool kept = link_stands(session_link(before, 0));
+	struct link_config links[1] = {basic()};
+	struct session_config config = {.links = links,
+	                                .names = (const char *[]){"one:1"},
+	                                .link_count = 1,
+	                                .pool = pool,
+	                                .bitmap = bitmap_best()};
+	struct session *session;
 
-	return session_stay(
-		session,
-		&(struct session_wish){.without = without, .admit = 3, .holds = without != 0},
-		now_us, &said);
+	links[0].job = job;
+	links[0].world = world;
+	links[0].from = kept ? session_link(before, 0) : NULL;
+	session_stay(before, &config.stay);
+	config.stay.without |= 4;
+	config.stay.holds = true;
+	assert_int_equal(session_open(&config, now_us, &session), 0);
+	session_close(before);
+	if (!kept)
+		link_connected(session_link(session, 0), now_us);
+	return session;
+}
+
+static struct session *door_after(struct session *before)
+{
+	return after(before, "job", 0);
 }
 
 /* It says so to the first aggregator, once, and does what that says; the other one's word is nothing. */
@@ -30,30 +50,23 @@ static void test_next(void **state)
 {
 	struct control_message failed = ended("lost");
 	struct session *session = running();
-	const struct control_message *said;
 	struct control_message stay;
 
 	(void)state;
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
-	assert_true(session_goes_on(session));
 	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "lost");
-	assert_int_equal(stays(session, 4), SESSION_WAIT);
+	session = door_after(session);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_string_equal(stay.job, basic().job);
 	assert_string_equal(stay.begun, basic().job);
 	assert_true(stay.rank == basic().rank && stay.of == basic().world && stay.without == 4 &&
-	            stay.admit == 3 && stay.holds);
-	session_gone(session, 1, "connection reset");
-	assert_int_equal(stays(session, 4), SESSION_WAIT);
+	            stay.holds);
 	assert_null(session_take_line(session, 0, now_us)); /* once is enough */
-	assert_null(session_take_line(session, 1, now_us));
-	tell(session, 0, &failed); /* it was under way */
-	assert_int_equal(stays(session, 4), SESSION_WAIT);
+	tell(session, 0, &failed);                          /* it was under way */
+	assert_int_equal(session_state(session), SESSION_JOINING);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, &(struct session_wish){0}, now_us, &said),
-	                 SESSION_NEXT);
-	assert_string_equal(said->next, "job/next.1");
+	assert_string_equal(link_next(session_link(session, 0))->next, "job/next.1");
 	session_close(session);
 }
 
@@ -67,20 +80,19 @@ static void test_without(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct control_message failed = ended(cases[i].code);
+		struct control_message failed = ended(cases[i].code), stay;
 		struct session *session = running();
 
 		if (failed.code[0] != '\0')
 			tell(session, 1, &failed);
 		session_gone(session, 1, "connection reset");
-		assert_int_equal(stays(session, 0), SESSION_WAIT);
-		told(session, 0, CONTROL_ABORT);
-		assert_true(told(session, 0, CONTROL_STAY).without == cases[i].without);
+		session_stay(session, &stay);
+		assert_true(stay.without == cases[i].without);
 		session_close(session);
 	}
 }
 
-/* It has not begun: what was begun before counts. Before WELCOME the decider is sent no ABORT, which would be a leave. */
+/* It has not begun: what was begun before counts. */
 static void test_not_begun(void **state)
 {
 	struct session *session = all_joined();
@@ -88,16 +100,16 @@ static void test_not_begun(void **state)
 
 	(void)state;
 	session_gone(session, 1, "connection reset");
-	assert_null(session_take_line(session, 0, now_us));
-	assert_int_equal(stays(session, 0), SESSION_WAIT);
+	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "gone");
+	session = door_after(session);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_string_equal(stay.job, basic().job);
 	assert_string_equal(stay.begun, "job/before");
-	assert_true(stay.of == 9 && stay.without == 2 && !stay.holds);
+	assert_true(stay.of == 9 && stay.without == (2 | 4));
 	session_close(session);
 }
 
-/* The decider is lost: the worker goes to its door, and says the same there after each JOIN. */
+/* The decider is lost: at its door the worker says the same after each JOIN. */
 static void test_away(void **state)
 {
 	struct control_message failed = ended("running");
@@ -107,10 +119,7 @@ static void test_away(void **state)
 	(void)state;
 	session_gone(session, 0, "connection reset");
 	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
-	assert_true(session_goes_on(session));
-	assert_int_equal(stays(session, 4), SESSION_AWAY);
-	door = session_at_door(session_stays(session));
-	session_close(session);
+	door = door_after(session);
 	for (uint32_t turn = 0; turn < 3; turn++) {
 		struct control_message join;
 
@@ -120,7 +129,6 @@ static void test_away(void **state)
 		stay = told(door, 0, CONTROL_STAY);
 		assert_string_equal(stay.job, basic().job);
 		assert_true(stay.of == basic().world && stay.without == 4 && stay.holds);
-		assert_int_equal(stays(door, 0), SESSION_WAIT);
 		if (turn < 2) {
 			assert_true(link_again(session_link(door, 0)));
 			link_connected(session_link(door, 0), now_us);
@@ -128,8 +136,8 @@ static void test_away(void **state)
 	}
 	tell(door, 0, &failed);
 	assert_int_equal(session_result(door), WINNOW_ERR_LOST); /* it may come as a newcomer */
-	assert_false(session_goes_on(door));
-	assert_int_equal(stays(door, 0), SESSION_NONE);
+	session_stay(door, &stay);
+	assert_true(stay.kind == CONTROL_STAY && stay.without == 4); /* or say the same again */
 	session_close(door);
 }
 
@@ -146,7 +154,7 @@ static void test_newcomer(void **state)
 		told(door, 0, CONTROL_JOIN);
 		assert_null(session_take_line(door, 0, now_us));
 		tell(door, 0, let_in ? &next : &failed);
-		assert_int_equal(stays(door, 0), let_in ? SESSION_NEXT : SESSION_NONE);
+		assert_true((link_next(session_link(door, 0)) != NULL) == let_in);
 		assert_int_equal(session_result(door), let_in ? WINNOW_OK : WINNOW_ERR_REFUSED);
 		session_close(door);
 	}
@@ -155,89 +163,43 @@ static void test_newcomer(void **state)
 /* NEXT has come: the connection goes on in the session after it, which sends JOIN at once. */
 static void test_carried(void **state)
 {
-	struct session *session = running(), *after;
-	struct link_config links[1] = {basic()};
-	struct session_config config = {.links = links,
-	                                .names = (const char *[]){"one:1"},
-	                                .link_count = 1,
-	                                .pool = pool,
-	                                .bitmap = bitmap_best()};
-	struct control_message join;
+	struct session *session = running();
+	struct control_message stay;
 
 	(void)state;
-	assert_int_equal(stays(session, 0), SESSION_WAIT);
+	session_move(session, true);
+	told(session, 1, CONTROL_LEAVE);
+	assert_null(session_take_line(session, 0, now_us));
+	session = door_after(session);
 	told(session, 0, CONTROL_STAY);
 	tell(session, 0, &next);
-	session_move(session);
-	assert_string_equal(told(session, 1, CONTROL_ABORT).code, "moved");
-	assert_null(session_take_line(session, 0, now_us)); /* it has ended there */
-	links[0].job = "job/next.1";
-	links[0].world = 3;
-	links[0].from = session_link(session, 0);
-	config.stay = *session_stays(session);
-	assert_int_equal(session_open(&config, now_us, &after), 0);
-	session_close(session);
-	join = told(after, 0, CONTROL_JOIN);
-	assert_string_equal(join.job, "job/next.1");
+	session = after(session, "job/next.1", 3);
+	assert_string_equal(told(session, 0, CONTROL_JOIN).job, "job/next.1");
 	assert_false(
-		link_again(session_link(after, 0))); /* the decider takes it by this one alone */
-	session_gone(after, 0, "connection reset");
-	assert_int_equal(stays(after, 0), SESSION_AWAY);
-	assert_string_equal(session_stays(after)->job, "job/next.1");
-	assert_string_equal(session_stays(after)->begun, basic().job);
-	session_close(after);
+		link_again(session_link(session, 0))); /* the decider takes it by this one alone */
+	session_gone(session, 0, "connection reset");
+	session_stay(session, &stay);
+	assert_string_equal(stay.job, "job/next.1");
+	assert_string_equal(stay.begun, basic().job);
+	session_close(session);
 }
 
 /* The next membership ends before its session is there: what was heard of that by the one before is heard. */
 static void test_carried_failed(void **state)
 {
 	const struct control_message failed = ended("lost");
-	struct session *session = running(), *after;
-	struct link_config links[1] = {basic()};
-	struct session_config config = {.links = links,
-	                                .names = (const char *[]){"one:1"},
-	                                .link_count = 1,
-	                                .pool = pool,
-	                                .bitmap = bitmap_best()};
+	struct session *session = door_after(running());
 
 	(void)state;
-	assert_int_equal(stays(session, 0), SESSION_WAIT);
 	told(session, 0, CONTROL_STAY);
 	tell(session, 0, &next);
 	tell(session, 0, &failed);
-	assert_int_equal(stays(session, 0), SESSION_NEXT);
-	links[0].job = "job/next.1";
-	links[0].from = session_link(session, 0);
-	assert_int_equal(session_open(&config, now_us, &after), 0);
+	session = after(session, "job/next.1", 3);
+	session_tick(session, now_us);
+	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
+	session = door_after(session);
+	assert_string_equal(told(session, 0, CONTROL_STAY).job, "job/next.1");
 	session_close(session);
-	session_tick(after, now_us);
-	assert_int_equal(session_result(after), WINNOW_ERR_MEMBERS);
-	assert_int_equal(stays(after, 0), SESSION_WAIT);
-	assert_string_equal(told(after, 0, CONTROL_STAY).job, "job/next.1");
-	session_close(after);
-}
-
-/* One that has ended the job for good is obeyed, and so are workers that do not all know how to continue. */
-static void test_over(void **state)
-{
-	const struct control_message lost = ended("lost"), over = ended("aborted");
-	struct control_message message = welcome();
-	struct session *session = running();
-
-	(void)state;
-	tell(session, 0, &over);
-	assert_int_equal(stays(session, 0), SESSION_NONE);
-	session_close(session);
-	link_count = 1;
-	session = session_opened();
-	message.features = CONTROL_FEATURES & ~(uint32_t)CONTROL_MEMBERS;
-	tell(session, 0, &hello);
-	told(session, 0, CONTROL_JOIN);
-	tell(session, 0, &message);
-	tell(session, 0, &lost);
-	assert_int_equal(stays(session, 0), SESSION_NONE);
-	session_close(session);
-	link_count = LINKS;
 }
 
 /* One that accepts it after another one is lost is sent no KNOCKs, so none is due. */
@@ -249,6 +211,7 @@ static void test_no_knocks(void **state)
 	(void)state;
 	session_gone(session, 1, "connection reset");
 	welcomed(session, 0, 8972);
+	told(session, 0, CONTROL_ABORT);
 	assert_false(session_pull(session, 0, now_us, &out));
 	assert_true(session_deadline(session) > now_us);
 	session_close(session);
@@ -270,23 +233,18 @@ static void test_absent(void **state)
 	session_close(session);
 }
 
-/* With something under way it does not ask for newcomers: what is done here must be done on all, or its time be over. */
-static void test_quiet(void **state)
+/* With something still under way it does not leave the others: it ends the membership for them. */
+static void test_busy(void **state)
 {
-	struct session_wish wish = {.admit = 1, .by_us = now_us + 1000};
 	struct session *session = running();
-	const struct control_message *said;
 	struct allreduce task;
 
 	(void)state;
 	submit(session, &task);
-	pull(session);
-	assert_false(session_quiet(session));
-	assert_int_equal(session_stay(session, &wish, now_us, &said), SESSION_WAIT);
+	session_move(session, true);
+	assert_int_equal(task.status, WINNOW_ERR_MEMBERS);
+	assert_string_equal(told(session, 1, CONTROL_ABORT).code, "moved");
 	assert_null(session_take_line(session, 0, now_us));
-	now_us += 1000;
-	assert_int_equal(session_stay(session, &wish, now_us, &said), SESSION_WAIT);
-	assert_int_equal(told(session, 0, CONTROL_STAY).admit, 1);
 	session_close(session);
 }
 
@@ -308,12 +266,12 @@ static void test_drains(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_next),      cmocka_unit_test(test_without),
-		cmocka_unit_test(test_not_begun), cmocka_unit_test(test_away),
-		cmocka_unit_test(test_newcomer),  cmocka_unit_test(test_carried),
-		cmocka_unit_test(test_over),      cmocka_unit_test(test_no_knocks),
-		cmocka_unit_test(test_absent),    cmocka_unit_test(test_quiet),
-		cmocka_unit_test(test_drains),    cmocka_unit_test(test_carried_failed),
+		cmocka_unit_test(test_next),           cmocka_unit_test(test_without),
+		cmocka_unit_test(test_not_begun),      cmocka_unit_test(test_away),
+		cmocka_unit_test(test_newcomer),       cmocka_unit_test(test_carried),
+		cmocka_unit_test(test_no_knocks),      cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_busy),           cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_carried_failed),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * test_vectors.c - docs/vectors/: sets, cuts, proofs, fixed-point numbers, and whole operations
+ * test_vectors.c - docs/vectors/: sets, cuts, fixed-point numbers, and whole operations
  *
  * tests/protocol/ reads the same files with an implementation that shares nothing with this one.
  * packets.txt is for test_packet.c.
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "aggregator/channel/channel.h"
-#include "bitmap/control/proof.h"
 #include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
@@ -206,43 +205,6 @@ TEST(cuts)
 		check_cut(&p);
 	fclose(file);
 	assert_true(count >= 10);
-}
-
-/* ---- proofs ---- */
-
-static void check_proof(const struct paragraph *p)
-{
-	const char *label = text_of(p, "label");
-	enum proof_side side = strcmp(label, "winnow join 1") == 0 ? PROOF_JOIN : PROOF_WELCOME;
-	uint8_t hello[VALUE_BYTES], joins[VALUE_BYTES], want[VALUE_BYTES], made[PROOF_BYTES];
-	struct proof_statement statement = {
-		.server_nonce = hello,
-		.client_nonce = joins,
-		.job = text_of(p, "job"),
-		.rank = (uint32_t)number_of(p, "rank"),
-		.world = (uint32_t)number_of(p, "world"),
-	};
-	struct proof_key key;
-
-	assert_int_equal(hex_read(text_of(p, "hello_nonce"), hello), PROOF_BYTES);
-	assert_int_equal(hex_read(text_of(p, "join_nonce"), joins), PROOF_BYTES);
-	assert_int_equal(hex_read(text_of(p, "proof"), want), PROOF_BYTES);
-	assert_int_equal(proof_key_from_text(text_of(p, "key"), &key), 0);
-	proof_make(&key, side, &statement, made);
-	assert_memory_equal(made, want, PROOF_BYTES);
-}
-
-TEST(proofs)
-{
-	static struct paragraph p;
-	FILE *file = fopen(VECTORS "proof.txt", "r");
-	uint32_t count = 0;
-
-	assert_int_equal(proof_init(), 0);
-	for (; paragraph_read(file, &p); count++)
-		check_proof(&p);
-	fclose(file);
-	assert_true(count >= 3);
 }
 
 /* ---- fixed point ---- */

@@ -25,10 +25,6 @@ _TAG_OF_CHECK = _TAG_OF_ELASTIC | 1 << 33
 _TAG_OF_BUFFERS = _TAG_OF_CHECK + 1
 _NEWCOMERS_MAX = 2**12 - 1
 _CHECKED = 1 << 16  # elements that are compared after a step: others after each
-_ORPHANS = (
-    "no worker has the state of this job: all came as newcomers, and those that had it were lost before they had handed it "
-    "over. Start the job anew, from a checkpoint if there is one"
-)
 _HOSTS_DIFFER = (
     "does share() get everything that decides about a step? Where hosts only round differently, because they have other "
     "processors or another torch, say share(.., compare=False)"
@@ -208,13 +204,15 @@ class Elastic:
 
     def _share(self):
         self._buffers.restore()
-        rows = self._everyone([self.step, not self.comm.newcomer, self._compares])
-        root, most = _holder([step for step, _, _ in rows], [founds for _, founds, _ in rows])
+        rows = self._everyone([self.step, self._compares])
+        steps = [step for step, _ in rows]
+        most = max(0, *steps)
+        root = steps.index(max(steps))  # where nobody has begun all are founders, and have what all begin with
         if self.comm.rank == root:
             self.step = most
-        self._compares = all(compares for _, _, compares in rows)
+        self._compares = all(compares for _, compares in rows)
         behind = self.step < most
-        if any(step < most for rank, (step, _, _) in enumerate(rows) if rank != root):
+        if any(step < most for rank, step in enumerate(steps) if rank != root):
             self._hand_over(root, behind)
         self._undo()
         self.step = most
@@ -428,16 +426,6 @@ def _named(things, ddp):
         name = next(name for name in (f"{kind} {n}" if n > 1 else kind for n in itertools.count(1)) if name not in named)
         named[name] = thing
     return named
-
-
-def _holder(steps, found):
-    """The rank whose state is everybody's, and its step, by all ranks' steps, and whether each is one of the founders."""
-    most = max(steps)
-    if most >= 0:
-        return steps.index(most), most
-    if not any(found):
-        raise RuntimeError(_ORPHANS)
-    return found.index(True), 0  # nobody has begun, so the first of them has what all begin with
 
 
 def _odd_ones(columns, took):

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* proof.c - see proof.h */
+/* job_keys.c - see job_keys.h */
 
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 
-#include <endian.h>
 #include <errno.h>
-#include <sodium.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bitmap/control/key_text.h"
-#include "bitmap/control/keyed_hash.h"
 #include "bitmap/control/message.h"
-#include "bitmap/control/options.h"
 #include "bitmap/control/plain_file.h"
 
 #define KEYS_MAX 4096
@@ -23,99 +20,55 @@
 #define SCRYPT_N 16384
 #define SCRYPT_R 8
 #define SCRYPT_P 1
+#define SCRYPT_BYTES_MAX (32 << 20)
 
-struct proof_named {
+struct job_key_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made of it */
 	bool asked;                   /* somebody waits for it */
-	struct proof_key key;
+	struct job_key key;
 };
 
-int proof_init(void)
+uint64_t job_key_owner(const struct job_key *key)
 {
-	return sodium_init() < 0 ? -EIO : 0;
-}
+	uint64_t owner = 0;
 
-void proof_random(void *out, size_t bytes)
-{
-	randombytes_buf(out, bytes);
-}
-
-void proof_random_for(void *unused, void *out, size_t bytes)
-{
-	(void)unused;
-	proof_random(out, bytes);
-}
-
-void proof_make(const struct proof_key *key, enum proof_side side,
-                const struct proof_statement *statement, uint8_t out[PROOF_BYTES])
-{
-	static const char *const labels[] = {
-		[PROOF_JOIN] = "winnow join 1",
-		[PROOF_WELCOME] = "winnow welcome 1",
-	};
-	const uint32_t numbers[] = {htole32(statement->rank), htole32(statement->world)};
-	const struct hash_part parts[] = {
-		{labels[side], strlen(labels[side])},     {statement->server_nonce, PROOF_BYTES},
-		{statement->client_nonce, PROOF_BYTES},   {numbers, sizeof(numbers)},
-		{statement->job, strlen(statement->job)},
-	};
-
-	keyed_hash(key->bytes, parts, sizeof(parts) / sizeof(parts[0]), out, PROOF_BYTES);
-}
-
-uint64_t proof_key_owner(const struct proof_key *key)
-{
-	static const char label[] = "winnow owner";
-	const struct hash_part part = {label, strlen(label)};
-	uint64_t owner;
-
-	keyed_hash(key->bytes, &part, 1, &owner, sizeof(owner));
+	(void)secret_expand(key->bytes, &owner, sizeof(owner));
 	return owner;
 }
 
-bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
+/* As `winnow key` makes them: as many random bits as a key has. */
+static bool text_generated(const char *text, uint8_t out[SECRET_BYTES])
 {
-	return sodium_memcmp(a, b, PROOF_BYTES) == 0;
+	return message_hex_read(text, out, SECRET_BYTES);
 }
 
-/* As `winnow key` makes them: as many random bits as the hash has. */
-static bool text_generated(const char *text)
+int job_key_from_text(const char *text, struct job_key *out)
 {
-	return strlen(text) == 2 * PROOF_BYTES &&
-	       strspn(text, "0123456789abcdef") == 2 * PROOF_BYTES;
-}
+	static const unsigned char salt[] = "winnow key 2";
+	int made;
 
-int proof_key_from_text(const char *text, struct proof_key *out)
-{
-	static const char salt[] = "winnow key 2";
-	const struct hash_part part = {text, strlen(text)};
-	int err;
-
-	if (part.bytes < PROOF_KEY_TEXT_MIN)
+	if (strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
-	if (text_generated(text)) {
-		keyed_hash(NULL, &part, 1, out->bytes, PROOF_BYTES);
+	if (text_generated(text, out->bytes))
 		return 0;
-	}
-	err = crypto_pwhash_scryptsalsa208sha256_ll(part.data, part.bytes, (const uint8_t *)salt,
-	                                            strlen(salt), SCRYPT_N, SCRYPT_R, SCRYPT_P,
-	                                            out->bytes, PROOF_BYTES);
+	made = EVP_PBE_scrypt(text, strlen(text), salt, sizeof(salt) - 1, SCRYPT_N, SCRYPT_R,
+	                      SCRYPT_P, SCRYPT_BYTES_MAX, out->bytes, SECRET_BYTES);
 	secrets_clear();
-	return err == 0 ? 0 : -ENOMEM;
+	return made == 1 ? 0 : -ENOMEM;
 }
 
-void proof_key_draw(char text[PROOF_KEY_TEXT_BYTES])
+void job_key_draw(char text[JOB_KEY_TEXT_BYTES])
 {
-	uint8_t bytes[PROOF_BYTES];
+	uint8_t bytes[SECRET_BYTES];
 
-	proof_random(bytes, sizeof(bytes));
-	sodium_bin2hex(text, PROOF_KEY_TEXT_BYTES, bytes, sizeof(bytes));
-	sodium_memzero(bytes, sizeof(bytes));
+	random_bytes(bytes, sizeof(bytes));
+	message_hex_write(bytes, sizeof(bytes), text);
+	explicit_bzero(bytes, sizeof(bytes));
 }
 
 /* While all are texts yet. */
-static bool text_known(const struct proof_keys *keys, const char *text)
+static bool text_known(const struct job_keys *keys, const char *text)
 {
 	for (uint32_t i = 0; i < keys->count; i++)
 		if (strcmp(keys->keys[i].text, text) == 0)
@@ -124,9 +77,9 @@ static bool text_known(const struct proof_keys *keys, const char *text)
 }
 
 /* -EEXIST: the job has one. */
-static int key_add(struct proof_keys *keys, const char *job, const char *text)
+static int key_add(struct job_keys *keys, const char *job, const char *text)
 {
-	struct proof_named *grown, *key;
+	struct job_key_named *grown, *key;
 
 	if (keys->count == KEYS_MAX)
 		return -ENOSPC;
@@ -140,7 +93,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text)
 		return -ENOMEM;
 	keys->keys = grown;
 	key = &grown[keys->count];
-	if (strlen(job) >= sizeof(key->job) || strlen(text) < PROOF_KEY_TEXT_MIN)
+	if (strlen(job) >= sizeof(key->job) || strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
 	key->asked = false;
@@ -153,7 +106,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text)
 }
 
 /* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
-static int line_add(struct proof_keys *keys, char *line)
+static int line_add(struct job_keys *keys, char *line)
 {
 	char *words[2];
 	int count = key_text_words(line, words, 2);
@@ -178,10 +131,10 @@ static void line_refuse(int err, const char *path, uint32_t number, struct why *
 		why_set(why, err,
 		        "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at least %d "
 		        "characters",
-		        path, number, PROOF_KEY_TEXT_MIN);
+		        path, number, JOB_KEY_TEXT_MIN);
 }
 
-static int file_read(struct proof_keys *keys, const char *path, struct why *why)
+static int file_read(struct job_keys *keys, const char *path, struct why *why)
 {
 	struct plain_file file;
 	uint32_t number = 0;
@@ -203,7 +156,7 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 	return err;
 }
 
-static int text_add_alone(struct proof_keys *keys, const char *text, struct why *why)
+static int text_add_alone(struct job_keys *keys, const char *text, struct why *why)
 {
 	static const char named[] = "--key or WINNOW_KEY";
 	char *key;
@@ -215,12 +168,12 @@ static int text_add_alone(struct proof_keys *keys, const char *text, struct why 
 	key_text_free(key);
 	return err == 0 ? 0
 	                : why_set(why, err, "%s: want at least %d characters", named,
-	                          PROOF_KEY_TEXT_MIN);
+	                          JOB_KEY_TEXT_MIN);
 }
 
-int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why)
+int job_keys_load(const char *path, const char *text, struct job_keys **out, struct why *why)
 {
-	struct proof_keys *keys = calloc(1, sizeof(*keys));
+	struct job_keys *keys = calloc(1, sizeof(*keys));
 	int err;
 
 	if (keys == NULL)
@@ -228,47 +181,47 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	err = path != NULL ? file_read(keys, path, why) : text_add_alone(keys, text, why);
 	secrets_clear();
 	if (err != 0) {
-		proof_keys_free(keys);
+		job_keys_free(keys);
 		return err;
 	}
 	*out = keys;
 	return 0;
 }
 
-static void text_free(struct proof_named *key)
+static void text_free(struct job_key_named *key)
 {
 	key_text_free(key->text);
 	key->text = NULL;
 }
 
-void proof_keys_free(struct proof_keys *keys)
+void job_keys_free(struct job_keys *keys)
 {
 	if (keys == NULL)
 		return;
 	for (uint32_t i = 0; i < keys->count; i++)
 		text_free(&keys->keys[i]);
-	sodium_memzero(keys->keys, keys->count * sizeof(*keys->keys));
+	explicit_bzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
 	free(keys);
 }
 
 /* Made when it is first needed: a file may have thousands, and each takes its time. */
-static const struct proof_key *key_made(struct proof_named *key)
+static const struct job_key *key_made(struct job_key_named *key)
 {
-	if (key->text != NULL && proof_key_from_text(key->text, &key->key) != 0)
+	if (key->text != NULL && job_key_from_text(key->text, &key->key) != 0)
 		return NULL;
 	text_free(key);
 	return &key->key;
 }
 
 /* NULL: there is none. */
-static struct proof_named *key_named(const struct proof_keys *keys, const char *job)
+static struct job_key_named *key_named(const struct job_keys *keys, const char *job)
 {
-	struct proof_named *found = NULL;
+	struct job_key_named *found = NULL;
 	size_t base = message_name_base(job);
 
 	for (uint32_t i = 0; keys != NULL && i < keys->count; i++) {
-		struct proof_named *key = &keys->keys[i];
+		struct job_key_named *key = &keys->keys[i];
 
 		if (strlen(key->job) == base && memcmp(key->job, job, base) == 0)
 			return key;
@@ -278,23 +231,25 @@ static struct proof_named *key_named(const struct proof_keys *keys, const char *
 	return found;
 }
 
-const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
+const struct job_key *job_keys_find(struct job_keys *keys, const char *job)
 {
-	struct proof_named *key = key_named(keys, job);
+	struct job_key_named *key = key_named(keys, job);
 
 	return key != NULL ? key_made(key) : NULL;
 }
 
 /* ---- keys that are made aside ---- */
 
-static bool is_slow(const struct proof_named *key)
+static bool is_slow(const struct job_key_named *key)
 {
-	return key->text != NULL && !text_generated(key->text);
+	uint8_t unused[SECRET_BYTES];
+
+	return key->text != NULL && !text_generated(key->text, unused);
 }
 
-bool proof_keys_ready(struct proof_keys *keys, const char *job)
+bool job_keys_ready(struct job_keys *keys, const char *job)
 {
-	struct proof_named *key = key_named(keys, job);
+	struct job_key_named *key = key_named(keys, job);
 
 	if (key == NULL || !keys->aside || !is_slow(key))
 		return true;
@@ -302,12 +257,12 @@ bool proof_keys_ready(struct proof_keys *keys, const char *job)
 	return false;
 }
 
-bool proof_keys_next(const struct proof_keys *keys, uint32_t *index)
+bool job_keys_next(const struct job_keys *keys, uint32_t *index)
 {
 	bool any = false;
 
 	for (uint32_t i = 0; i < keys->count; i++) {
-		const struct proof_named *key = &keys->keys[i];
+		const struct job_key_named *key = &keys->keys[i];
 
 		if (!is_slow(key) || (any && !key->asked))
 			continue;
@@ -319,17 +274,17 @@ bool proof_keys_next(const struct proof_keys *keys, uint32_t *index)
 	return any;
 }
 
-int proof_keys_stretch(const struct proof_keys *keys, uint32_t index, struct proof_key *out)
+int job_keys_stretch(const struct job_keys *keys, uint32_t index, struct job_key *out)
 {
-	return proof_key_from_text(keys->keys[index].text, out);
+	return job_key_from_text(keys->keys[index].text, out);
 }
 
-void proof_keys_made(struct proof_keys *keys, uint32_t index, const struct proof_key *made)
+void job_keys_made(struct job_keys *keys, uint32_t index, const struct job_key *made)
 {
 	const char *text = keys->keys[index].text;
 
 	for (uint32_t i = 0; i < keys->count; i++) {
-		struct proof_named *key = &keys->keys[i];
+		struct job_key_named *key = &keys->keys[i];
 
 		if (i == index || key->text == NULL || strcmp(key->text, text) != 0)
 			continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_proof.c - files of keys, and proofs */
+/* test_job_keys.c - files of keys, and what is made of them */
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 #include "bitmap/control/message.h"
-#include "bitmap/control/proof.h"
+#include "bitmap/control/job_keys.h"
 #include "tests/unit/unit.h"
 
 static char folder[64];
 
-static struct proof_keys *keys_of(const char *contents, int want, const char *reason)
+static struct job_keys *keys_of(const char *contents, int want, const char *reason)
 {
-	struct proof_keys *keys = NULL;
+	struct job_keys *keys = NULL;
 	char path[128];
 	struct why why = {""};
 	FILE *file;
@@ -26,28 +26,28 @@ static struct proof_keys *keys_of(const char *contents, int want, const char *re
 	assert_non_null(file);
 	fputs(contents, file);
 	fclose(file);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), want);
+	assert_int_equal(job_keys_load(path, NULL, &keys, &why), want);
 	if (reason != NULL && strstr(why.text, reason) == NULL)
 		fail_msg("'%s' does not say %s", why.text, reason);
 	unlink(path);
 	return keys;
 }
 
-static void assert_key(struct proof_keys *keys, const char *job, const char *text)
+static void assert_key(struct job_keys *keys, const char *job, const char *text)
 {
-	const struct proof_key *found = proof_keys_find(keys, job);
-	struct proof_key want;
+	const struct job_key *found = job_keys_find(keys, job);
+	struct job_key want;
 
-	assert_int_equal(proof_key_from_text(text, &want), 0);
+	assert_int_equal(job_key_from_text(text, &want), 0);
 	assert_non_null(found);
-	assert_memory_equal(found->bytes, want.bytes, PROOF_BYTES);
+	assert_memory_equal(found->bytes, want.bytes, SECRET_BYTES);
 }
 
 TEST(key_file)
 {
-	struct proof_keys *keys = keys_of("# comment\n\n \t\r\njob-a\tkey-of-a-\r\n"
-	                                  "  job-b   key-of-b-  # b\n* key-of-others",
-	                                  0, NULL);
+	struct job_keys *keys = keys_of("# comment\n\n \t\r\njob-a\tkey-of-a-\r\n"
+	                                "  job-b   key-of-b-  # b\n* key-of-others",
+	                                0, NULL);
 	char many[8192] = "", line[64];
 
 	assert_key(keys, "job-a", "key-of-a-");
@@ -55,14 +55,14 @@ TEST(key_file)
 	assert_key(keys, "job-a/7", "key-of-a-"); /* of all its memberships */
 	assert_key(keys, "job-c", "key-of-others");
 	assert_key(keys, "job/7", "key-of-others");
-	proof_keys_free(keys);
+	job_keys_free(keys);
 	keys = keys_of("job-a key-of-a-\n", 0, NULL);
-	assert_null(proof_keys_find(keys, "job-b"));
-	assert_null(proof_keys_find(NULL, "job-a"));
-	proof_keys_free(keys);
+	assert_null(job_keys_find(keys, "job-b"));
+	assert_null(job_keys_find(NULL, "job-a"));
+	job_keys_free(keys);
 	keys = keys_of("only-one-key\n", 0, NULL);
 	assert_key(keys, "any", "only-one-key");
-	proof_keys_free(keys);
+	job_keys_free(keys);
 	for (int i = 0; i < 200; i++) {
 		snprintf(line, sizeof(line), "job-%d key-number-%d\n", i, i);
 		strcat(many, line);
@@ -71,12 +71,12 @@ TEST(key_file)
 	assert_key(keys, "job-0", "key-number-0");
 	assert_key(keys, "job-199", "key-number-199");
 	assert_int_equal(keys->distinct, 200);
-	proof_keys_free(keys);
+	job_keys_free(keys);
 	keys = keys_of("a key-of-a-\nb key-of-b-\nc key-of-a-\n* key-of-b-\n", 0, NULL);
 	assert_key(keys, "c", "key-of-a-");
 	assert_int_equal(keys->count, 4);
 	assert_int_equal(keys->distinct, 2);
-	proof_keys_free(keys);
+	job_keys_free(keys);
 }
 
 /* What people and their programs write around a key, in a file and alone: the same rule for both. */
@@ -108,9 +108,9 @@ TEST(key_surroundings)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct proof_keys *keys = NULL;
+		struct job_keys *keys = NULL;
 		struct why why = {""};
-		int err = proof_keys_load(NULL, cases[i].written, &keys, &why);
+		int err = job_keys_load(NULL, cases[i].written, &keys, &why);
 
 		if (cases[i].key == NULL) {
 			assert_int_equal(err, -EINVAL);
@@ -120,17 +120,35 @@ TEST(key_surroundings)
 		}
 		assert_int_equal(err, 0);
 		assert_key(keys, "job", cases[i].key);
-		proof_keys_free(keys);
+		job_keys_free(keys);
 		keys = keys_of(cases[i].written, 0, NULL);
 		assert_key(keys, "job", cases[i].key);
-		proof_keys_free(keys);
+		job_keys_free(keys);
 	}
+}
+
+/* One of `winnow key` is its bytes; a number stands for each, and for no other. */
+TEST(key_drawn)
+{
+	char text[JOB_KEY_TEXT_BYTES];
+	struct job_key one, other;
+	uint8_t bytes[SECRET_BYTES];
+
+	job_key_draw(text);
+	assert_int_equal(job_key_from_text(text, &one), 0);
+	assert_true(message_hex_read(text, bytes, sizeof(bytes)));
+	assert_memory_equal(one.bytes, bytes, sizeof(bytes));
+	job_key_draw(text);
+	assert_int_equal(job_key_from_text(text, &other), 0);
+	assert_memory_not_equal(&one, &other, sizeof(one));
+	assert_true(job_key_owner(&one) == job_key_owner(&one));
+	assert_true(job_key_owner(&one) != job_key_owner(&other));
 }
 
 /* Keys that another thread stretches: in the file's order, but first those that somebody waits for. */
 TEST(keys_aside)
 {
-	struct proof_keys *keys =
+	struct job_keys *keys =
 		keys_of("a key-of-a-\nb key-of-b-\n"
 	                "c 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"
 	                "d key-of-b-\n* key-of-others\n",
@@ -141,25 +159,25 @@ TEST(keys_aside)
 	} steps[] = {{NULL, "a", "key-of-a-"},
 	             {"e/7", "other", "key-of-others"},
 	             {"d", "d", "key-of-b-"}};
-	struct proof_key key;
+	struct job_key key;
 	uint32_t index;
 
-	assert_true(proof_keys_ready(keys, "a")); /* as long as nobody else makes it */
-	assert_true(proof_keys_ready(NULL, "a"));
+	assert_true(job_keys_ready(keys, "a")); /* as long as nobody else makes it */
+	assert_true(job_keys_ready(NULL, "a"));
 	keys->aside = true;
-	assert_true(proof_keys_ready(keys, "c/next.1"));
+	assert_true(job_keys_ready(keys, "c/next.1"));
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		if (steps[i].ask != NULL)
-			assert_false(proof_keys_ready(keys, steps[i].ask));
-		assert_true(proof_keys_next(keys, &index));
-		assert_int_equal(proof_keys_stretch(keys, index, &key), 0);
-		proof_keys_made(keys, index, &key);
-		assert_true(proof_keys_ready(keys, steps[i].job));
+			assert_false(job_keys_ready(keys, steps[i].ask));
+		assert_true(job_keys_next(keys, &index));
+		assert_int_equal(job_keys_stretch(keys, index, &key), 0);
+		job_keys_made(keys, index, &key);
+		assert_true(job_keys_ready(keys, steps[i].job));
 		assert_key(keys, steps[i].job, steps[i].text);
 	}
 	assert_key(keys, "b", "key-of-b-"); /* which was d's as well */
-	assert_false(proof_keys_next(keys, &index));
-	proof_keys_free(keys);
+	assert_false(job_keys_next(keys, &index));
+	job_keys_free(keys);
 }
 
 /* Who may read a key file may join. */
@@ -169,7 +187,7 @@ TEST(key_file_exposed)
 		mode_t mode;
 		bool exposed;
 	} cases[] = {{0600, false}, {0640, false}, {0660, false}, {0604, true}, {0644, true}};
-	struct proof_keys *keys = NULL;
+	struct job_keys *keys = NULL;
 	char path[96];
 	struct why why;
 	FILE *file;
@@ -181,19 +199,19 @@ TEST(key_file_exposed)
 	fclose(file);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(chmod(path, cases[i].mode), 0);
-		assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
+		assert_int_equal(job_keys_load(path, NULL, &keys, &why), 0);
 		assert_int_equal(keys->exposed, cases[i].exposed);
-		proof_keys_free(keys);
+		job_keys_free(keys);
 	}
 	unlink(path);
-	assert_int_equal(proof_keys_load(NULL, "key-of-all", &keys, &why), 0);
+	assert_int_equal(job_keys_load(NULL, "key-of-all", &keys, &why), 0);
 	assert_false(keys->exposed);
-	proof_keys_free(keys);
+	job_keys_free(keys);
 }
 
 TEST(key_file_refused)
 {
-	struct proof_keys *keys = NULL;
+	struct job_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
 
@@ -215,18 +233,18 @@ TEST(key_file_refused)
 	memset(line, 'k', sizeof(line) - 1);
 	line[sizeof(line) - 1] = '\0';
 	keys_of(line, -EINVAL, "line 1");
-	assert_int_equal(proof_keys_load("/nowhere/keys", NULL, &keys, &why), -ENOENT);
+	assert_int_equal(job_keys_load("/nowhere/keys", NULL, &keys, &why), -ENOENT);
 	assert_non_null(strstr(why.text, "/nowhere/keys"));
-	assert_int_equal(proof_keys_load(folder, NULL, &keys, &why), -EINVAL);
+	assert_int_equal(job_keys_load(folder, NULL, &keys, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "it is a directory"));
-	assert_int_equal(proof_keys_load("/dev/zero", NULL, &keys, &why), -EINVAL);
+	assert_int_equal(job_keys_load("/dev/zero", NULL, &keys, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "it is a device")); /* without an end */
 	snprintf(path, sizeof(path), "%s/pipe", folder);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), -EINVAL);
+	assert_int_equal(job_keys_load(path, NULL, &keys, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "it is a pipe")); /* without a writer */
 	unlink(path);
-	assert_int_equal(proof_keys_load(NULL, "1234567", &keys, &why), -EINVAL);
+	assert_int_equal(job_keys_load(NULL, "1234567", &keys, &why), -EINVAL);
 	assert_non_null(strstr(why.text, "at least 8"));
 	assert_null(keys);
 	if (geteuid() == 0)
@@ -234,44 +252,14 @@ TEST(key_file_refused)
 	snprintf(path, sizeof(path), "%s/secret", folder);
 	fclose(fopen(path, "we"));
 	chmod(path, 0);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), -EACCES);
+	assert_int_equal(job_keys_load(path, NULL, &keys, &why), -EACCES);
 	unlink(path);
-}
-
-/* A proof is good for one statement by one who knows the key: replayed for another it is not. */
-TEST(proof_replay)
-{
-	uint8_t server[PROOF_BYTES] = {1}, client[PROOF_BYTES] = {2}, other[PROOF_BYTES] = {3};
-	const struct proof_statement said = {server, client, "job", 1, 4};
-	const struct proof_statement others[] = {
-		{other, client, "job", 1, 4},  {server, other, "job", 1, 4},
-		{client, server, "job", 1, 4}, {server, client, "jo", 1, 4},
-		{server, client, "job", 0, 4}, {server, client, "job", 1, 5}};
-	uint8_t proof[PROOF_BYTES], got[PROOF_BYTES];
-	struct proof_key key, wrong;
-
-	assert_int_equal(proof_key_from_text("12345678", &key), 0);
-	assert_int_equal(proof_key_from_text("12345679", &wrong), 0);
-	proof_make(&key, PROOF_JOIN, &said, proof);
-	proof_make(&key, PROOF_JOIN, &said, got);
-	assert_true(proof_equal(proof, got));
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-		proof_make(&key, PROOF_JOIN, &others[i], got);
-		assert_false(proof_equal(proof, got));
-	}
-	proof_make(&key, PROOF_WELCOME, &said, got);
-	assert_false(proof_equal(proof, got));
-	proof_make(&wrong, PROOF_JOIN, &said, got);
-	assert_false(proof_equal(proof, got));
-	memcpy(got, proof, sizeof(got));
-	got[PROOF_BYTES - 1] ^= 1;
-	assert_false(proof_equal(proof, got));
 }
 
 static int folder_make(void **state)
 {
 	snprintf(folder, sizeof(folder), "/tmp/winnow-test-XXXXXX");
-	return proof_init() != 0 || mkdtemp(folder) == NULL;
+	return mkdtemp(folder) == NULL;
 }
 
 static int folder_remove(void **state)

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* tls.c - see tls.h */
+
+#include "bitmap/control/tls.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TLS_WHY_BYTES 96
+#define SEAL_LABEL "EXPORTER-winnow-seal"
+
+struct tls_context {
+	SSL_CTX *ssl;
+	tls_find *find; /* NULL: it is a client's */
+};
+
+struct tls {
+	SSL *ssl;
+	BIO *in, *out; /* the SSL's: memory that holds what has come, and what is to go */
+	tls_find *find;
+	void *context; /* for find() */
+	bool failed, ready;
+	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
+	char identity[CONTROL_NAME_BYTES];
+	char why[TLS_WHY_BYTES];
+};
+
+/* ---- keys ---- */
+
+/* An external PSK is a session whose secret nobody has negotiated. The hash of its suite is SHA-256. */
+static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_BYTES])
+{
+	static const unsigned char suite[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
+	const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
+	SSL_SESSION *session = SSL_SESSION_new();
+
+	if (session != NULL && cipher != NULL &&
+	    SSL_SESSION_set1_master_key(session, key, SECRET_BYTES) == 1 &&
+	    SSL_SESSION_set_cipher(session, cipher) == 1 &&
+	    SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1)
+		return session;
+	SSL_SESSION_free(session);
+	return NULL;
+}
+
+/* The first identity that a client offers: the lengths of all and of this one come before it. "": none that is a name. */
+static void identity_read(SSL *ssl, char out[CONTROL_NAME_BYTES])
+{
+	const unsigned char *list;
+	size_t bytes, length = 0;
+
+	*out = '\0';
+	if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_psk, &list, &bytes) != 1 || bytes < 4)
+		return;
+	length = (size_t)list[2] << 8 | list[3];
+	if (length > bytes - 4 || length >= CONTROL_NAME_BYTES)
+		return;
+	memcpy(out, list + 4, length);
+	out[length] = '\0';
+	if (strlen(out) != length || !message_name_valid(out))
+		*out = '\0';
+}
+
+/* A client has said hello. While its key is being made the handshake stands still. */
+static int hello_taken(SSL *ssl, int *alert, void *unused)
+{
+	struct tls *tls = SSL_get_app_data(ssl);
+	int err;
+
+	(void)unused;
+	identity_read(ssl, tls->identity);
+	err = *tls->identity != '\0' ? tls->find(tls->context, tls->identity, tls->key) : -ENOENT;
+	if (err == -EAGAIN)
+		return SSL_CLIENT_HELLO_RETRY;
+	*alert = SSL_AD_UNKNOWN_PSK_IDENTITY;
+	return err == 0 ? SSL_CLIENT_HELLO_SUCCESS : SSL_CLIENT_HELLO_ERROR;
+}
+
+/* Other identities than the first have no session. Without one the handshake fails: there is no certificate. */
+static int key_find(SSL *ssl, const unsigned char *identity, size_t length, SSL_SESSION **out)
+{
+	const struct tls *tls = SSL_get_app_data(ssl);
+
+	*out = NULL;
+	if (length != strlen(tls->identity) || memcmp(identity, tls->identity, length) != 0)
+		return 1;
+	*out = session_of(ssl, tls->key);
+	return *out != NULL;
+}
+
+static int key_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
+                     SSL_SESSION **out)
+{
+	struct tls *tls = SSL_get_app_data(ssl);
+
+	*out = NULL;
+	*identity = NULL;
+	*length = 0;
+	if (hash != NULL && EVP_MD_get_type(hash) != NID_sha256)
+		return 1;
+	*out = session_of(ssl, tls->key);
+	*identity = (const unsigned char *)tls->identity;
+	*length = strlen(tls->identity);
+	return *out != NULL;
+}
+
+/* ---- contexts ---- */
+
+static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_context **out)
+{
+	struct tls_context *context = calloc(1, sizeof(*context));
+
+	/* No file or environment says what OpenSSL does, and no program's end stops it while a thread is in it. */
+	OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+	if (context == NULL)
+		return -ENOMEM;
+	context->find = find;
+	context->ssl = SSL_CTX_new(method);
+	if (context->ssl == NULL ||
+	    SSL_CTX_set_min_proto_version(context->ssl, TLS1_3_VERSION) != 1 ||
+	    SSL_CTX_set_ciphersuites(context->ssl, "TLS_AES_128_GCM_SHA256:"
+	                                           "TLS_CHACHA20_POLY1305_SHA256") != 1 ||
+	    SSL_CTX_set_num_tickets(context->ssl, 0) != 1) {
+		tls_context_close(context);
+		return -ENOMEM;
+	}
+	SSL_CTX_set_session_cache_mode(context->ssl, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS); /* most connections are idle */
+	if (find != NULL) {
+		SSL_CTX_set_client_hello_cb(context->ssl, hello_taken, NULL);
+		SSL_CTX_set_psk_find_session_callback(context->ssl, key_find);
+	} else {
+		SSL_CTX_set_psk_use_session_callback(context->ssl, key_offer);
+	}
+	*out = context;
+	return 0;
+}
+
+int tls_server(tls_find *find, struct tls_context **out)
+{
+	assert(find != NULL);
+	return context_open(TLS_server_method(), find, out);
+}
+
+int tls_client(struct tls_context **out)
+{
+	return context_open(TLS_client_method(), NULL, out);
+}
+
+void tls_context_close(struct tls_context *context)
+{
+	if (context == NULL)
+		return;
+	SSL_CTX_free(context->ssl);
+	free(context);
+}
+
+/* ---- connections ---- */
+
+static int tls_open(struct tls_context *context, struct tls **out)
+{
+	struct tls *tls = calloc(1, sizeof(*tls));
+
+	if (tls == NULL)
+		return -ENOMEM;
+	tls->find = context->find;
+	tls->ssl = SSL_new(context->ssl);
+	tls->in = BIO_new(BIO_s_mem());
+	tls->out = BIO_new(BIO_s_mem());
+	if (tls->ssl == NULL || tls->in == NULL || tls->out == NULL) {
+		BIO_free(tls->in);
+		BIO_free(tls->out);
+		SSL_free(tls->ssl);
+		free(tls);
+		return -ENOMEM;
+	}
+	SSL_set_app_data(tls->ssl, tls);
+	SSL_set_bio(tls->ssl, tls->in, tls->out); /* they are the SSL's now */
+	*out = tls;
+	return 0;
+}
+
+int tls_accept(struct tls_context *server, void *context, struct tls **out)
+{
+	int err = tls_open(server, out);
+
+	assert(server->find != NULL);
+	if (err != 0)
+		return err;
+	(*out)->context = context;
+	SSL_set_accept_state((*out)->ssl);
+	return 0;
+}
+
+int tls_connect(struct tls_context *client, const char *identity, const uint8_t key[SECRET_BYTES],
+                struct tls **out)
+{
+	int err = tls_open(client, out);
+
+	assert(client->find == NULL && message_name_base(identity) < CONTROL_NAME_BYTES);
+	if (err != 0)
+		return err;
+	memcpy((*out)->key, key, SECRET_BYTES);
+	memcpy((*out)->identity, identity, message_name_base(identity));
+	SSL_set_connect_state((*out)->ssl);
+	(void)SSL_do_handshake((*out)->ssl); /* which says hello; the first read finds out if not */
+	return 0;
+}
+
+void tls_close(struct tls *tls)
+{
+	if (tls == NULL)
+		return;
+	SSL_free(tls->ssl);
+	OPENSSL_cleanse(tls, sizeof(*tls));
+	free(tls);
+}
+
+/* ---- bytes ---- */
+
+static ssize_t tls_fail(struct tls *tls)
+{
+	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+
+	tls->failed = true;
+	snprintf(tls->why, sizeof(tls->why), "%s", reason != NULL ? reason : "unknown error");
+	return -EPROTO;
+}
+
+int tls_feed(struct tls *tls, const void *bytes, size_t count)
+{
+	size_t written;
+
+	return count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1 ? 0 : -ENOMEM;
+}
+
+ssize_t tls_read(struct tls *tls, void *out, size_t room)
+{
+	size_t count;
+	int got;
+
+	if (tls->failed)
+		return -EPROTO;
+	ERR_clear_error();
+	got = SSL_read_ex(tls->ssl, out, room < SSIZE_MAX ? room : SSIZE_MAX, &count);
+	if (!tls->ready && SSL_is_init_finished(tls->ssl)) {
+		tls->ready = true;
+		OPENSSL_cleanse(tls->key, sizeof(tls->key));
+	}
+	if (got == 1)
+		return (ssize_t)count;
+	switch (SSL_get_error(tls->ssl, got)) {
+	case SSL_ERROR_WANT_READ:
+		return 0;
+	case SSL_ERROR_WANT_CLIENT_HELLO_CB:
+		return -EAGAIN;
+	case SSL_ERROR_ZERO_RETURN:
+		return -EPIPE;
+	default:
+		return tls_fail(tls);
+	}
+}
+
+int tls_write(struct tls *tls, const void *bytes, size_t count)
+{
+	size_t written;
+
+	if (tls->failed)
+		return -EPROTO;
+	if (!tls_ready(tls))
+		return -EAGAIN;
+	ERR_clear_error();
+	if (count == 0 || SSL_write_ex(tls->ssl, bytes, count, &written) == 1)
+		return 0;
+	return (int)tls_fail(tls);
+}
+
+size_t tls_pull(struct tls *tls, void *out, size_t room)
+{
+	size_t count = 0;
+
+	return BIO_read_ex(tls->out, out, room, &count) == 1 ? count : 0;
+}
+
+/* ---- what is known of it ---- */
+
+bool tls_ready(const struct tls *tls)
+{
+	return tls->ready;
+}
+
+const char *tls_identity(const struct tls *tls)
+{
+	return tls->identity;
+}
+
+const char *tls_why(const struct tls *tls)
+{
+	return tls->why;
+}
+
+int tls_seal_key(struct tls *tls, const char *membership, struct seal_key *out)
+{
+	assert(tls_ready(tls));
+	return SSL_export_keying_material(tls->ssl, (unsigned char *)out, sizeof(*out), SEAL_LABEL,
+	                                  strlen(SEAL_LABEL), (const unsigned char *)membership,
+	                                  strlen(membership), 1) == 1
+	               ? 0
+	               : -EPROTO;
+}

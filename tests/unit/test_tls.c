@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_tls.c - a handshake in any pieces, keys that are right, wrong and unknown, forged records */
+
+#include <errno.h>
+#include <openssl/ssl.h>
+#include <string.h>
+
+#include "bitmap/control/tls.h"
+#include "tests/unit/unit.h"
+
+static const uint8_t right[SECRET_BYTES] = "the key of the job that is known";
+static const uint8_t wrong[SECRET_BYTES] = "another key, of the same length!";
+
+struct pair {
+	struct tls_context *contexts[2];
+	struct tls *ends[2];    /* server, client */
+	uint32_t asked, making; /* how often the key was asked for, and is not there yet */
+	size_t piece;           /* bytes that go at once */
+};
+
+static int find(void *context, const char *identity, uint8_t key[SECRET_BYTES])
+{
+	struct pair *pair = context;
+
+	pair->asked++;
+	if (pair->making > 0) {
+		pair->making--;
+		return -EAGAIN;
+	}
+	if (strcmp(identity, "job") != 0)
+		return -ENOENT;
+	memcpy(key, right, SECRET_BYTES);
+	return 0;
+}
+
+static void pair_open(struct pair *pair, const char *identity, const uint8_t *key)
+{
+	*pair = (struct pair){.piece = 65536};
+	assert_int_equal(tls_server(find, &pair->contexts[0]), 0);
+	assert_int_equal(tls_client(&pair->contexts[1]), 0);
+	assert_int_equal(tls_accept(pair->contexts[0], pair, &pair->ends[0]), 0);
+	assert_int_equal(tls_connect(pair->contexts[1], identity, key, &pair->ends[1]), 0);
+}
+
+static void pair_close(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		tls_close(pair->ends[i]);
+		tls_context_close(pair->contexts[i]);
+	}
+}
+
+/* One piece from one end to the other, which reads. Returns what tls_read() does; 1 << 20 for nothing to carry. */
+#define NOTHING (1 << 20)
+static ssize_t carry(struct pair *pair, int from, char *said, size_t room)
+{
+	char bytes[65536];
+	size_t count = tls_pull(pair->ends[from], bytes, pair->piece);
+
+	if (count == 0)
+		return NOTHING;
+	assert_int_equal(tls_feed(pair->ends[!from], bytes, count), 0);
+	return tls_read(pair->ends[!from], said, room);
+}
+
+/* Until neither has anything to say. Returns the first error. */
+static ssize_t settle(struct pair *pair)
+{
+	ssize_t result, first = 0;
+	char said[16];
+	int idle = 0;
+
+	for (int from = 1; idle < 2; from = !from) {
+		result = carry(pair, from, said, sizeof(said));
+		idle = result == NOTHING ? idle + 1 : 0;
+		if (result < 0 && first == 0)
+			first = result;
+	}
+	return first;
+}
+
+TEST(tls_says)
+{
+	struct seal_key keys[2];
+	struct pair pair;
+	char said[64];
+
+	for (size_t piece = 1; piece < 2000; piece = piece * 3 + 1) {
+		pair_open(&pair, "job", right);
+		pair.piece = piece;
+		assert_int_equal(tls_write(pair.ends[1], "early", 5), -EAGAIN);
+		assert_int_equal(settle(&pair), 0);
+		assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
+		assert_string_equal(tls_identity(pair.ends[0]), "job");
+		assert_int_equal(pair.asked, 1);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(tls_seal_key(pair.ends[i], "job/1", &keys[i]), 0);
+		assert_memory_equal(&keys[0], &keys[1], 16);
+		assert_int_equal(tls_seal_key(pair.ends[0], "job/2", &keys[0]), 0);
+		assert_memory_not_equal(&keys[0], &keys[1], 16);
+		for (int from = 0; from < 2; from++) {
+			ssize_t count = 0;
+
+			assert_int_equal(tls_write(pair.ends[from], "a line\n", 7), 0);
+			while (count == 0)
+				count = carry(&pair, from, said, sizeof(said));
+			assert_int_equal(count, 7);
+			assert_memory_equal(said, "a line\n", 7);
+		}
+		pair_close(&pair);
+	}
+}
+
+/* Each connection has keys of its own. */
+TEST(tls_fresh)
+{
+	struct seal_key keys[2];
+	struct pair pair;
+
+	for (int i = 0; i < 2; i++) {
+		pair_open(&pair, "job", right);
+		assert_int_equal(settle(&pair), 0);
+		assert_int_equal(tls_seal_key(pair.ends[0], "job/1", &keys[i]), 0);
+		pair_close(&pair);
+	}
+	assert_memory_not_equal(&keys[0], &keys[1], 16);
+}
+
+TEST(tls_refuses)
+{
+	static const struct {
+		const char *identity;
+		const uint8_t *key;
+	} cases[] = {{"job", wrong}, {"nobody", right}, {"jo", right}, {"", right}};
+	struct pair pair;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		pair_open(&pair, cases[i].identity, cases[i].key);
+		assert_int_equal(settle(&pair), -EPROTO);
+		assert_false(tls_ready(pair.ends[0]) || tls_ready(pair.ends[1]));
+		/* Both know that it has failed: the client by an alert. */
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+		assert_int_equal(tls_read(pair.ends[1], NULL, 0), -EPROTO);
+		assert_int_not_equal(strlen(tls_why(pair.ends[0])), 0);
+		assert_int_not_equal(strlen(tls_why(pair.ends[1])), 0);
+		assert_int_equal(tls_write(pair.ends[0], "x", 1), -EPROTO);
+		pair_close(&pair);
+	}
+}
+
+/* Any changed byte ends it, in the handshake and after it. */
+TEST(tls_forged)
+{
+	char bytes[4096], said[64];
+	struct pair pair;
+	size_t count;
+
+	for (int late = 0; late < 2; late++) {
+		size_t length = 1;
+
+		for (size_t at = 0; at < length; at++) {
+			pair_open(&pair, "job", right);
+			(void)tls_read(pair.ends[1], NULL, 0);
+			if (late) {
+				assert_int_equal(settle(&pair), 0);
+				assert_int_equal(tls_write(pair.ends[1], "a line\n", 7), 0);
+			}
+			length = count = tls_pull(pair.ends[1], bytes, sizeof(bytes));
+			bytes[at] ^= 0x40;
+			assert_int_equal(tls_feed(pair.ends[0], bytes, count), 0);
+			if (tls_read(pair.ends[0], said, sizeof(said)) == 0)
+				(void)settle(&pair); /* a length has grown: it waits for more */
+			/* The version of the first record's header says nothing, and is under no hash. */
+			assert_false(late ? tls_read(pair.ends[0], said, sizeof(said)) > 0
+			                  : tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]) &&
+			                             at != 1 && at != 2);
+			pair_close(&pair);
+		}
+	}
+}
+
+TEST(tls_strangers)
+{
+	static const char *const lines[] = {"{\"type\": \"join\"}\n", "GET / HTTP/1.1\r\n\r\n",
+	                                    "\x16\x03\x01"};
+	struct pair pair;
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		pair_open(&pair, "job", right);
+		assert_int_equal(tls_feed(pair.ends[0], lines[i], strlen(lines[i])), 0);
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), i < 2 ? -EPROTO : 0);
+		pair_close(&pair);
+	}
+}
+
+/* The version of a hello, or of all that is offered, is another one: the handshake fails. */
+TEST(tls_versions)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	char bytes[4096];
+	struct pair pair;
+	SSL *other = SSL_new(context);
+	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+	int count;
+
+	pair_open(&pair, "job", right);
+	SSL_set_max_proto_version(other, TLS1_2_VERSION);
+	SSL_set_bio(other, in, out);
+	SSL_set_connect_state(other);
+	assert_int_equal(SSL_do_handshake(other), -1);
+	count = BIO_read(out, bytes, sizeof(bytes));
+	assert_true(count > 0);
+	assert_int_equal(tls_feed(pair.ends[0], bytes, (size_t)count), 0);
+	assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+	pair_close(&pair);
+	SSL_free(other);
+	SSL_CTX_free(context);
+}
+
+/* A handshake whose key is being made stands still, and goes on when it is. */
+TEST(tls_awaits)
+{
+	struct pair pair;
+	char bytes[4096];
+	size_t count;
+
+	pair_open(&pair, "job", right);
+	pair.making = 3;
+	count = tls_pull(pair.ends[1], bytes, sizeof(bytes));
+	assert_int_equal(tls_feed(pair.ends[0], bytes, count), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EAGAIN);
+		assert_int_equal(tls_pull(pair.ends[0], bytes, sizeof(bytes)), 0);
+		assert_string_equal(tls_identity(pair.ends[0]), "job");
+	}
+	assert_int_equal(tls_read(pair.ends[0], NULL, 0), 0);
+	assert_int_equal(settle(&pair), 0);
+	assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
+	pair_close(&pair);
+}
+
+/* Whatever is cut off, nothing is there that was not said. */
+TEST(tls_cut)
+{
+	char bytes[4096], said[64];
+	struct pair pair;
+	size_t count, length = 1;
+
+	for (size_t left = 0; left < length; left++) {
+		pair_open(&pair, "job", right);
+		assert_int_equal(settle(&pair), 0);
+		assert_int_equal(tls_write(pair.ends[1], "a line\n", 7), 0);
+		length = count = tls_pull(pair.ends[1], bytes, sizeof(bytes));
+		assert_int_equal(tls_feed(pair.ends[0], bytes, left), 0);
+		assert_int_equal(tls_read(pair.ends[0], said, sizeof(said)), 0);
+		pair_close(&pair);
+	}
+}
+
+int main(void)
+{
+	return unit_run(NULL, NULL);
+}
