@@ -407,7 +407,6 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.attach = port_attach,
 		.start = data_start,
 		.heard = data_heard,
-		.move = data_move,
 		.detach = port_detach,
 		.seal_key = connections_seal_key,
 		.random = random_bytes_for,

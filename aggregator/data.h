@@ -62,7 +62,6 @@ const struct net_facts *data_facts(const struct data *data); /* of a thread's ne
 int data_attach(void *data, const struct jobs_channel *channel);
 void data_start(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
-void data_move(void *data, uint16_t id, uint32_t rank, uint64_t number);
 void data_detach(void *data, uint16_t id);
 
 /* Add up structs that hold nothing but uint64_t. */

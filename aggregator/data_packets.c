@@ -318,6 +318,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 		.packet = packet,
 		.whole = in->bytes >= payload,
 		.started = outlet->channel != NULL,
+		.sealed = outlet->info.seals != NULL,
 	};
 	struct outlet_worker *worker;
 	enum knock_verdict verdict;
@@ -327,8 +328,6 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	if (in->bytes > t->data->config.net.payload_max)
 		return WIRE_DROP_LENGTH; /* there is no answer of that size */
 	worker = &outlet->workers[packet->worker];
-	if (atomic_load(&worker->number) != 0)
-		worker->knocker.number = atomic_exchange(&worker->number, 0);
 	knock.home = at_home(outlet, packet, in) && net_ip_same(&worker->path.local, &in->local);
 	knock.proof = proof_of(outlet, packet, in);
 	verdict = knock_judge(&worker->knocker, &knock);

@@ -43,9 +43,7 @@ struct outlet {
 		struct net_path path; /* Port 0: none is noted. */
 		bool multicast;
 		struct knocker knocker;
-		_Atomic uint64_t
-			number; /* control: wo, thread: takes it for knocker.number; 0: none */
-	} workers[];            /* [worker_count] */
+	} workers[]; /* [worker_count] */
 };
 
 /*

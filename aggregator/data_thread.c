@@ -385,14 +385,6 @@ void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *ou
 	give_order(data_owner(context, id), &order);
 }
 
-/* The worker is told the number only after this, so its KNOCK comes later. */
-void data_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
-{
-	struct data *data = context;
-
-	atomic_store(&data->attached[id]->workers[rank].number, number);
-}
-
 void data_detach(void *context, uint16_t id)
 {
 	struct data *data = context;

@@ -20,7 +20,7 @@ LIST = rf"{NUMBER}(?:(?:, | and | to |, and )(?:section )?{NUMBER})*"
 CITE = re.compile(rf"(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)?(?:,? sections?)? |[Ss]ections? )({LIST})")
 QUOTE = re.compile(r'(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)? |(?:/\*|//|\*|#|"""|\.|:) )(\d\d?(?:\.\d\d?)?): "([A-Z`*(][^"]+)"')
 # Sections that explain, or name what others say.
-NO_RULES = {("PROTOCOL", "1"), ("PROTOCOL", "2"), ("PROTOCOL", "5.7"), ("PROTOCOL", "8.6"), ("PROTOCOL", "8.7")}
+NO_RULES = {("PROTOCOL", "1"), ("PROTOCOL", "2"), ("PROTOCOL", "5.5"), ("PROTOCOL", "8.6")}
 
 
 def plain(text):

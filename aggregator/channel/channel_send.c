@@ -28,11 +28,28 @@ bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes)
 	return true;
 }
 
+/* What the account of section 10.5 pays for it. */
+static uint32_t reply_bytes(const struct channel *channel, const struct reply *reply)
+{
+	const struct segment *segment;
+	const struct slot *slot;
+
+	switch (reply->kind) {
+	case REPLY_PLAN:
+		segment = &channel->segments[reply->number];
+		return WIRE_HEADER_BYTES + WIRE_PLAN_BYTES + segment->set_bytes +
+		       segment->eager_bytes;
+	case REPLY_RESULT:
+		slot = slot_at(channel, reply->number);
+		return WIRE_HEADER_BYTES + slot->block_count * slot->unit_bytes;
+	default:
+		return 0;
+	}
+}
+
 void reply_put(struct channel *channel, const struct reply *reply)
 {
-	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
-
-	if ((again && !repeats_spend(channel, reply->rank, channel->config.payload)) ||
+	if (!repeats_spend(channel, reply->rank, reply_bytes(channel, reply)) ||
 	    channel->replies.tail - channel->replies.head == REPLIES_MAX) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;

@@ -261,9 +261,6 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 	case CONTROL_PATH:
 		path_take(jobs, peer, message);
 		break;
-	case CONTROL_MOVE:
-		move_take(jobs, peer);
-		break;
 	case CONTROL_STAY:
 		stay_take(jobs, peer, message);
 		break;

@@ -88,7 +88,7 @@ struct jobs_heard {
 struct jobs_ports {
 	void *context; /* All others get it. */
 	void *kernel;  /* share() and unshare() get it. */
-	void *data;    /* start(), move() and heard() get it. */
+	void *data;    /* start() and heard() get it. */
 	/* Queue bytes for a peer. This never fails: a dead peer shows in jobs_gone(). */
 	void (*send)(void *context, struct jobs_peer *peer, const char *line);
 	/* Close after what was sent has gone; the peer is not used again. */
@@ -109,11 +109,6 @@ struct jobs_ports {
 	 */
 	void (*start)(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
-	/*
-	 * One KNOCK of this worker that carries this number, which is not 0, may come from another
-	 * address.
-	 */
-	void (*move)(void *data, uint16_t id, uint32_t rank, uint64_t number);
 	/* When did a worker's KNOCKs last come? */
 	void (*heard)(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	/* The key of what this peer, whose connection is secured, sends in a membership. -EPROTO. */

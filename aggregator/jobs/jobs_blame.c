@@ -59,22 +59,6 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
  * A worker gets no answers, perhaps because its address has changed: it wants to knock from the new
  * one. Someone who can only read or forge datagrams does not learn the number.
  */
-void move_take(struct jobs *jobs, struct jobs_peer *peer)
-{
-	struct control_message answer = {.kind = CONTROL_MOVE};
-	struct job *job = peer->job;
-
-	if (job->state != JOB_RUNNING) {
-		jobs_garbage(jobs, peer, "move: the job has not started");
-		return;
-	}
-	while (answer.number == 0)
-		jobs->ports.random(jobs->ports.context, &answer.number, sizeof(answer.number));
-	for (uint32_t i = 0; i < job->channel_count; i++)
-		jobs->ports.move(jobs->ports.data, job->channel_ids[i], peer->rank, answer.number);
-	peer_send(jobs, peer, &answer);
-}
-
 /* ---- operations that wait ---- */
 
 #define OP_BYTES 32

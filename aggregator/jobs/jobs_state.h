@@ -157,7 +157,6 @@ struct jobs {
 /* jobs_blame.c */
 bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it been told of lately? */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
-void move_take(struct jobs *jobs, struct jobs_peer *peer);
 
 /* "1, 3 and 5 more": the ranks that have not come as far as the job has. */
 void missing_text(const struct job *job, char *text, size_t room);

@@ -4,8 +4,8 @@
  *
  * A worker's address is where its latest KNOCK came from that carried what we had answered to there: so
  * somebody there wants our datagrams. KNOCKs are counted, so one that somebody has recorded and sends
- * again moves nothing. Once the job has started, a KNOCK from elsewhere must also carry the number that
- * the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the data plane, and
+ * again moves nothing. Once the job has started, only a KNOCK with a seal may come from elsewhere
+ * (PROTOCOL.md section 5.3). Pure: the data plane, and
  * the simulation, have one struct knocker for each worker of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
@@ -15,9 +15,8 @@
 
 #define KNOCK_PATH_WORDS 6
 
-/* All zero: nothing has come yet, and the address may not change. */
+/* All zero: nothing has come yet. */
 struct knocker {
-	uint64_t number;   /* A KNOCK from elsewhere must carry it, once; 0: there is none. */
 	uint32_t count;    /* The latest KNOCK carried it. */
 	uint64_t any_us;   /* The latest KNOCK came at this time. */
 	uint64_t whole_us; /* The latest as large as the job's datagrams came at this time. */
@@ -29,6 +28,7 @@ struct knock_arrival {
 	bool home;      /* It came from the worker's address to ours: the two that are noted. */
 	bool whole;     /* It is as large as the job's datagrams. */
 	bool started;   /* The job has started. */
+	bool sealed;    /* The job has a key, and the KNOCK its seal. */
 	uint64_t proof; /* It is knock_proof() of where the KNOCK came from. */
 };
 
@@ -58,32 +58,26 @@ static inline uint64_t knock_proof(const struct seal_key *secret,
 static inline enum knock_verdict knock_judge(const struct knocker *knocker,
                                              const struct knock_arrival *knock)
 {
-	uint64_t said = knock->packet->number, number = knock->started ? knocker->number : 0;
-
 	if (knock->home)
 		return KNOCK_HOME;
-	if (knock->started && (number == 0 || (said != number && said != (number ^ knock->proof))))
+	if (knock->started && !knock->sealed)
 		return KNOCK_STRANGE;
 	if (knocker->any_us != 0 && !frame_before(knocker->count, knock->packet->frame))
 		return KNOCK_STRANGE;
-	return said == (number ^ knock->proof) ? KNOCK_HOME : KNOCK_ASKED;
+	return knock->packet->number == knock->proof ? KNOCK_HOME : KNOCK_ASKED;
 }
 
 /*
- * A KNOCK is not strange. A number works once, and a KNOCK without it does not use it up. One whose count is
- * not later may be somebody's record: it does not show that the worker is heard; nor does one from anywhere
- * before the job has started.
+ * A KNOCK is not strange. One whose count is not later may be somebody's record: it does not show that the worker
+ * is heard; nor does one from anywhere without a seal.
  */
 static inline void knock_note(struct knocker *knocker, const struct knock_arrival *knock,
                               enum knock_verdict verdict, uint64_t now_us)
 {
 	const struct packet *packet = knock->packet;
 
-	if (verdict == KNOCK_ASKED && !knock->started)
+	if (verdict == KNOCK_ASKED && !knock->sealed)
 		return;
-	if (verdict == KNOCK_HOME && (packet->number == knocker->number ||
-	                              packet->number == (knocker->number ^ knock->proof)))
-		knocker->number = 0;
 	if (knocker->any_us != 0 && !frame_before(knocker->count, packet->frame))
 		return;
 	knocker->count = packet->frame;

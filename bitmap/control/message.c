@@ -85,7 +85,6 @@ static const struct field fields[] = {
 	{"channel", FIELD_U32, AT(channel), 0, UINT16_MAX, BIT(PATH)},
 	{"passing", FIELD_U32, AT(passing), 0, UINT32_MAX, BIT(PATH)},
 	{"sent", FIELD_U32, AT(sent), 0, UINT32_MAX, BIT(PATH)},
-	{"number", FIELD_HEX64, AT(number), 0, 0, BIT(MOVE)},
 	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
 	{"late", FIELD_TEXT, AT(text), 0, 0, BIT(PING) | MAY_MISS},
@@ -120,11 +119,11 @@ static const struct field fields[] = {
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
 static const char *const kind_names[] = {
-	[CONTROL_HELLO] = "hello", [CONTROL_JOIN] = "join",     [CONTROL_WELCOME] = "welcome",
-	[CONTROL_READY] = "ready", [CONTROL_START] = "start",   [CONTROL_PING] = "ping",
-	[CONTROL_LEAVE] = "leave", [CONTROL_LEFT] = "left",     [CONTROL_ABORT] = "abort",
-	[CONTROL_MOVE] = "move",   [CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
-	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",
+	[CONTROL_HELLO] = "hello",   [CONTROL_JOIN] = "join",   [CONTROL_WELCOME] = "welcome",
+	[CONTROL_READY] = "ready",   [CONTROL_START] = "start", [CONTROL_PING] = "ping",
+	[CONTROL_LEAVE] = "leave",   [CONTROL_LEFT] = "left",   [CONTROL_ABORT] = "abort",
+	[CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",   [CONTROL_STAY] = "stay",
+	[CONTROL_NEXT] = "next",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))

@@ -35,9 +35,8 @@ enum control_kind {
 	CONTROL_ABORT,     /* worker: end the job, because */
 	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,      /* worker: my datagrams get no answers any more */
-	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
-	CONTROL_STAY, /* worker: I want to continue, in the membership that you name */
-	CONTROL_NEXT, /* aggregator: join this membership */
+	CONTROL_STAY,      /* worker: I want to continue, in the membership that you name */
+	CONTROL_NEXT,      /* aggregator: join this membership */
 };
 #define CONTROL_KINDS CONTROL_NEXT /* from 1 on */
 
@@ -78,9 +77,8 @@ struct control_message {
 	uint32_t channel; /* PATH: its are not answered, of `payload` bytes, `sent` of them; */
 	uint32_t passing; /* those of so many bytes are; 0: none */
 	uint32_t sent;
-	uint64_t number; /* MOVE of an aggregator: what KNOCKs from another address must carry */
-	uint32_t open;   /* PING of a worker: operations under way, */
-	uint64_t tag;    /* and the oldest one's; */
+	uint32_t open;                 /* PING of a worker: operations under way, */
+	uint64_t tag;                  /* and the oldest one's; */
 	struct control_seen seen;      /* frames 0: it does not say */
 	char says[CONTROL_NAME_BYTES]; /* its program, for people; "": nothing */
 

@@ -24,7 +24,7 @@ struct link {
 	struct seal_key own_key, group_key;
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
+	bool send_join, send_ready, send_leave, send_abort, send_path, send_stay;
 	struct control_message stay, abort; /* if kind is not 0 */
 	struct control_message ping;        /* the next heartbeat */
 	bool retried;
@@ -38,9 +38,8 @@ struct link {
 	uint32_t ready; /* that READY says */
 
 	struct path path; /* when running */
-	uint64_t number;  /* that our KNOCKs carry in case our address has changed, */
-	uint64_t proofs[CONTROL_CHANNELS_MAX]; /* and that we hear what is sent to it */
-	bool number_asked;
+	/* What KNOCKEDs have asked for: that our KNOCKs show that we hear what is sent to their address. */
+	uint64_t proofs[CONTROL_CHANNELS_MAX];
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 };
@@ -271,15 +270,6 @@ static void start_take(struct link *link, const struct control_message *message)
 	          control_path_us(link->silence_us, (uint64_t)link->view.welcome.stall_ms * 1000));
 }
 
-/* It is good for one address, until we ask for another: we hear what is sent to it, or not. */
-static void move_take(struct link *link, const struct control_message *message)
-{
-	link->number = message->number;
-	memset(link->proofs, 0, sizeof(link->proofs));
-	link->number_asked = false;
-	path_told(&link->path);
-}
-
 /* Another attempt may succeed. Whoever waits at the decider has time. */
 static bool passes(const struct link *link, const char *code)
 {
@@ -385,8 +375,6 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		welcome_take(link, &message, now_us);
 	else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
 		start_take(link, &message);
-	else if (message.kind == CONTROL_MOVE && link->view.state == LINK_RUNNING)
-		move_take(link, &message);
 	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING)
 		snprintf(link->view.left, sizeof(link->view.left), "%s",
 		         *message.text != '\0' ? message.text : "a worker has left the job");
@@ -471,8 +459,6 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.payload = link->view.start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
-	} else if (flag_take(&link->send_move)) {
-		message.kind = CONTROL_MOVE;
 	} else if (flag_take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (stays_now(link) && flag_take(&link->send_stay)) {
@@ -606,7 +592,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 		.worker = (uint16_t)link->view.config.rank,
 		.seal = link->view.welcome.token,
 		.frame = ++link->knocks,
-		.number = link->number ^ link->proofs[index],
+		.number = link->proofs[index],
 	};
 
 	out->dest = (uint16_t)link->view.config.rank;
@@ -625,8 +611,6 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 	if (link->view.state != LINK_RUNNING || link->verdict_due_us != NEVER)
 		return;
 	path_waits(&link->path, since_us, now_us);
-	if (!link->number_asked && path_lost(&link->path))
-		link->send_move = link->number_asked = true;
 	if (!path_failed(&link->path, now_us, &link->verdict))
 		return;
 	link->send_path = true;
@@ -654,7 +638,7 @@ uint64_t link_deadline_lines(const struct link *link)
 
 	if (link->view.state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || link->send_move || stays_now(link) ||
+	if (link->send_ready || link->send_path || stays_now(link) ||
 	    (link->send_abort && link_stands(link)))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER) {

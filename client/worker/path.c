@@ -13,7 +13,6 @@
  */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
-#define LOST_ROUNDS 4 /* after this many more without an answer it is no accident */
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us)
 {
@@ -52,7 +51,6 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 		return;
 	path->checking = true;
 	path->began_us = now_us;
-	path->lost_round = LOST_ROUNDS;
 	path->answered = path->round = path->turn = 0;
 	path->round_due_us = now_us;
 	memset(path->passing, 0, sizeof(path->passing));
@@ -126,14 +124,4 @@ bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *
 	out->passing = path->passing[out->channel];
 	out->sent = CHECK_ROUNDS;
 	return true;
-}
-
-bool path_lost(const struct path *path)
-{
-	return path->checking && path->round >= path->lost_round;
-}
-
-void path_told(struct path *path)
-{
-	path->lost_round = path->round + LOST_ROUNDS;
 }

@@ -27,7 +27,6 @@ struct path {
 	bool checking;
 	uint64_t began_us;
 	uint32_t round;
-	uint32_t lost_round; /* when path_lost() is true again */
 	uint32_t turn; /* KNOCKs of this round that are out: twice a channel, whole and smaller */
 	uint64_t round_due_us;
 	uint64_t answered;                      /* bits of channels */
@@ -54,13 +53,5 @@ void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t n
 
 /* path_failed - true and *out filled once a check has ended without an answer. */
 bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out);
-
-/*
- * path_lost - have several KNOCKs gone without an answer? Then our address may have changed, and
- * KNOCKs need a number to prove who we are. path_told(): they have one, and get a few more rounds
- * to be answered.
- */
-bool path_lost(const struct path *path);
-void path_told(struct path *path);
 
 #endif /* CLIENT_PATH_H */

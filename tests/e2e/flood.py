@@ -223,15 +223,6 @@ def started(flood, job, world):
     return members
 
 
-def moves(flood, number):
-    """The only worker of a job asks without end whether it may move."""
-    flood.count += 1
-    (member,) = started(flood, f"{flood.job}/{flood.count}", 1)
-    member.udp.close()
-    line = b'{"type":"move","number":"0000000000000000"}\n'
-    return member.tcp, member.talk.bytes(line * ENOUGH) if flood.key else repeated(line)
-
-
 class Starts:
     """Jobs of one worker that start and end at once."""
 
@@ -386,7 +377,6 @@ FLOODS = {
     "wrong": (Stream, wrong, 400),
     "halves": (Stream, halves, 200),
     "huge": (Stream, huge, 60),
-    "moves": (Stream, moves, 8),
     "starts": (Starts, None, 8),
     "connects": (Visits, None, 64),
     "joins": (Visits, joins, 200),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """stolen_token.py PORT - a job of one worker, and somebody who has read its token: what does winnowd answer, and to whom?
 
-The worker's control connection is this program's; datagrams come from `home`, and from `away`, which may be the
-stranger's address or the worker's next. Written from PROTOCOL.md; needs an aggregator without a key.
+The worker's control connection is this program's; datagrams come from `home`, and from `away`, which is the
+stranger's address. Written from PROTOCOL.md; needs an aggregator without a key.
 """
 import itertools
 import json
@@ -105,25 +105,5 @@ expect("STATUS from elsewhere", answer(away), None)
 ask(home)
 expect("STATUS from home after a stranger's KNOCK", answer(home), STATUS_BACK)
 
-say(type="move", number="0" * 16)
-number = int(hear("move")["number"], 16)
-knock(home)
-noted(home)
-knock(away, number ^ 1)
-expect("KNOCK with a wrong number", answer(away), None)
-knock(away, number, 1472)
-shown = asked(away)
-ask(home)
-expect("STATUS from home while it is not sure that the worker is elsewhere", answer(home), STATUS_BACK)
-knock(away, shown)
-expect("KNOCK with what the answer said alone", answer(away), None)
-knock(away, number ^ shown)
-noted(away)
-ask(home)
-expect("STATUS from where the worker no longer is", answer(home), None)
-ask(away)
-expect("STATUS from where it is now", answer(away), STATUS_BACK)
-knock(home, number)
-expect("KNOCK with a number that is used up", answer(home), None)
 say(type="leave")
 print("ok")

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 metrics=$HOST:$(free_port)
 winnowd --insecure-no-key --metrics "$metrics"
-direct=$PORT
+direct=$PORT settings=(WINNOW_INSECURE_NO_KEY=1)
 
 # Rank 0 of two by way of the proxy, which is then told what happens to its datagrams; rank 1 directly. Both call.
 job() { # name word
@@ -16,7 +16,7 @@ job() { # name word
 	pids+=($!)
 	wait_port 127.0.0.1 "$PORT" || fail "chaos does not listen"
 	for rank in 0 1; do
-		caller "$1" $rank 2 WINNOW_SILENCE_MS=2000 WINNOW_MULTICAST=0
+		caller "$1" $rank 2 WINNOW_SILENCE_MS=2000 WINNOW_MULTICAST=0 "${settings[@]}"
 		PORT=$direct
 	done
 	for rank in 0 1; do calls "$1" $rank 1000000; done
@@ -45,12 +45,19 @@ rides() { # name
 	for rank in 0 1; do expect "$1$rank" 10 0; done
 }
 
-# Shorter than that, it is ridden through; and so is a NAT that gives rank 0 another address.
+# A NAT gives rank 0 another address: without a key nobody can know that it is still rank 0.
+dies rebind rebind 'rank 0 \(.*\) sends datagrams that do not arrive \(48 in 2\.0 s\)'
+
+# Shorter than that, it is ridden through; and so is, with a key, another address.
 job pause mute
 sleep 1
 echo well >&"$words"
 rides pause
-job rebind rebind
-rides rebind
+WINNOW_KEY=correct-horse-battery
+export WINNOW_KEY
+winnowd --metrics no
+direct=$PORT settings=(WINNOW_INSECURE_NO_KEY=0)
+job sealed rebind
+rides sealed
 [ "$(metric "$metrics" 'winnow_packets_dropped_total{reason="bad_address"}')" -gt 0 ] || fail "nothing came from the new address before it was known"
-echo "three dead paths named, a pause and another address ridden through"
+echo "four dead paths named, a pause and another address ridden through"

@@ -43,7 +43,7 @@ for ports in 1 2 3; do
 	aggregators=127.0.0.1:${list//,/,127.0.0.1:}
 	[ -z "${TWO_HOSTS:-}" ] || break # it starts winnowd beside the workers
 	env WINNOW_JOB=drained WINNOW_SILENCE=1s WINNOW_INSECURE_NO_KEY=1 WINNOW_AGGREGATORS="$aggregators" timeout 200 "$BUILD/tests/e2e/members" \
-		"$ports" 8 4 100000 drains "$list" "$BUILD/winnowd" --insecure-no-key --threads 1 --log error --metrics no ||
+		"$ports" 4 4 100000 drains "$list" "$BUILD/winnowd" --insecure-no-key --threads 1 --log error --metrics no ||
 		fail "$ports winnowd drain: status $?"
 done
 echo "drained"

@@ -167,7 +167,6 @@ static void our_run(struct script *s, struct control_message *m)
 	m->channel = script_u16(s);
 	m->passing = script_u32(s);
 	m->sent = script_u32(s);
-	m->number = script_u64(s);
 	m->open = script_u32(s);
 	m->tag = script_u64(s);
 	script_fill(s, (uint8_t *)&m->seen, sizeof(m->seen));

@@ -53,7 +53,7 @@ class Joining:
             if not self.hello
             else "welcome" if not self.welcome else "start" if not self.start else "left"
         )
-        if said["type"] not in (turn, "ping", "failed") + (("move",) if self.start else ()):
+        if said["type"] not in (turn, "ping", "failed"):
             raise Ended("protocol", self.world, f"{said['type']} where {turn} was due")
         getattr(self, "on_" + said["type"])(said, now)
 
@@ -66,10 +66,6 @@ class Joining:
 
     def on_ping(self, said, now):
         """5.1: it lives, as line() has noted; this worker needs nothing else of it."""
-
-    def on_move(self, said, now):
-        self.proofs = {}
-        self.way.moved(int(said["number"], 16))
 
     def on_left(self, said, now):
         self.left = self.left or (said["rank"], now)
@@ -127,17 +123,14 @@ class Joining:
         if self.gives_up_at and now >= self.gives_up_at:
             raise Ended("path", self.rank, "its datagrams get lost, and no aggregator ends the job")
         datagrams = [self.knock_of(channel, size) for channel, size in self.way.knocks(self.silent, now)]
-        if self.way.may_have_moved():
-            self.say("move", number="0" * 16)
         if self.way.verdict and not self.gives_up_at:
             self.say("path", **self.way.verdict)
             self.gives_up_at = now + self.silence_ms * 500
         return datagrams
 
     def knock_of(self, channel, size):
-        token, number = int(self.welcome["token"], 16), self.way.number if self.way else 0
         self.knocked += 1
-        return wire.knock(channel, self.rank, token, self.knocked, number ^ self.proofs.get(channel, 0), size)
+        return wire.knock(channel, self.rank, int(self.welcome["token"], 16), self.knocked, self.proofs.get(channel, 0), size)
 
     def knock(self, now):
         """5.3"""

@@ -614,15 +614,25 @@ class Ways(unittest.TestCase):
             second = team.workers[1].submit(np.ones(9, dtype="<f4"))
             team.until(lambda: first.done and second.done, 10)
 
+    def readdress(self, team):
+        """Rank 1 is another's port now, as behind a NAT that forgets."""
+        link = team.workers[1].links[0]
+        link.udp.close()
+        link.udp = link.datagram_socket()
+
     def test_other_address(self):
-        """Rank 1 is another's port now, as behind a NAT that forgets: what it sends counts again soon."""
-        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES) as team:
-            link = team.workers[1].links[0]
-            link.udp.close()
-            link.udp = link.datagram_socket()
+        """With a key what it sends counts again soon."""
+        with Team(2, at=[KEYED], settings=lambda rank: self.TIMES) as team:
+            self.readdress(team)
             ops = self.operation(team)
             team.until(lambda: all(op.done for op in ops), 10)
-            self.assertNotEqual(link.joining.way.number, 0)
+
+    def test_other_address_alone(self):
+        """Without one nobody can tell that it is the same worker: it has no path any more."""
+        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES) as team:
+            self.readdress(team)
+            self.operation(team)
+            self.assertEqual({code for code, _, _ in outcome(team.workers)}, {"path"})
 
     def test_token_alone(self):
         """Somebody who has read rank 1's token knocks, and pushes: nothing of the job comes to him."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Do datagrams still pass to an aggregator? PROTOCOL.md 11.5, and 5.3 for a worker whose address is another now. Pure."""
+"""Do datagrams still pass to an aggregator? PROTOCOL.md 11.5. Pure."""
 
 import itertools
 
 NEVER = float("inf")
 SIZES = [8972, 3470, 1472, 1452, 1432, 1372, 1232, 584]
-QUARTER, ROUNDS, LOST = 16, 48, 4
+QUARTER, ROUNDS = 16, 48
 
 
 class Way:
@@ -14,7 +14,6 @@ class Way:
     def __init__(self, channels, payload, silence_ms, stall_ms):
         self.channels, self.payload = channels, payload
         self.time = min(silence_ms, stall_ms * 3 / 4) * 1000
-        self.number, self.asked = 0, False
         self.rest_until = 0
         self.checking = False
         self.verdict = None  # what `path` says
@@ -22,7 +21,6 @@ class Way:
     def begin(self, now):
         self.checking, self.round, self.round_at = True, 0, now
         self.answered, self.passing = set(), 0
-        self.lost_round = LOST
         smaller = [size for size in SIZES if size < self.payload] or [0]
         self.smaller = itertools.cycle([size for one in smaller for size in (one, smaller[-1])])
 
@@ -52,13 +50,3 @@ class Way:
         self.answered.add(channel)
         if self.answered == set(self.channels):
             self.checking, self.rest_until = False, now + self.time / 4
-
-    def may_have_moved(self):
-        """5.3: four rounds without an answer; once, until there is a number."""
-        if not self.checking or self.asked or self.round < self.lost_round:
-            return False
-        self.asked = True
-        return True
-
-    def moved(self, number):
-        self.number, self.asked, self.lost_round = number, False, getattr(self, "round", 0) + LOST

@@ -74,11 +74,6 @@ static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_he
 	knock_ages(&port_named(a, id)->knockers[rank], simnet_now(a->world->net), out);
 }
 
-static void port_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
-{
-	port_named(context, id)->knockers[rank].number = number;
-}
-
 static void stats_keep(struct sim_aggregator *a, struct channel *channel)
 {
 	const uint64_t *from = (const uint64_t *)(const void *)channel_stats(channel);
@@ -197,7 +192,6 @@ static void jobs_begin(struct sim_aggregator *a)
 		.attach = port_attach,
 		.start = port_start,
 		.heard = port_heard,
-		.move = port_move,
 		.detach = port_detach,
 		.seal_key = port_seal_key,
 		.random = port_random,
@@ -475,6 +469,7 @@ static void knock_take(struct sim_aggregator *a, struct sim_port *port, const st
 		.home = at_home(port, packet, event),
 		.whole = port->channel != NULL && event->bytes >= channel_payload(port->channel),
 		.started = port->channel != NULL,
+		.sealed = a->world->keyed,
 		.proof = knock_proof(&port->info.secret, path),
 	};
 	enum knock_verdict verdict;

@@ -262,7 +262,8 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		aggregator_kill(&world->aggregators[fault->spec->who], true);
 		break;
 	case FAULT_MOVE:
-		simnet_move(world->net, w->node);
+		if (world->keyed) /* else it would end the job, after its time */
+			simnet_move(world->net, w->node);
 		break;
 	case FAULT_PAUSE:
 		/* A shorter one within a longer one: or lines that came in it would overtake others. */

@@ -85,7 +85,7 @@ TEST(arguments)
 
 struct aggregator {
 	int listener;
-	uint32_t refusals;     /* connections that are closed at once */
+	uint32_t refusals;     /* connections that are closed after the first line */
 	const char *says;      /* to the others; NULL: nothing */
 	volatile int *give_up; /* set when it has been answered */
 	bool admits;           /* it says so to a newcomer */
@@ -152,8 +152,12 @@ static void *play(void *context)
 	if (a->loses > 0)
 		lose(a);
 	for (uint32_t i = 0; i < a->refusals; i++)
-		if (readable(a->listener))
-			close(accept(a->listener, NULL, NULL));
+		if (readable(a->listener)) {
+			/* What it has said and nobody has read would make of the end a reset. */
+			fd = accept(a->listener, NULL, NULL);
+			heard(fd, "ping");
+			close(fd);
+		}
 	if (a->says == NULL && a->give_up == NULL)
 		return NULL;
 	if (!readable(a->listener))

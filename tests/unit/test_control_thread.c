@@ -34,7 +34,6 @@ static struct {
 	struct job_keys *keys;
 	uint32_t distinct;
 	uint32_t shared, unshared, released, attached, detached, started;
-	uint64_t moved;
 	uint16_t id; /* of the last of those */
 
 	/* What the fakes answer. */
@@ -208,13 +207,6 @@ void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out)
 {
 	assert_ptr_equal(data, &notes);
 	*out = (struct jobs_heard){.any_us = id, .whole_us = rank};
-}
-
-void data_move(void *data, uint16_t id, uint32_t rank, uint64_t number)
-{
-	assert_ptr_equal(data, &notes);
-	assert_true(id == 4 && rank == 7);
-	notes.moved = number;
 }
 
 void data_detach(void *data, uint16_t id)
@@ -613,8 +605,6 @@ TEST_BETWEEN(ports, begin, end)
 	assert_true(notes.started == 1 && notes.id == 4);
 	notes.ports.heard(notes.ports.data, 4, 7, &heard);
 	assert_true(heard.any_us == 4 && heard.whole_us == 7);
-	notes.ports.move(notes.ports.data, 4, 7, 99);
-	assert_true(notes.moved == 99);
 	notes.ports.unshare(notes.ports.kernel, 3);
 	assert_int_equal(notes.unshared, 1);
 	/* What has no thread is not the kernel's either. */

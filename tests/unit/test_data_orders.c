@@ -167,7 +167,6 @@ WORLD_TEST(looks_beside_orders)
 	attach(w, &config);
 	start(w, &config, all);
 	for (uint32_t job = 0; job < 500; job++) {
-		data_move(w->data, ID, 1, job + 1);
 		data_detach(w->data, ID);
 		attach(w, &config);
 		data_start(w->data, ID, w->channels[0], all);

@@ -1,41 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_frame.c - frames that are well: what is read is what was meant, what is written is what others write */
 
-#include <stdlib.h>
-
 #include "tests/unit/test_frame.h"
 #include "tests/unit/test_random.h"
-#include "tests/unit/unit.h"
 
 #define BYTES_MAX 65536
 #define ROUNDS 20000
 #define ARP_BYTES 60 /* and of IGMP, with padding */
 
-static const uint8_t here[] = {2, 0, 0, 0, 0, 1}, there[] = {2, 0, 0, 0, 0, 2};
-
 /* ---- reading ---- */
-
-/* Read a frame that lies at an odd address, in memory of exactly its size. */
-static uint8_t *copied(const char *text, size_t *bytes)
-{
-	uint8_t frame[256], *copy;
-
-	*bytes = from_hex(text, frame);
-	copy = malloc(*bytes + 1);
-	assert_non_null(copy);
-	memcpy(copy + 1, frame, *bytes);
-	return copy;
-}
 
 static void check_text(const char *text, const uint8_t *to_mac)
 {
-	struct frame frame;
-	size_t bytes;
-	uint8_t *copy = copied(text, &bytes);
+	uint8_t bytes[256];
+	size_t size = from_hex(text, bytes);
 
-	for (unsigned checked = 0; checked <= (FRAME_IP_CHECKED | FRAME_UDP_CHECKED); checked++) {
-		memset(&frame, 0xa5, sizeof(frame));
-		frame_parse(copy + 1, bytes, checked, &frame);
+	for (unsigned checked = 0; checked <= ALL_CHECKED; checked++) {
+		struct frame frame = parsed(bytes, size, checked);
+
 		assert_int_equal(frame.kind, FRAME_UDP);
 		assert_memory_equal(frame.to_mac, to_mac, 6);
 		assert_memory_equal(frame.from_mac, here, 6);
@@ -44,10 +26,9 @@ static void check_text(const char *text, const uint8_t *to_mac)
 		assert_int_equal(frame.from_port, 49152);
 		assert_int_equal(frame.to_port, 5555);
 		assert_int_equal(frame.payload_bytes, 7);
-		assert_ptr_equal(frame.payload, copy + 1 + bytes - 7);
+		assert_ptr_equal(frame.payload, bytes + size - 7);
 		assert_memory_equal(frame.payload, "winnow!", 7);
 	}
-	free(copy);
 }
 
 TEST(read_udp)
@@ -58,12 +39,12 @@ TEST(read_udp)
 	check_text(UDP_TEXT, there);
 	check_text(UDP_OPTIONS, there);
 	check_text(UDP_ALL_OPTIONS, there);
-	frame_parse(bytes, from_hex(UDP_EMPTY, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(UDP_EMPTY, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_UDP);
 	assert_int_equal(frame.payload_bytes, 0);
-	frame_parse(bytes, from_hex(UDP_ZERO, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(UDP_ZERO, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_UDP);
-	frame_parse(bytes, from_hex(UDP_GROUP, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(UDP_GROUP, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_UDP);
 	assert_int_equal(net_ip_number(&frame.to_ip), GROUP);
 	assert_int_equal(frame.to_port, 7000);
@@ -81,7 +62,7 @@ TEST(read_marks)
 
 		bytes[AT_IP + 1] = (uint8_t)tos;
 		mend_ip(bytes + AT_IP);
-		frame_parse(bytes, size, 0, &frame);
+		frame = parsed(bytes, size, 0);
 		assert_int_equal(frame.kind, FRAME_UDP);
 		assert_int_equal(frame.marked, tos % 4 == 3);
 	}
@@ -97,7 +78,7 @@ TEST(read_padded)
 	memset(bytes, 0xee, sizeof(bytes));
 	size = from_hex(UDP_TEXT, bytes);
 	for (size_t more = 0; more < 100; more++) {
-		frame_parse(bytes, size + more, 0, &frame);
+		frame = parsed(bytes, size + more, 0);
 		assert_int_equal(frame.kind, FRAME_UDP);
 		assert_int_equal(frame.payload_bytes, 7);
 	}
@@ -105,7 +86,7 @@ TEST(read_padded)
 	size = from_hex(UDP_TEXT, bytes);
 	word_put(bytes + AT_IP + 2, 20 + 8 + 7 + 5);
 	mend_ip(bytes + AT_IP);
-	frame_parse(bytes, size + 5, 0, &frame);
+	frame = parsed(bytes, size + 5, 0);
 	assert_int_equal(frame.kind, FRAME_UDP);
 	assert_int_equal(frame.payload_bytes, 7);
 }
@@ -123,7 +104,7 @@ TEST(read_sums)
 		bool good = value == 0 || value == right || value == pseudo;
 
 		word_put(sum, value);
-		frame_parse(bytes, size, 0, &frame);
+		frame = parsed(bytes, size, 0);
 		assert_int_equal(frame.kind, good ? FRAME_UDP : FRAME_DAMAGED);
 		frame_parse(bytes, size, FRAME_IP_CHECKED, &frame);
 		assert_int_equal(frame.kind, good ? FRAME_UDP : FRAME_DAMAGED);
@@ -149,20 +130,20 @@ TEST(read_tags)
 	for (uint32_t tag = 0; tag <= 0xffff; tag += 0x0555) {
 		size_t size = tagged(bytes, from_hex(UDP_TEXT, bytes), 0x8100, tag);
 
-		frame_parse(bytes, size, 0, &frame);
+		frame = parsed(bytes, size, 0);
 		assert_int_equal(frame.kind, (tag & 0xfff) == 0 ? FRAME_UDP : FRAME_OTHER);
 	}
 	/* A priority alone: any of the 8, and the bit beside it. */
 	for (uint32_t priority = 0; priority < 16; priority++) {
 		size_t size = tagged(bytes, from_hex(UDP_TEXT, bytes), 0x8100, priority << 12);
 
-		frame_parse(bytes, size, 0, &frame);
+		frame = parsed(bytes, size, 0);
 		assert_int_equal(frame.kind, FRAME_UDP);
 		assert_int_equal(frame.payload_bytes, 7);
 		assert_memory_equal(frame.payload, "winnow!", 7);
 		/* Two of them, or one of a provider's: not for us. */
 		size = tagged(bytes, size, 0x8100, priority << 12);
-		frame_parse(bytes, size, 0, &frame);
+		frame = parsed(bytes, size, 0);
 		assert_int_equal(frame.kind, FRAME_OTHER);
 		frame_parse(bytes, tagged(bytes, from_hex(UDP_TEXT, bytes), 0x88a8, priority << 12),
 		            0, &frame);
@@ -178,7 +159,7 @@ TEST(read_arp)
 	uint8_t bytes[64];
 	size_t size = from_hex(ARP_ASKS, bytes);
 
-	frame_parse(bytes, size, 0, &frame);
+	frame = parsed(bytes, size, 0);
 	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 	assert_true(frame.asks);
 	assert_memory_equal(frame.mac, here, 6);
@@ -186,14 +167,14 @@ TEST(read_arp)
 	assert_int_equal(net_ip_number(&frame.to_ip), THERE);
 	/* "I am here": sender and target are the same. */
 	memcpy(bytes + 38, bytes + 28, 4);
-	frame_parse(bytes, size, 0, &frame);
+	frame = parsed(bytes, size, 0);
 	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 	assert_int_equal(net_ip_number(&frame.from_ip), HERE);
 	assert_int_equal(net_ip_number(&frame.to_ip), HERE);
 	size = from_hex(ARP_ANSWERS, bytes);
 	/* The address that counts is the packet's, not the frame's. */
 	bytes[11] = 0x77;
-	frame_parse(bytes, size, 0, &frame);
+	frame = parsed(bytes, size, 0);
 	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 	assert_false(frame.asks);
 	assert_memory_equal(frame.mac, here, 6);
@@ -204,13 +185,13 @@ TEST(read_igmp)
 	struct frame frame;
 	uint8_t bytes[64];
 
-	frame_parse(bytes, from_hex(IGMP_ASKS_ALL, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(IGMP_ASKS_ALL, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_QUERY);
 	assert_int_equal(net_ip_number(&frame.to_ip), 0);
-	frame_parse(bytes, from_hex(IGMP_ASKS_ONE, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(IGMP_ASKS_ONE, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_QUERY);
 	assert_int_equal(net_ip_number(&frame.to_ip), GROUP);
-	frame_parse(bytes, from_hex(IGMP_REPORTS, bytes), 0, &frame);
+	frame = parsed(bytes, from_hex(IGMP_REPORTS, bytes), 0);
 	assert_int_equal(frame.kind, FRAME_OTHER);
 }
 

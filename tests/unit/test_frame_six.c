@@ -1,54 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_frame_six.c - IPv6 in frames: UDP behind what may stand before it, neighbour discovery, MLD; and all of that gone wrong */
 
-#include <stdlib.h>
-
 #include "tests/unit/test_frame.h"
 #include "tests/unit/test_random.h"
-#include "tests/unit/unit.h"
 
-#define ALL_CHECKED (FRAME_IP_CHECKED | FRAME_UDP_CHECKED)
 #define AT_SIX (AT_IP + 40) /* what follows the IP header */
 #define AT_SUM (AT_SIX + 2) /* of ICMPv6 */
 #define AT_TARGET (AT_SIX + 8)
 #define AT_OPTION (AT_SIX + 24)
 #define PAYLOAD (AT_SIX + 8)
-#define ROUNDS 100000
 #define ROUND_TRIPS 20000
 
-static const uint8_t here[] = {2, 0, 0, 0, 0, 1}, there[] = {2, 0, 0, 0, 0, 2};
 static const struct net_ip from = {.bytes = {0xfd, 0x77, [15] = 1}},
 			   to = {.bytes = {0xfd, 0x77, [15] = 0x65}},
 			   group = {.bytes = {0xff, 0x15, [12] = 0x80, 0x77, 0, 7}}, none;
-
-/* What is read of a copy in memory of exactly its size, at an odd address: a sanitizer sees a read beyond. */
-static struct frame parsed(const uint8_t *bytes, size_t size, unsigned checked)
-{
-	uint8_t *copy = malloc(size + 1);
-	struct frame frame;
-
-	assert_non_null(copy);
-	if (size > 0)
-		memcpy(copy + 1, bytes, size);
-	memset(&frame, 0xa5, sizeof(frame));
-	frame_parse(copy + 1, size, checked, &frame);
-	if (frame.kind == FRAME_UDP) {
-		assert_true(frame.payload >= copy + 1 + PAYLOAD);
-		assert_true(frame.payload + frame.payload_bytes <= copy + 1 + size);
-		frame.payload = bytes + (frame.payload - (copy + 1));
-	}
-	if (frame.kind == FRAME_NEIGHBOUR && frame.mac != NULL) {
-		assert_true(frame.mac >= copy + 1 && frame.mac + 6 <= copy + 1 + size);
-		frame.mac = bytes + (frame.mac - (copy + 1));
-	}
-	free(copy);
-	return frame;
-}
-
-static enum frame_kind kind_of(const uint8_t *bytes, size_t size)
-{
-	return parsed(bytes, size, 0).kind;
-}
 
 static void mend_icmp6(uint8_t *bytes)
 {
@@ -507,20 +472,5 @@ TEST(icmp6)
 		size = from_hex(MLD_ASKS_ONE, bytes);
 		bytes[AT_IP + 7] = (uint8_t)hops;
 		assert_int_equal(kind_of(bytes, size), hops == 1 ? FRAME_QUERY : FRAME_OTHER);
-	}
-}
-
-TEST(random_damage)
-{
-	static const char *const texts[] = {UDP6_TEXT, UDP6_OPTIONS, ND_ASKS, MLD_ASKS_ONE};
-	uint8_t bytes[256];
-
-	random_seed();
-	for (uint32_t i = 0; i < ROUNDS; i++) {
-		size_t size = from_hex(texts[i % 4], bytes);
-
-		for (uint64_t hits = 1 + random_below(6); hits > 0; hits--)
-			bytes[AT_IP + random_below(size - AT_IP)] = (uint8_t)random_bits();
-		(void)parsed(bytes, random_below(size + 1), (unsigned)random_below(4));
 	}
 }

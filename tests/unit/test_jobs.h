@@ -49,8 +49,6 @@ struct bench {
 	struct fast_slot *slots;  /* if not NULL */
 	int lent;                 /* its number; -1: to none */
 	struct jobs_heard heard;  /* of any worker's KNOCKs */
-	uint32_t moves;           /* calls of move(), */
-	uint64_t move_number;     /* and what the last one said */
 };
 
 /* ---- ports ---- */
@@ -133,16 +131,6 @@ static inline void port_heard(void *context, uint16_t id, uint32_t rank, struct 
 	*out = b->heard;
 }
 
-static inline void port_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
-{
-	struct bench *b = context;
-
-	assert_true(id == b->attached[b->moves % 2].id && rank == 1);
-	assert_true(b->moves % 2 == 0 || number == b->move_number);
-	b->moves++;
-	b->move_number = number;
-}
-
 static inline void port_detach(void *context, uint16_t id)
 {
 	struct bench *b = context;
@@ -215,7 +203,6 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.unshare = port_unshare,
 		.start = port_start,
 		.heard = port_heard,
-		.move = port_move,
 		.detach = port_detach,
 		.seal_key = port_seal_key,
 		.random = port_random,

@@ -322,32 +322,6 @@ static void test_path(void **state)
 	expect_lost(b, "lost", "not a message");
 }
 
-/* A worker that asks may knock from elsewhere: with a number that nobody else is told, another each time. */
-static void test_move(void **state)
-{
-	struct control_message m = {.kind = CONTROL_MOVE};
-	struct bench *b = usual_open();
-	uint64_t number = 0;
-
-	(void)state;
-	job_running(b, 0, "job", 3);
-	for (uint32_t i = 1; i <= 10; i++) {
-		say(b, 1, &m);
-		m = *expect_line(b, 1, CONTROL_MOVE);
-		assert_int_equal(b->moves, 2 * i);
-		assert_true(m.number == b->move_number && m.number != number && m.number != 0);
-		number = m.number;
-		expect_silence(b, 0);
-		expect_silence(b, 2);
-	}
-	bench_close(b);
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	say(b, 1, &m);
-	assert_int_equal(b->moves, 0);
-	expect_lost(b, "lost", "not a message");
-}
-
 static void test_shutdown(void **state)
 {
 	struct bench *b = usual_open();
@@ -368,11 +342,10 @@ static void test_shutdown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_garbage),  cmocka_unit_test(test_wrong_time),
-		cmocka_unit_test(test_looking),  cmocka_unit_test(test_leave),
-		cmocka_unit_test(test_abort),    cmocka_unit_test(test_stalled),
-		cmocka_unit_test(test_path),     cmocka_unit_test(test_move),
-		cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_garbage), cmocka_unit_test(test_wrong_time),
+		cmocka_unit_test(test_looking), cmocka_unit_test(test_leave),
+		cmocka_unit_test(test_abort),   cmocka_unit_test(test_stalled),
+		cmocka_unit_test(test_path),    cmocka_unit_test(test_shutdown),
 	};
 
 	random_seed();

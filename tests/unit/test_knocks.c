@@ -5,7 +5,6 @@
 #include "tests/unit/unit.h"
 
 #define PROOF 0x700
-#define MOVE 0x78
 
 static enum knock_verdict judge(const struct knocker *knocker, uint32_t count, uint64_t number,
                                 bool home, bool started)
@@ -49,48 +48,35 @@ TEST(joins)
 	assert_int_equal(judge(&knocker, UINT32_MAX, PROOF, false, false), KNOCK_STRANGE);
 }
 
-/* Once the job has started it takes the number from the control connection, too, and that is good once. */
+/* Once the job has started it also takes a seal. */
 TEST(moves)
 {
 	struct knocker knocker = {.any_us = 900};
+	const struct packet packet = {.kind = WIRE_KNOCK, .frame = 1, .number = PROOF};
+	struct knock_arrival knock = {.packet = &packet, .started = true, .proof = PROOF};
 
-	assert_int_equal(judge(&knocker, 1, 0, false, true), KNOCK_STRANGE);
-	assert_int_equal(judge(&knocker, 1, PROOF, false, true), KNOCK_STRANGE);
-	knocker.number = MOVE;
-	assert_int_equal(judge(&knocker, 1, 0, false, true), KNOCK_STRANGE);
-	assert_int_equal(judge(&knocker, 1, PROOF, false, true), KNOCK_STRANGE);
-	assert_int_equal(judge(&knocker, 1, MOVE + 1, false, true), KNOCK_STRANGE);
-	assert_int_equal(judge(&knocker, 1, MOVE, false, true), KNOCK_ASKED);
-	assert_int_equal(judge(&knocker, 1, MOVE ^ PROOF, false, true), KNOCK_HOME);
-	assert_int_equal(judge(&knocker, 0, MOVE ^ PROOF, false, true),
-	                 KNOCK_STRANGE); /* a record */
-	assert_int_equal(judge(&knocker, 1, 0, true, true), KNOCK_HOME);
-	/* One from before and one without a number, from the known address, leave it as it is. */
-	note(&knocker, 1, MOVE + 1, false, 1000);
-	note(&knocker, 2, 0, false, 1000);
-	assert_int_equal(judge(&knocker, 3, MOVE ^ PROOF, false, true), KNOCK_HOME);
-	note(&knocker, 3, MOVE ^ PROOF, false, 1000);
-	assert_int_equal(judge(&knocker, 4, MOVE ^ PROOF, false, true),
-	                 KNOCK_STRANGE); /* used up */
-	assert_int_equal(judge(&knocker, 4, MOVE, false, true), KNOCK_STRANGE);
-	knocker.number = MOVE;
-	note(&knocker, 4, MOVE, false, 1000); /* from where it was: it has not moved */
-	assert_int_equal(judge(&knocker, 5, MOVE ^ PROOF, false, true), KNOCK_STRANGE);
+	assert_int_equal(knock_judge(&knocker, &knock), KNOCK_STRANGE);
+	knock.sealed = true;
+	assert_int_equal(knock_judge(&knocker, &knock), KNOCK_HOME);
+	knock.proof++;
+	assert_int_equal(knock_judge(&knocker, &knock), KNOCK_ASKED);
+	knock.home = true;
+	knock.sealed = false;
+	assert_int_equal(knock_judge(&knocker, &knock), KNOCK_HOME);
 }
 
-/* Where it is not sure that the worker hears us, it may be heard: only it has the number. Before, anybody may knock. */
+/* Where it is not sure that the worker hears us, it may be heard: only it has the seal. Without one anybody may knock. */
 TEST(asked)
 {
-	const struct packet packet = {.kind = WIRE_KNOCK, .frame = 7, .number = MOVE};
+	const struct packet packet = {.kind = WIRE_KNOCK, .frame = 7};
 	struct knock_arrival knock = {.packet = &packet, .whole = true, .proof = PROOF};
-	struct knocker knocker = {.number = MOVE};
+	struct knocker knocker = {0};
 
 	knock_note(&knocker, &knock, KNOCK_ASKED, 1000);
-	assert_true(knocker.any_us == 0 && knocker.count == 0 && knocker.number == MOVE);
-	knock.started = true;
+	assert_true(knocker.any_us == 0 && knocker.count == 0);
+	knock.sealed = true;
 	knock_note(&knocker, &knock, KNOCK_ASKED, 1000);
 	assert_true(knocker.any_us == 1000 && knocker.whole_us == 1000 && knocker.count == 7);
-	assert_true(knocker.number == MOVE); /* it has not moved */
 }
 
 /* Another address, another secret: another proof; never 0. */

@@ -84,7 +84,6 @@ static void test_door(void **state)
 	static const struct control_message late[] = {
 		{.kind = CONTROL_START, .payload = 1472, .window = 32, .window_start = 8},
 		{.kind = CONTROL_LEFT, .rank = 2},
-		{.kind = CONTROL_MOVE, .number = 1},
 		{.kind = CONTROL_FAILED, .rank = 2, .code = "lost"}};
 	struct link *link = link_at_door();
 

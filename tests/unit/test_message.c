@@ -47,7 +47,6 @@ static const struct {
 	{CONTROL_FAILED, "{\"type\":\"failed\",\"rank\":7,\"code\":\"lost\",\"text\":\"\"}\n"},
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
-	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
 	{CONTROL_STAY, "{\"type\":\"stay\",\"job\":\"a/next.2\",\"rank\":3,\"without\":"
                        "\"8000000000000001\",\"begun\":\"a/next.1\",\"of\":5,"
                        "\"admit\":2,\"holds\":true}\n"},

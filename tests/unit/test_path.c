@@ -184,24 +184,6 @@ TEST(stopped)
 	assert_false(path.checking);
 }
 
-/* After four rounds without any answer the address may be another; once told so, four more are waited. */
-TEST(lost)
-{
-	struct path path = opened(1);
-	uint32_t smaller;
-
-	check_begins(&path);
-	for (uint32_t round = 0; round < 20; round++) {
-		assert_int_equal(path_lost(&path), round % 8 >= 4);
-		assert_int_equal(knocks(&path, &smaller), 1);
-		next_round(&path);
-		if (round % 8 == 7)
-			path_told(&path);
-	}
-	path_answer(&path, 0, PAYLOAD, now_us);
-	assert_false(path_lost(&path));
-}
-
 TEST(smaller)
 {
 	assert_int_equal(knock_smaller(65000), 8972);
