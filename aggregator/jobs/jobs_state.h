@@ -59,7 +59,7 @@ struct jobs_peer {
 	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool awaits_key; /* The key for its handshake is being made. */
+	bool awaits_key;                 /* The key for its handshake is being made. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */

@@ -113,7 +113,8 @@ static void reset(struct winnow_comm *comm, bool kept)
 	comm->shape.channels = 0;
 	comm->stop = false;
 	comm->next_tag = 0;
-	comm->says_new = comm->woken = true;
+	comm->woken = true;
+	comm->says_new = true;
 	comm->deserter[0] = '\0';
 	comm->waiting = 0;
 	comm->next = (struct control_message){0};

@@ -104,7 +104,6 @@ static bool worker_connect(struct job *job, uint32_t rank, const struct net_addr
 
 	if (config.payload < WIRE_PAYLOAD_MIN)
 		config.payload = WIRE_PAYLOAD_MIN;
-	memset(config.nonce, (int)rank + 1, sizeof(config.nonce));
 	w->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (w->fd < 0 || connect(w->fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
 	    link_open(&config, source_now_us(), &w->link) != 0)

@@ -102,8 +102,7 @@ static bool readable(int fd)
 	return poll(&one, 1, LIMIT_MS) == 1;
 }
 
-static const char hello[] =
-	"{\"type\":\"hello\",\"version\":3,\"software\":\"\"}\n";
+static const char hello[] = "{\"type\":\"hello\",\"version\":3,\"software\":\"\"}\n";
 static const char lost[] =
 	"{\"type\":\"failed\",\"rank\":1,\"code\":\"lost\",\"text\":\"rank 1 is lost\"}\n";
 
