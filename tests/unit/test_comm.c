@@ -150,9 +150,11 @@ static void *play(void *context)
 
 	if (a->loses)
 		lose(a);
-	for (uint32_t i = 0; i < a->refusals; i++)
-		if (readable(a->listener))
-			close(accept(a->listener, NULL, NULL));
+	for (uint32_t i = 0; i < a->refusals && readable(a->listener); i++) {
+		fd = accept(a->listener, NULL, NULL);
+		(void)heard(fd, "\"ping\""); /* or its end would be a reset */
+		close(fd);
+	}
 	if (a->says == NULL && a->give_up == NULL)
 		return NULL;
 	if (!readable(a->listener))
