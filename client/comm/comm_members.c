@@ -152,7 +152,7 @@ static int begin(struct winnow_comm *comm, struct session *before, struct why *w
 		result = comm_start_thread(comm, why);
 	if (result == WINNOW_OK)
 		return WINNOW_OK;
-	comm_fork_close(&comm->peers[0].fd);
+	comm_peer_close(&comm->peers[0]);
 	session_close(comm->session);
 	comm->session = NULL; /* nobody serves requests: see comm_request_queue() */
 	comm->result = (enum winnow_result)result;

@@ -247,8 +247,6 @@ static void welcome_take(struct link *link, const struct control_message *messag
 	    !times_make_sense(link, message))
 		return;
 	link->view.welcome = *message;
-	if (at_door(link)) /* it is of the membership that has ended */
-		return;
 	if (link->view.config.keyed && !keys_make(link)) {
 		link_fail(link, "memory", "out of memory");
 		return;
@@ -365,7 +363,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->view.drains = message.drains;
 		return;
 	}
-	if (at_door(link) && message.kind != CONTROL_HELLO && message.kind != CONTROL_WELCOME)
+	if (at_door(link) && message.kind != CONTROL_HELLO)
 		door_take(link, &message);
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
