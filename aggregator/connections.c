@@ -283,16 +283,14 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
 {
 	struct connection *connection = context;
-	struct job_keys *keys = connection->all->keys;
-	const struct job_key *found;
+	struct job_key found;
+	int err = job_keys_find(connection->all->keys, name, &found);
 
-	if (!job_keys_ready(keys, name))
-		return -EAGAIN;
-	found = job_keys_find(keys, name);
-	if (found == NULL)
-		return -ENOENT;
-	connection->key_owner = job_key_owner(found);
-	memcpy(key, found->bytes, SECRET_BYTES);
+	if (err != 0)
+		return err;
+	connection->key_owner = job_key_owner(&found);
+	memcpy(key, found.bytes, SECRET_BYTES);
+	explicit_bzero(&found, sizeof(found));
 	return 0;
 }
 
@@ -431,7 +429,7 @@ static void accounts_turn(uv_timer_t *timer)
 		uv_timer_start(timer, accounts_turn, account == poor ? POOR_MS : 1, 0);
 }
 
-void connections_keys_made(struct connections *connections, struct job_keys *keys)
+void connections_keys_made(struct connections *connections, const struct job_keys *keys)
 {
 	struct connection *connection;
 

@@ -33,9 +33,9 @@ struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
 	struct listener listener;
-	struct job_keys *keys;   /* NULL: anyone may join, and TLS is not spoken. */
-	struct tls_context *tls; /* NULL if so. */
-	char sealed[16 * 1024];  /* What has come of TLS, until it is fed. */
+	const struct job_keys *keys; /* NULL: anyone may join, and TLS is not spoken. */
+	struct tls_context *tls;     /* NULL if so. */
+	char sealed[16 * 1024];      /* What has come of TLS, until it is fed. */
 	LIST_HEAD(connection_list, connection) open;
 	struct connection_list shut; /* They wait until what was written has gone. */
 
@@ -66,8 +66,8 @@ bool connections_none(const struct connections *connections);
  */
 void connections_tick(struct connections *connections, uint64_t now_us);
 
-/* connections_keys_made - a key has been made, or these are other keys: handshakes that waited for one go on. */
-void connections_keys_made(struct connections *connections, struct job_keys *keys);
+/* connections_keys_made - call it now and then, and with other keys: handshakes that wait for one look again. */
+void connections_keys_made(struct connections *connections, const struct job_keys *keys);
 
 /* For struct jobs_ports. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line);

@@ -263,6 +263,7 @@ static void loop_tick(uv_timer_t *timer)
 		device_look(control);
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
+	connections_keys_made(&control->connections, control->keyring.keys);
 	if (control->drain_until_us == 0)
 		return;
 	jobs_totals(control->jobs, &totals);
@@ -314,13 +315,6 @@ static void keys_reloaded(void *context, bool fresh)
 	jobs_keys_set(control->jobs, keys_distinct(control->keyring.keys), fresh);
 	connections_keys_made(&control->connections, control->keyring.keys);
 	service_tell("READY=1");
-}
-
-static void key_made(void *context)
-{
-	struct control *control = context;
-
-	connections_keys_made(&control->connections, control->keyring.keys);
 }
 
 static void signal_taken(uv_signal_t *signal, int number)
@@ -412,8 +406,6 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = random_bytes_for,
 		.log = log_fields,
 	};
-	const struct keyring_hooks hooks = {
-		.context = control, .made = key_made, .read = keys_reloaded};
 	int err;
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
@@ -426,7 +418,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 	control->config.jobs.keys = keys_distinct(config->keys);
 	control->connections.listener = LISTENER_NONE;
 	control->connections.keys = config->keys;
-	keyring_open(&control->keyring, &control->loop, config->key_file, config->keys, &hooks);
+	keyring_open(&control->keyring, &control->loop, config->key_file, config->keys,
+	             keys_reloaded, control);
 	handles_init(control);
 	err = jobs_open(&control->config.jobs, &ports, &control->jobs);
 	if (err != 0) {

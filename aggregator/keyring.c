@@ -8,6 +8,8 @@
 
 #include "aggregator/log.h"
 
+#define MEMORY_MS 100 /* until there may be memory again */
+
 static void work_next(struct keyring *keyring);
 
 void keyring_warn(const struct keyring *keyring)
@@ -24,19 +26,23 @@ void keyring_warn(const struct keyring *keyring)
 static void keys_set(struct keyring *keyring, struct job_keys *keys)
 {
 	keyring->keys = keys;
+	keyring->made = keys == NULL;
 	keyring->stretched = 0;
 	keyring->since_us = uv_hrtime() / 1000;
-	if (keys != NULL)
-		keys->aside = true;
 }
 
 /* ---- on the pool's thread ---- */
 
-static void key_stretch(uv_work_t *work)
+static void keys_stretch(uv_work_t *work)
 {
 	struct keyring *keyring = work->data;
 
-	keyring->err = job_keys_stretch(keyring->keys, keyring->index, &keyring->key);
+	int count = job_keys_stretch(keyring->keys, NULL);
+
+	keyring->err = count < 0 ? count : 0;
+	keyring->stretched += count > 0 ? (uint32_t)count : 0;
+	if (count < 0)
+		uv_sleep(MEMORY_MS);
 }
 
 static void file_read_again(uv_work_t *work)
@@ -48,22 +54,20 @@ static void file_read_again(uv_work_t *work)
 
 /* ---- on the loop ---- */
 
-static void key_stretched(uv_work_t *work, int status)
+/* All are made, or the file is to be read before, or there is no memory now. */
+static void keys_stretched(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
 
 	(void)status;
 	keyring->busy = false;
-	if (keyring->err == 0) {
-		job_keys_made(keyring->keys, keyring->index, &keyring->key);
-		keyring->stretched++;
-	} else {
-		keyring->keys->aside = false; /* who needs one makes it, when there is memory */
-	}
-	explicit_bzero(&keyring->key, sizeof(keyring->key));
-	if (keyring->closing)
-		return;
-	keyring->hooks.made(keyring->hooks.context);
+	keyring->made = keyring->err == 0 && !atomic_load(&keyring->keys->stop);
+	if (keyring->made && keyring->stretched > 0)
+		log_event("info", "keys_ready",
+		          LOG_FIELDS(LOG_NUMBER("stretched", keyring->stretched),
+		                     LOG_NUMBER("ms",
+		                                (uv_hrtime() / 1000 - keyring->since_us) / 1000)),
+		          NULL);
 	work_next(keyring);
 }
 
@@ -91,7 +95,7 @@ static void file_has_been_read(uv_work_t *work, int status)
 		log_event("warn", "reload_failed", NULL, "%s; the old keys stay",
 		          keyring->why.text);
 	}
-	keyring->hooks.read(keyring->hooks.context, fresh);
+	keyring->read(keyring->context, fresh);
 	if (fresh) {
 		keyring_warn(keyring);
 		job_keys_free(before);
@@ -99,40 +103,25 @@ static void file_has_been_read(uv_work_t *work, int status)
 	work_next(keyring);
 }
 
-/* All are made. */
-static void say_ready(struct keyring *keyring)
-{
-	if (keyring->stretched > 0)
-		log_event("info", "keys_ready",
-		          LOG_FIELDS(LOG_NUMBER("stretched", keyring->stretched),
-		                     LOG_NUMBER("ms",
-		                                (uv_hrtime() / 1000 - keyring->since_us) / 1000)),
-		          NULL);
-	keyring->stretched = 0;
-}
-
 static void work_next(struct keyring *keyring)
 {
 	if (keyring->busy || keyring->closing)
 		return;
-	keyring->busy = true;
+	keyring->busy = keyring->wanted || !keyring->made;
 	keyring->err = -ECANCELED; /* unless it is done */
 	if (keyring->wanted) {
 		keyring->wanted = false;
 		uv_queue_work(keyring->loop, &keyring->work, file_read_again, file_has_been_read);
-	} else if (keyring->keys != NULL && keyring->keys->aside &&
-	           job_keys_next(keyring->keys, &keyring->index)) {
-		uv_queue_work(keyring->loop, &keyring->work, key_stretch, key_stretched);
-	} else {
-		keyring->busy = false;
-		say_ready(keyring);
+	} else if (!keyring->made) {
+		atomic_store(&keyring->keys->stop, false);
+		uv_queue_work(keyring->loop, &keyring->work, keys_stretch, keys_stretched);
 	}
 }
 
 void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path, struct job_keys *keys,
-                  const struct keyring_hooks *hooks)
+                  keyring_read_fn *read, void *context)
 {
-	*keyring = (struct keyring){.loop = loop, .hooks = *hooks, .path = path};
+	*keyring = (struct keyring){.loop = loop, .read = read, .context = context, .path = path};
 	keyring->work.data = keyring;
 	keys_set(keyring, keys);
 }
@@ -146,16 +135,19 @@ void keyring_read(struct keyring *keyring)
 {
 	if (keyring->path == NULL) {
 		log_event("info", "reloaded", NULL, "there is no key file: nothing to read");
-		keyring->hooks.read(keyring->hooks.context, true);
+		keyring->read(keyring->context, true);
 		return;
 	}
 	keyring->wanted = true;
+	atomic_store(&keyring->keys->stop, true);
 	work_next(keyring);
 }
 
 void keyring_stop(struct keyring *keyring)
 {
 	keyring->closing = true;
+	if (keyring->keys != NULL)
+		atomic_store(&keyring->keys->stop, true);
 	if (keyring->busy)
 		uv_cancel((uv_req_t *)&keyring->work);
 }

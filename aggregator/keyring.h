@@ -12,27 +12,22 @@
 
 #include "bitmap/control/job_keys.h"
 
-struct keyring_hooks {
-	void *context;
-	/* A key has been made. */
-	void (*made)(void *context);
-	/* The key file has been read again: keyring->keys are others, or, not fresh, those of before. */
-	void (*read)(void *context, bool fresh);
-};
+/* The key file has been read again: keyring->keys are others, or, not fresh, those of before. */
+typedef void keyring_read_fn(void *context, bool fresh);
 
 /* Part of its owner. */
 struct keyring {
 	uv_loop_t *loop;
-	struct keyring_hooks hooks;
+	keyring_read_fn *read;
+	void *context;
 	struct job_keys *keys; /* NULL: anyone may join */
 	uv_work_t work;
 	bool busy, closing;
 	bool wanted; /* The file is to be read. */
+	bool made;   /* All keys are. */
 
 	/* The work's orders and its results. */
 	const char *path; /* NULL: there is no key file */
-	uint32_t index;
-	struct job_key key;
 	struct job_keys *fresh;
 	int err;
 	struct why why;
@@ -43,12 +38,12 @@ struct keyring {
 
 /* keyring_open - takes `keys`, which keyring_close() frees, or the next ones do. */
 void keyring_open(struct keyring *keyring, uv_loop_t *loop, const char *path, struct job_keys *keys,
-                  const struct keyring_hooks *hooks);
+                  keyring_read_fn *read, void *context);
 
 /* keyring_start - begin to make them. Its thread has the rights that the caller has now. */
 void keyring_start(struct keyring *keyring);
 
-/* keyring_read - read the key file again; hooks.read() is called when that is done. */
+/* keyring_read - read the key file again; read() is called when that is done. */
 void keyring_read(struct keyring *keyring);
 
 /* keyring_stop - no more work begins. The loop ends what is being done. */

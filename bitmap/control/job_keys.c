@@ -24,8 +24,8 @@
 
 struct job_key_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
-	char *text;                   /* NULL once `key` is made of it */
-	bool asked;                   /* somebody waits for it */
+	char *text;                   /* NULL once `key` is made */
+	_Atomic bool made;            /* of it: */
 	struct job_key key;
 };
 
@@ -37,12 +37,6 @@ uint64_t job_key_owner(const struct job_key *key)
 	return owner;
 }
 
-/* As `winnow key` makes them: as many random bits as a key has. */
-static bool text_generated(const char *text, uint8_t out[SECRET_BYTES])
-{
-	return message_hex_read(text, out, SECRET_BYTES);
-}
-
 int job_key_from_text(const char *text, struct job_key *out)
 {
 	static const unsigned char salt[] = "winnow key 2";
@@ -50,8 +44,8 @@ int job_key_from_text(const char *text, struct job_key *out)
 
 	if (strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
-	if (text_generated(text, out->bytes))
-		return 0;
+	if (message_hex_read(text, out->bytes, SECRET_BYTES))
+		return 0; /* it has as many random bits as a key has */
 	made = EVP_PBE_scrypt(text, strlen(text), salt, sizeof(salt) - 1, SCRYPT_N, SCRYPT_R,
 	                      SCRYPT_P, SCRYPT_BYTES_MAX, out->bytes, SECRET_BYTES);
 	secrets_clear();
@@ -96,7 +90,7 @@ static int key_add(struct job_keys *keys, const char *job, const char *text)
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
-	key->asked = false;
+	key->made = message_hex_read(text, key->key.bytes, SECRET_BYTES);
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -171,6 +165,12 @@ static int text_add_alone(struct job_keys *keys, const char *text, struct why *w
 	                          JOB_KEY_TEXT_MIN);
 }
 
+static void text_free(struct job_key_named *key)
+{
+	key_text_free(key->text);
+	key->text = NULL;
+}
+
 int job_keys_load(const char *path, const char *text, struct job_keys **out, struct why *why)
 {
 	struct job_keys *keys = calloc(1, sizeof(*keys));
@@ -184,14 +184,11 @@ int job_keys_load(const char *path, const char *text, struct job_keys **out, str
 		job_keys_free(keys);
 		return err;
 	}
+	for (uint32_t i = 0; i < keys->count; i++)
+		if (keys->keys[i].made)
+			text_free(&keys->keys[i]);
 	*out = keys;
 	return 0;
-}
-
-static void text_free(struct job_key_named *key)
-{
-	key_text_free(key->text);
-	key->text = NULL;
 }
 
 void job_keys_free(struct job_keys *keys)
@@ -203,15 +200,6 @@ void job_keys_free(struct job_keys *keys)
 	explicit_bzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
 	free(keys);
-}
-
-/* Made when it is first needed: a file may have thousands, and each takes its time. */
-static const struct job_key *key_made(struct job_key_named *key)
-{
-	if (key->text != NULL && job_key_from_text(key->text, &key->key) != 0)
-		return NULL;
-	text_free(key);
-	return &key->key;
 }
 
 /* NULL: there is none. */
@@ -231,66 +219,47 @@ static struct job_key_named *key_named(const struct job_keys *keys, const char *
 	return found;
 }
 
-const struct job_key *job_keys_find(struct job_keys *keys, const char *job)
+int job_keys_find(const struct job_keys *keys, const char *job, struct job_key *out)
 {
-	struct job_key_named *key = key_named(keys, job);
+	const struct job_key_named *key = key_named(keys, job);
 
-	return key != NULL ? key_made(key) : NULL;
+	if (key == NULL)
+		return -ENOENT;
+	if (!atomic_load(&key->made))
+		return -EAGAIN;
+	*out = key->key;
+	return 0;
 }
 
-/* ---- keys that are made aside ---- */
-
-static bool is_slow(const struct job_key_named *key)
+/* Its text, and its like, are of no more use. */
+static void key_made(struct job_keys *keys, struct job_key_named *key)
 {
-	uint8_t unused[SECRET_BYTES];
-
-	return key->text != NULL && !text_generated(key->text, unused);
-}
-
-bool job_keys_ready(struct job_keys *keys, const char *job)
-{
-	struct job_key_named *key = key_named(keys, job);
-
-	if (key == NULL || !keys->aside || !is_slow(key))
-		return true;
-	key->asked = true;
-	return false;
-}
-
-bool job_keys_next(const struct job_keys *keys, uint32_t *index)
-{
-	bool any = false;
-
 	for (uint32_t i = 0; i < keys->count; i++) {
-		const struct job_key_named *key = &keys->keys[i];
+		struct job_key_named *other = &keys->keys[i];
 
-		if (!is_slow(key) || (any && !key->asked))
+		if (other == key || other->text == NULL || strcmp(other->text, key->text) != 0)
 			continue;
-		*index = i;
-		any = true;
-		if (key->asked)
-			break;
+		other->key = key->key;
+		atomic_store(&other->made, true);
+		text_free(other);
 	}
-	return any;
+	atomic_store(&key->made, true);
+	text_free(key);
 }
 
-int job_keys_stretch(const struct job_keys *keys, uint32_t index, struct job_key *out)
+int job_keys_stretch(struct job_keys *keys, const char *job)
 {
-	return job_key_from_text(keys->keys[index].text, out);
-}
+	int stretched = 0;
 
-void job_keys_made(struct job_keys *keys, uint32_t index, const struct job_key *made)
-{
-	const char *text = keys->keys[index].text;
-
-	for (uint32_t i = 0; i < keys->count; i++) {
+	for (uint32_t i = 0; i < keys->count && !atomic_load(&keys->stop); i++) {
 		struct job_key_named *key = &keys->keys[i];
 
-		if (i == index || key->text == NULL || strcmp(key->text, text) != 0)
+		if (atomic_load(&key->made) || (job != NULL && key != key_named(keys, job)))
 			continue;
-		key->key = *made;
-		text_free(key);
+		if (job_key_from_text(key->text, &key->key) != 0)
+			return -ENOMEM;
+		key_made(keys, key);
+		stretched++;
 	}
-	keys->keys[index].key = *made;
-	text_free(&keys->keys[index]);
+	return stretched;
 }

@@ -7,6 +7,7 @@
 #ifndef BITMAP_CONTROL_JOB_KEYS_H
 #define BITMAP_CONTROL_JOB_KEYS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,35 +43,28 @@ struct job_keys {
 	uint32_t count;
 	uint32_t distinct;          /* several jobs may have the same */
 	bool exposed;               /* by the file's mode every user of the machine may read it */
-	bool aside;                 /* what has to be stretched is so by job_keys_next() alone */
+	_Atomic bool stop;          /* job_keys_stretch() is to return soon */
 	struct job_key_named *keys; /* [count], job_keys.c's own */
 };
 
 /*
  * job_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
  * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_read() and
- * key_text_one() say, -EINVAL for a bad line, -ENOMEM.
+ * key_text_one() say, -EINVAL for a bad line, -ENOMEM. Texts that are not of `winnow key` are no keys yet.
  */
 int job_keys_load(const char *path, const char *text, struct job_keys **out, struct why *why);
 void job_keys_free(struct job_keys *keys);
 
 /*
- * The key for a job, whichever its membership, made now if this is its first use. NULL when there is
- * none, or no memory to make it.
+ * job_keys_stretch - makes keys of texts: of that for this job, or of all (NULL). Returns how many, or -ENOMEM;
+ * takes 50 ms for each. In any thread; others may look for keys meanwhile.
  */
-const struct job_key *job_keys_find(struct job_keys *keys, const char *job);
+int job_keys_stretch(struct job_keys *keys, const char *job);
 
 /*
- * Who must not wait sets keys->aside, and has another thread stretch what has to be. From then on
- *
- * job_keys_ready - false: the key for this job is not made yet. It is then among the next. NULL: ready.
- * job_keys_next - which key to make, those first that were asked for; false: all are made.
- * job_keys_stretch - makes it. In any thread, of `keys` that nobody frees meanwhile; -ENOMEM.
- * job_keys_made - it is that one, and the key of all other jobs with the same text.
+ * job_keys_find - the key for a job, whichever its membership. Returns 0, -ENOENT when there is none, or
+ * -EAGAIN when it is not made yet.
  */
-bool job_keys_ready(struct job_keys *keys, const char *job);
-bool job_keys_next(const struct job_keys *keys, uint32_t *index);
-int job_keys_stretch(const struct job_keys *keys, uint32_t index, struct job_key *out);
-void job_keys_made(struct job_keys *keys, uint32_t index, const struct job_key *made);
+int job_keys_find(const struct job_keys *keys, const char *job, struct job_key *out);
 
 #endif /* BITMAP_CONTROL_JOB_KEYS_H */

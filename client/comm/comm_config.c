@@ -35,8 +35,8 @@ static void exposed_say(const char *path)
 
 static int load_key(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
-	const struct job_key *key;
 	struct job_keys *keys;
+	int err;
 
 	if (c->insecure_no_key)
 		return WINNOW_OK;
@@ -44,20 +44,18 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 		return WINNOW_ERR_INVALID;
 	if (keys->exposed)
 		exposed_say(c->key_file);
-	key = job_keys_find(keys, c->job);
-	if (key != NULL) {
-		comm->key = *key;
-		comm->has_key = true;
-	}
+	(void)job_keys_stretch(keys, c->job);
+	err = job_keys_find(keys, c->job, &comm->key);
 	job_keys_free(keys);
-	if (key != NULL && tls_client(&comm->tls) != 0)
-		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
-	return key != NULL ? WINNOW_OK
-	       : c->key_file == NULL
-	               ? why_set(why, WINNOW_ERR_MEMORY, "out of memory: a key takes 16 MB")
-	               : why_set(why, WINNOW_ERR_INVALID,
-	                         "key file %s has no key for job '%s' and none for '*'",
-	                         c->key_file, c->job);
+	if (err == -EAGAIN)
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory: a key takes 16 MB");
+	if (err != 0)
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "key file %s has no key for job '%s' and none for '*'", c->key_file,
+		               c->job);
+	comm->has_key = true;
+	return tls_client(&comm->tls) == 0 ? WINNOW_OK
+	                                   : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 }
 
 /* An earlier aggregator with the same address as `peer`, or NULL. */

@@ -321,10 +321,14 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 /* What it has said, perhaps inside TLS, joins its lines. */
 static void look_read(struct winnow_comm *comm, struct comm_peer *peer)
 {
+	struct net_addr there;
 	char bytes[4096], *to;
-	ssize_t count = recv(peer->fd, bytes, sizeof(bytes), 0);
 	size_t room;
+	ssize_t count;
 
+	if (net_end(getpeername, peer->fd, &there) != 0)
+		return; /* it is not connected yet */
+	count = recv(peer->fd, bytes, sizeof(bytes), 0);
 	if (!comm->has_key) {
 		to = lines_room(&peer->lines, &room);
 		count = count < (ssize_t)room ? count : (ssize_t)room;

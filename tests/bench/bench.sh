@@ -64,22 +64,30 @@ print(v)' "$1" "$2"
 
 # ---- systems: each prints the file that holds its JSON ----
 
-winnow() { # workers out-file options..
-	local n=$1 out=$2 i daemon others=()
-	shift 2
-	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn \
-		${DAEMON_OPTIONS:-} &
+# A winnowd on a host of links.sh: sets `daemon`.
+serve() { # host address options..
+	ip netns exec "$net-$1" "$build/winnowd" --listen "$2" --threads 1 --log warn "${@:3}" &
 	daemon=$!
 	pids+=("$daemon")
+}
+
+# `bench` on hosts w0..: rank 0 says the JSON.
+workers() { # how many, out-file, addresses of aggregators, options..
+	local n=$1 out=$2 i others=()
+	set -- --aggregators "$3" --world "$n" "${@:4}"
 	for ((i = 1; i < n; i++)); do
-		on w$i "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank $i --world "$n" \
-			--iters "$ITERS" --warmup 1 --check "$@" >/dev/null &
+		on w$i "$build/winnow" bench --rank $i "$@" >/dev/null &
 		others+=($!)
 	done
-	on w0 "$build/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --rank 0 --world "$n" \
-		--iters "$ITERS" --warmup 1 --check --json --rate "$RATE_BITS" --aggregator-rate 1T "$@" >"$out"
+	on w0 "$build/winnow" bench --rank 0 --json "$@" >"$out"
 	all_end "${others[@]}"
+}
+
+winnow() { # workers out-file options..
+	local daemon
+	# shellcheck disable=SC2086 # a list
+	serve a0 10.77.0.101:5555 --insecure-no-key ${DAEMON_OPTIONS:-}
+	workers "$1" "$2" 10.77.0.101:5555 --insecure-no-key --iters "$ITERS" --warmup 1 --check --rate "$RATE_BITS" --aggregator-rate 1T "${@:3}"
 	stop "$daemon"
 }
 
@@ -94,15 +102,17 @@ mpi() { # workers out-file mode density overlap
 		$PWD/$build/tests/bench/mpi_bench $3 $SIZE $4 $5 $ITERS" </dev/null >"$2" 2>"$2.log"
 }
 
-gloo() { # workers out-file
-	local i others=()
-	for ((i = 1; i < $1; i++)); do
-		RANK=$i WORLD_SIZE=$1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
-			on w$i /usr/bin/python3 tests/bench/gloo_bench.py "$bytes" "$ITERS" &
+gloo() { # workers out-file bytes iterations: on hosts w0.., or with HERE=yes on this machine
+	local i others=() out
+	for ((i = 0; i < $1; i++)); do
+		local host=(ip netns exec "$net-w$i") at=10.77.0.1 device=eth0
+		[ -z "${HERE:-}" ] || host=(env) at=127.0.0.1 device=lo
+		out=/dev/null
+		[ $i != 0 ] || out=$2
+		RANK=$i WORLD_SIZE=$1 MASTER_ADDR=$at MASTER_PORT=29500 GLOO_SOCKET_IFNAME=$device \
+			"${host[@]}" /usr/bin/python3 tests/bench/gloo_bench.py "$3" "$4" >"$out" &
 		others+=($!)
 	done
-	RANK=0 WORLD_SIZE=$1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
-		on w0 /usr/bin/python3 tests/bench/gloo_bench.py "$bytes" "$ITERS" >"$2"
 	all_end "${others[@]}"
 }
 
@@ -128,18 +138,23 @@ print("%6s %8.3f %7.3f %10.4f %10.4f %6.3f %9.2f %9.2f %6d" % (sys.argv[2], r["d
 P
 }
 
+bound_rows() { # name mtu block: of 4 workers on the links that are up
+	local d f
+	for d in 1 0.5 0.1 0.01; do
+		f=$raw/$1-$2-$d.json
+		winnow 4 "$f" --size "$SIZE" --density $d --block "$3"
+		bound_row "$f" "$2"
+	done
+}
+
 part_bound() {
 	echo
 	echo "## Time against the bound: 4 workers, random overlap"
 	bound_head
-	local mtu d f
+	local mtu
 	for mtu in 3498 1500; do
 		links_up 4 "$RATE" $mtu
-		for d in 1 0.5 0.1 0.01; do
-			f=$raw/bound-$mtu-$d.json
-			winnow 4 "$f" --size "$SIZE" --density $d
-			bound_row "$f" $mtu
-		done
+		bound_rows bound $mtu 256
 		links_down
 	done
 }
@@ -166,7 +181,7 @@ part_peers() {
 	local n model
 	for n in 2 4 8; do
 		links_up $n "$RATE" 1500
-		gloo $n "$raw/gloo-$n.json"
+		gloo $n "$raw/gloo-$n.json" "$bytes" "$ITERS"
 		mpi $n "$raw/ring-$n.json" ring 1 random || echo "mpi ring failed: see $raw/ring-$n.json.log" >&2
 		peer_rows $n random 1 0.5 0.1 0.01
 		peer_rows $n all 0.1 0.01
@@ -202,19 +217,11 @@ part_latency() {
 	echo
 	echo "## Small operations on loopback: 4 workers and the aggregator on this machine, time in us"
 	printf '%10s %10s %10s %10s\n' size winnow gloo 'x gloo'
-	local size f g i others
+	local size f g
 	for size in 4096 16384 65536 1048576; do
 		f=$raw/latency-$size.json g=$raw/latency-gloo-$size.json
 		"$build/winnow" bench --local 4 --insecure-no-key --size $size --density 1 --iters 1000 --warmup 100 --check --json >"$f"
-		others=()
-		for i in 1 2 3; do
-			RANK=$i WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
-				/usr/bin/python3 tests/bench/gloo_bench.py $size 1000 &
-			others+=($!)
-		done
-		RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
-			/usr/bin/python3 tests/bench/gloo_bench.py $size 1000 >"$g"
-		all_end "${others[@]}"
+		HERE=yes gloo 4 "$g" $size 1000
 		[ "$(value "$g" errors)" = 0 ] || { echo "bench: gloo's results are wrong" >&2; exit 1; }
 		printf '%10s %10.1f %10.1f %10.2f\n' $size "$(value "$f" time_us.median)" "$(value "$g" time_us)" \
 			"$(awk "BEGIN { print $(value "$g" time_us) / $(value "$f" time_us.median) }")"

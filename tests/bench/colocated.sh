@@ -20,20 +20,15 @@ P
 }
 
 colocated_run() { # where A density file
-	local where=$1 a=$2 i list addresses=() hosts=() daemons=() others=()
-	for ((i = 0; i < a; i++)); do
-		if [ "$where" = beside ]; then hosts+=("w$i") addresses+=("10.77.0.$((i + 1)):5555"); else hosts+=("a$((i + 1))") addresses+=("10.77.0.$((i + 102)):5555"); fi
-		ip netns exec "$net-${hosts[$i]}" "$build/winnowd" --listen "${addresses[$i]}" --insecure-no-key --threads 1 --log warn --metrics no &
-		daemons+=($!)
-		pids+=($!)
+	local i daemon list='' host at daemons=()
+	for ((i = 0; i < $2; i++)); do
+		host=w$i at=1
+		[ "$1" = beside ] || host=a$((i + 1)) at=102
+		list+=,10.77.0.$((i + at)):5555
+		serve "$host" "${list##*,}" --insecure-no-key --metrics no
+		daemons+=("$daemon")
 	done
-	list=$(IFS=, && echo "${addresses[*]}")
-	for i in 3 2 1; do
-		on w$i "$build/winnow" bench --aggregators "$list" --insecure-no-key --rank $i --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" >/dev/null &
-		others+=($!)
-	done
-	on w0 "$build/winnow" bench --aggregators "$list" --insecure-no-key --rank 0 --world 4 --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3" --json >"$4"
-	all_end "${others[@]}"
+	workers 4 "$4" "${list#,}" --insecure-no-key --iters "$ITERS" --warmup 1 --check --size "$SIZE" --density "$3"
 	stop "${daemons[@]}"
 }
 

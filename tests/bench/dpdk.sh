@@ -169,9 +169,7 @@ cpu_share() { # pid: per cent of a CPU during two seconds
 idle_row() { # name daemon-options
 	local name=$1 options=$2 daemon workers=() i alone job f=$raw/idle.json
 	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log error $options &
-	daemon=$!
-	pids+=("$daemon")
+	serve a0 10.77.0.101:5555 --insecure-no-key --log error $options
 	sleep 1
 	alone=$(cpu_share "$daemon")
 	for i in 0 1 2 3; do
@@ -216,16 +214,11 @@ dpdk_switch() {
 }
 
 dpdk_rows() { # name daemon-options mtus..
-	local mtu d f name=$1 options=$2
-	shift 2
-	for mtu in "$@"; do
+	local mtu
+	for mtu in "${@:3}"; do
 		links_up 4 "$RATE" "$mtu"
 		dpdk_switch
-		for d in 1 0.5 0.1 0.01; do
-			f=$raw/dpdk-$name-$mtu-$d.json
-			DAEMON_OPTIONS=$options winnow 4 "$f" --size "$SIZE" --density $d
-			bound_row "$f" "$mtu"
-		done
+		DAEMON_OPTIONS=$2 bound_rows "dpdk-$1" "$mtu" 256
 		links_down
 	done
 }

@@ -55,10 +55,7 @@ share_down() {
 
 share_daemon() {
 	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log error --metrics no \
-		${DAEMON_OPTIONS:-} &
-	daemon=$!
-	pids+=("$daemon")
+	serve a0 10.77.0.101:5555 --insecure-no-key --log error --metrics no ${DAEMON_OPTIONS:-}
 }
 
 share_job() { # name job size iterations: starts its workers, on w0 and w1, in share_after seconds; sets job_pids

@@ -7,43 +7,34 @@ xdp_switch() { # native XDP_TX on a veth arrives only if its other end has a pro
 	ip netns exec "$net-sw" ip link set dev a0 xdp obj "$build/tests/e2e/pass.bpf.o" sec xdp
 }
 
-# One row of part_cost: a job of 4 workers, and the CPU time of the aggregator meanwhile. `switch`, `others`: napi_threads();
-# `auth`: options of all.
-# shellcheck disable=SC2086 # lists
-xdp_cost() { # name, daemon options, bench options..
-	local name=$1 daemon=$2 i workers=() napi f=$raw/cost-$1.json n=4
-	shift 2
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 $auth --threads 1 --log warn $daemon &
-	daemon=$!
-	pids+=("$daemon")
+# The CPU time of the aggregator during a command. `switch`, `others`: napi_threads(); `auth`: options of all.
+cost() { # name, daemon options, command..: which writes $raw/cost-NAME.json
+	local daemon napi
+	# shellcheck disable=SC2086 # lists
+	serve a0 10.77.0.101:5555 $auth $2
 	sleep 1
 	napi=$(napi_of_aggregator)
-	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
-	for ((i = 1; i < n; i++)); do
-		on w$i "$build/winnow" bench --aggregators 10.77.0.101:5555 $auth --rank $i --world $n "$@" >/dev/null &
-		workers+=($!)
-	done
-	on w0 "$build/winnow" bench --aggregators 10.77.0.101:5555 $auth --rank 0 --world $n --json "$@" >"$f"
-	all_end "${workers[@]}"
-	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$f" "$daemon" "$napi" "$switch"
+	python3 tests/bench/cpu.py begin "$raw/cost-$1.cpu" "$daemon" "$napi" "$switch"
+	"${@:3}"
+	python3 tests/bench/cpu.py end "$raw/cost-$1.cpu" "$raw/cost-$1.json" "$daemon" "$napi" "$switch"
 	stop "$daemon"
+}
+
+xdp_cost() { # name, daemon options, bench options..: of a job of 4 workers
+	# shellcheck disable=SC2086 # a list
+	cost "$1" "$2" workers 4 "$raw/cost-$1.json" 10.77.0.101:5555 $auth "${@:3}"
+}
+
+cost_of() { # name, PUSHes of 1 KiB, command.. that sends them
+	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $(($2 * 1024))}" >"$raw/cost-$1.json"
+	"${@:3}"
+	sleep 0.5
 }
 
 # What it takes to be sent a datagram that nobody wants: the driver's part of the cost, and what garbage costs.
 flood_cost() { # name, daemon options
-	local name=$1 daemon=$2 count=1720320 napi
-	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &
-	daemon=$!
-	pids+=("$daemon")
-	sleep 1
-	napi=$(napi_of_aggregator)
-	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
-	on w0 "$build/tests/bench/flood" 10.77.0.101:5555 $count
-	sleep 0.5
-	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
-	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
-	stop "$daemon"
+	local count=1720320
+	cost "$1" "$2" cost_of "$1" $count on w0 "$build/tests/bench/flood" 10.77.0.101:5555 $count
 }
 
 # Each device's receiving (NAPI) gets a kernel thread, so that its time is nobody else's. Sets `switch`, those of the
@@ -85,24 +76,15 @@ nic_up() {
 # Without GRO a veth takes frames only while it has a program; what XDP_TX sends arrives only if the other end has one,
 # which takes the sockets' super-packets apart: so udp does without there.
 nic_cost() { # name, daemon options, checksums
-	local name=$1 daemon=$2 count=2097152 napi
+	local name=$1 count=2097152 auth=--insecure-no-key
 	on nic ip link set dev wire xdp off
 	on a0 sh -c 'ip link set dev eth0 xdp off; ethtool -K eth0 gro on'
 	case $name in
 	*no-gro*) on a0 sh -c "ip link set dev eth0 xdp obj '$build/tests/e2e/pass.bpf.o' sec xdp; ethtool -K eth0 gro off" ;;
 	*xdp*) on nic ip link set dev wire xdp obj "$build/tests/e2e/pass.bpf.o" sec xdp ;;
 	esac
-	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &
-	daemon=$!
-	pids+=("$daemon")
-	sleep 1
-	napi=$(napi_of_aggregator)
-	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
-	on nic "$build/tests/bench/nic" 10.77.0.101:5555 wire "$(on a0 cat /sys/class/net/eth0/address)" $count "$3"
-	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
-	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
-	stop "$daemon"
+	cost "$name" "$2" cost_of "$name" $count \
+		on nic "$build/tests/bench/nic" 10.77.0.101:5555 wire "$(on a0 cat /sys/class/net/eth0/address)" $count "$3"
 }
 
 part_nic() {
@@ -193,16 +175,11 @@ part_xdp() {
 	echo
 	echo "## Time against the bound with xdp (native, fixed32): 4 workers, random overlap"
 	bound_head
-	local mtu block d f
+	local mtu
 	for mtu in 3498 1500; do
-		block=$([ $mtu = 3498 ] && echo 768 || echo 256)
 		links_up 4 "$RATE" $mtu
 		xdp_switch
-		for d in 1 0.5 0.1 0.01; do
-			f=$raw/xdp-$mtu-$d.json
-			DAEMON_OPTIONS=$xdp_native winnow 4 "$f" --size "$SIZE" --density $d --block "$block"
-			bound_row "$f" $mtu
-		done
+		DAEMON_OPTIONS=$xdp_native bound_rows xdp $mtu "$([ $mtu = 3498 ] && echo 768 || echo 256)"
 		links_down
 	done
 }

@@ -10,7 +10,7 @@ except urllib.error.HTTPError as e: print(e.code)' "http://127.0.0.1:$metrics$1"
 winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --drain-timeout 60s
 [ "$(get /healthz) $(get /readyz) $(get /nothing)" = "200 200 404" ] || fail "HTTP before"
 start going bench --insecure-no-key --job going --size 4M --iters "$(scaled 2000)" --check
-sleep 0.5
+await "event=job_started job=going " "$tmp/winnowd-$PORT.log"
 kill -STOP "$(pid_of going)" # it does not end while others ask
 kill -TERM "$DAEMON"
 sleep 0.2
@@ -22,14 +22,14 @@ wait "$DAEMON" || fail "drained winnowd ended with status $?"
 
 winnowd --insecure-no-key --drain-timeout 1s
 start cut bench --insecure-no-key --job cut --size 4M --iters 1000000
-sleep 0.5
+await "event=job_started job=cut " "$tmp/winnowd-$PORT.log"
 kill -TERM "$DAEMON"
 expect cut 10 1 'shutting down'
 wait "$DAEMON" || fail "winnowd ended with status $? after the limit"
 
 winnowd --insecure-no-key
 start cut2 bench --insecure-no-key --job cut --size 4M --iters 1000000
-sleep 0.5
+await "event=job_started job=cut " "$tmp/winnowd-$PORT.log"
 kill -TERM "$DAEMON"
 sleep 0.2
 kill -TERM "$DAEMON"

@@ -212,6 +212,7 @@ static void key_file(struct script *s)
 {
 	int fd = memfd_create("keys", 0);
 	struct job_keys *keys = NULL;
+	struct job_key key;
 	char path[64];
 	struct why why;
 	int err;
@@ -220,7 +221,7 @@ static void key_file(struct script *s)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	err = job_keys_load(path, NULL, &keys, &why);
 	if (err == 0) {
-		job_keys_find(keys, "job");
+		job_keys_find(keys, "job", &key);
 		job_keys_free(keys);
 	} else {
 		assert(keys == NULL && strnlen(why.text, sizeof(why.text)) < sizeof(why.text));

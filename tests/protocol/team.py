@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs for the tests: workers of this folder, some of libwinnow's among them, at aggregators that stand.
 
-test_protocol.sh has started them. AGGREGATORS: three, HOST:PORT, without a key, of which the second has one thread; KEYED, KEY: one more, and its key; DUAL:
-one more, without a key, at IPv6 and IPv4 addresses, or nothing.
+test_protocol.sh has started them. AGGREGATORS: three, HOST:PORT, without a key, of which the second has one thread; KEYED,
+KEY: one more, and its key; DUAL: one more, without a key, at IPv6 and IPv4 addresses, or nothing.
 """
 
 import itertools

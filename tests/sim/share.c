@@ -50,8 +50,6 @@ static const struct known {
 	{"tcp-shallow", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow-down", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.25},
-	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
-	{"loss", "5 % lost, 500 us one way: times lossless", 1.5, 0},
 };
 
 static bool is_known(const char *world, const char *text, double value)

@@ -150,13 +150,11 @@ static void *play(void *context)
 
 	if (a->loses > 0)
 		lose(a);
-	for (uint32_t i = 0; i < a->refusals; i++)
-		if (readable(a->listener)) {
-			/* What it has said and nobody has read would make of the end a reset. */
-			fd = accept(a->listener, NULL, NULL);
-			heard(fd, "ping");
-			close(fd);
-		}
+	for (uint32_t i = 0; i < a->refusals && readable(a->listener); i++) {
+		fd = accept(a->listener, NULL, NULL);
+		(void)heard(fd, "\"ping\""); /* or its end would be a reset */
+		close(fd);
+	}
 	if (a->says == NULL && a->give_up == NULL)
 		return NULL;
 	if (!readable(a->listener))

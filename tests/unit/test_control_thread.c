@@ -22,7 +22,6 @@
 static struct {
 	struct jobs_ports ports; /* what jobs.c was given */
 	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
-	uint32_t keys_made; /* calls of connections_keys_made() */
 	bool fresh;
 	uint32_t copies;
 	pthread_t http_thread; /* that http_close() waits for, */
@@ -31,7 +30,7 @@ static struct {
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
 	char end_text[WHY_BYTES];
-	struct job_keys *keys;
+	const struct job_keys *keys;
 	uint32_t distinct;
 	uint32_t shared, unshared, released, attached, detached, started;
 	uint16_t id; /* of the last of those */
@@ -153,10 +152,9 @@ int connections_seal_key(struct jobs_peer *peer, const char *membership, struct 
 	return -EPROTO;
 }
 
-void connections_keys_made(struct connections *connections, struct job_keys *keys)
+void connections_keys_made(struct connections *connections, const struct job_keys *keys)
 {
 	notes.keys = keys;
-	notes.keys_made++;
 }
 
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
@@ -433,58 +431,44 @@ TEST_BETWEEN(reload_fails, begin, end)
 }
 
 static uint64_t last_us, longest_us; /* the last turn, and the longest time between two */
-static uint64_t asked_us, ready_us;
 
-/* The last of twenty keys is asked for at once. */
+/* Until the last of twenty keys is made. */
 static void watch_keys(void)
 {
 	uint64_t now_us = uv_hrtime() / 1000;
+	struct job_key key;
 
 	if (notes.ticks > 1 && now_us - last_us > longest_us)
 		longest_us = now_us - last_us;
 	last_us = now_us;
-	if (notes.ticks == 1)
-		asked_us = now_us;
-	if (ready_us == 0 && job_keys_ready(config.keys, "job19"))
-		ready_us = now_us;
-	if (notes.keys_made == 20 && notes.drains == 0)
+	if (job_keys_find(config.keys, "same", &key) == 0 &&
+	    job_keys_find(config.keys, "job19", &key) == 0 && notes.drains == 0)
 		raise(SIGTERM);
 }
 
-/* Texts take their time, but not the loop's; those that somebody waits for come first. */
+/* Texts take their time, but not the loop's; others' keys are there at once. */
 TEST_BETWEEN(keys_aside, begin, end)
 {
 	char text[2048] =
 		"quick 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n";
 	size_t used = strlen(text);
-	struct job_key want, *got;
+	const uint64_t begun_us = uv_hrtime() / 1000;
+	struct job_key want, got;
 
-	last_us = longest_us = asked_us = ready_us = 0;
+	last_us = longest_us = 0;
 	for (uint32_t i = 0; i < 20; i++)
 		used += (size_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
 	sprintf(text + used, "same passphrase-number-7\n"); /* is made with job7's */
 	open_with_keys(text);
-	assert_true(job_keys_ready(config.keys, "quick"));
-	assert_true(job_keys_ready(config.keys, "nobody"));
-	assert_false(job_keys_ready(config.keys, "job0"));
+	assert_int_equal(job_keys_find(config.keys, "quick", &got), 0);
+	assert_int_equal(job_keys_find(config.keys, "nobody", &got), -ENOENT);
+	assert_int_equal(job_keys_find(config.keys, "job0", &got), -EAGAIN);
 	notes.on_tick = watch_keys;
 	assert_int_equal(control_run(control), 0);
-	assert_int_equal(notes.keys_made, 20);
-	/* It was the second or third to be made, of twenty. */
-	assert_true(ready_us - asked_us < (last_us - asked_us) / 3);
-	assert_true(longest_us < (last_us - asked_us) / 2);
-	for (uint32_t i = 0; i < 21; i++) {
-		char job[16];
-
-		snprintf(job, sizeof(job), i < 20 ? "job%u" : "same", i);
-		snprintf(text, sizeof(text), "passphrase-number-%u", i < 20 ? i : 7);
-		assert_true(job_keys_ready(config.keys, job));
-		if (i % 5 != 0)
-			continue;
-		got = (struct job_key *)job_keys_find(config.keys, job);
-		assert_int_equal(job_key_from_text(text, &want), 0);
-		assert_memory_equal(got, &want, sizeof(want));
-	}
+	assert_true(longest_us < (last_us - begun_us) / 2);
+	assert_int_equal(job_keys_find(config.keys, "same", &got), 0);
+	assert_int_equal(job_key_from_text("passphrase-number-7", &want), 0);
+	assert_memory_equal(&got, &want, sizeof(want));
 	close_with_keys();
 }
 
@@ -511,7 +495,6 @@ static void pool_is_here(uv_work_t *work)
 /* What a file says that is read while winnowd ends is forgotten, and the keys of before are freed with the rest. */
 TEST_BETWEEN(reading_ends, begin, end)
 {
-	const struct keyring_hooks none = {0};
 	struct job_keys *before;
 	struct keyring keyring;
 	uv_work_t next;
@@ -522,7 +505,7 @@ TEST_BETWEEN(reading_ends, begin, end)
 	before = config.keys;
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(uv_sem_init(&read, 0), 0);
-	keyring_open(&keyring, &loop, key_path, before, &none);
+	keyring_open(&keyring, &loop, key_path, before, NULL, NULL);
 	keyring_read(&keyring);
 	next.data = &read;
 	assert_int_equal(uv_queue_work(&loop, &next, pool_is_here, NULL), 0);

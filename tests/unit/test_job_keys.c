@@ -35,12 +35,12 @@ static struct job_keys *keys_of(const char *contents, int want, const char *reas
 
 static void assert_key(struct job_keys *keys, const char *job, const char *text)
 {
-	const struct job_key *found = job_keys_find(keys, job);
-	struct job_key want;
+	struct job_key found, want;
 
+	assert_true(job_keys_stretch(keys, job) >= 0);
+	assert_int_equal(job_keys_find(keys, job, &found), 0);
 	assert_int_equal(job_key_from_text(text, &want), 0);
-	assert_non_null(found);
-	assert_memory_equal(found->bytes, want.bytes, SECRET_BYTES);
+	assert_memory_equal(found.bytes, want.bytes, SECRET_BYTES);
 }
 
 TEST(key_file)
@@ -57,8 +57,7 @@ TEST(key_file)
 	assert_key(keys, "job/7", "key-of-others");
 	job_keys_free(keys);
 	keys = keys_of("job-a key-of-a-\n", 0, NULL);
-	assert_null(job_keys_find(keys, "job-b"));
-	assert_null(job_keys_find(NULL, "job-a"));
+	assert_int_equal(job_keys_find(keys, "job-b", &(struct job_key){{0}}), -ENOENT);
 	job_keys_free(keys);
 	keys = keys_of("only-one-key\n", 0, NULL);
 	assert_key(keys, "any", "only-one-key");
@@ -145,38 +144,30 @@ TEST(key_drawn)
 	assert_true(job_key_owner(&one) != job_key_owner(&other));
 }
 
-/* Keys that another thread stretches: in the file's order, but first those that somebody waits for. */
-TEST(keys_aside)
+/* Texts of people are keys once they are stretched, and those of `winnow key` at once. */
+TEST(keys_stretched)
 {
 	struct job_keys *keys =
 		keys_of("a key-of-a-\nb key-of-b-\n"
 	                "c 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"
 	                "d key-of-b-\n* key-of-others\n",
 	                0, NULL);
-	static const struct {
-		const char *ask; /* for this job's; NULL: for none */
-		const char *job, *text;
-	} steps[] = {{NULL, "a", "key-of-a-"},
-	             {"e/7", "other", "key-of-others"},
-	             {"d", "d", "key-of-b-"}};
 	struct job_key key;
-	uint32_t index;
 
-	assert_true(job_keys_ready(keys, "a")); /* as long as nobody else makes it */
-	assert_true(job_keys_ready(NULL, "a"));
-	keys->aside = true;
-	assert_true(job_keys_ready(keys, "c/next.1"));
-	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		if (steps[i].ask != NULL)
-			assert_false(job_keys_ready(keys, steps[i].ask));
-		assert_true(job_keys_next(keys, &index));
-		assert_int_equal(job_keys_stretch(keys, index, &key), 0);
-		job_keys_made(keys, index, &key);
-		assert_true(job_keys_ready(keys, steps[i].job));
-		assert_key(keys, steps[i].job, steps[i].text);
-	}
-	assert_key(keys, "b", "key-of-b-"); /* which was d's as well */
-	assert_false(job_keys_next(keys, &index));
+	assert_int_equal(job_keys_find(keys, "c/next.1", &key), 0);
+	assert_int_equal(job_keys_find(keys, "b", &key), -EAGAIN);
+	assert_int_equal(job_keys_find(keys, "e/7", &key), -EAGAIN);
+	keys->stop = true;
+	assert_int_equal(job_keys_stretch(keys, NULL), 0);
+	keys->stop = false;
+	assert_int_equal(job_keys_stretch(keys, "d/7"), 1);
+	assert_int_equal(job_keys_find(keys, "a", &key), -EAGAIN);
+	assert_int_equal(job_keys_find(keys, "d", &key), 0);
+	assert_int_equal(job_keys_find(keys, "b", &key), 0); /* which has the same */
+	assert_int_equal(job_keys_stretch(keys, NULL), 2);
+	assert_key(keys, "a", "key-of-a-");
+	assert_key(keys, "e/7", "key-of-others");
+	assert_int_equal(job_keys_stretch(keys, NULL), 0);
 	job_keys_free(keys);
 }
 

@@ -279,11 +279,5 @@ WORLD_TEST(private)
 
 int main(void)
 {
-	int failed = unit_run(NULL, NULL);
-
-	world_sealed = true;
-	failed += unit_run(NULL, NULL);
-	world_six = true;
-	failed += unit_run(NULL, NULL);
-	return failed != 0;
+	return world_run(3);
 }

@@ -510,3 +510,15 @@ int tear_all_down(void **state)
 	unload();
 	return 0;
 }
+
+int world_run(int kinds)
+{
+	int failed = 0;
+
+	for (int kind = 0; kind < kinds; kind++) {
+		world_sealed = kind == 1 || kind == 2;
+		world_six = kind >= 2;
+		failed += unit_run(NULL, NULL);
+	}
+	return failed != 0;
+}

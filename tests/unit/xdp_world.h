@@ -157,6 +157,9 @@ int tear_down(void **state);
 	static void test_##name##_in(struct world *world)
 #define WORLD_TEST(name) WORLD_TEST_UNTIL(name, tear_down)
 
+/* All tests: plain by IPv4, then sealed, sealed by IPv6, and plain by IPv6; so many of these. Not 0: one has failed. */
+int world_run(int kinds);
+
 /* The program, too, is loaded for this test alone: channels that it leaves open are gone. */
 int tear_all_down(void **state);
 
