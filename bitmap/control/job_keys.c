@@ -46,6 +46,7 @@ int job_key_from_text(const char *text, struct job_key *out)
 		return -EINVAL;
 	if (message_hex_read(text, out->bytes, SECRET_BYTES))
 		return 0; /* it has as many random bits as a key has */
+	secrets_begin();
 	made = EVP_PBE_scrypt(text, strlen(text), salt, sizeof(salt) - 1, SCRYPT_N, SCRYPT_R,
 	                      SCRYPT_P, SCRYPT_BYTES_MAX, out->bytes, SECRET_BYTES);
 	secrets_clear();

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
 #include <string.h>
@@ -60,12 +61,21 @@ void secrets_clear(void)
 	stack_clear();
 }
 
+void secrets_begin(void)
+{
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
 int secret_expand(const uint8_t secret[SECRET_BYTES], void *out, size_t bytes)
 {
-	EVP_MD_CTX *hash = EVP_MD_CTX_new();
-	bool made = hash != NULL && EVP_DigestInit_ex(hash, EVP_shake256(), NULL) == 1 &&
-	            EVP_DigestUpdate(hash, secret, SECRET_BYTES) == 1 &&
-	            EVP_DigestFinalXOF(hash, out, bytes) == 1;
+	EVP_MD_CTX *hash;
+	bool made;
+
+	secrets_begin();
+	hash = EVP_MD_CTX_new();
+	made = hash != NULL && EVP_DigestInit_ex(hash, EVP_shake256(), NULL) == 1 &&
+	       EVP_DigestUpdate(hash, secret, SECRET_BYTES) == 1 &&
+	       EVP_DigestFinalXOF(hash, out, bytes) == 1;
 
 	EVP_MD_CTX_free(hash);
 	secrets_clear();

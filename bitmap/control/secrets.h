@@ -13,6 +13,12 @@
 void random_bytes(void *out, size_t bytes);
 void random_bytes_for(void *unused, void *out, size_t bytes); /* for struct jobs_ports */
 
+/*
+ * secrets_begin - before any call of OpenSSL: no file or environment says what it does, and the end of a program
+ * does not take it away from a thread that is in it.
+ */
+void secrets_begin(void);
+
 /* secret_expand - SHAKE256 of a secret, as many bytes as wanted. Returns 0, or -ENOMEM. */
 int secret_expand(const uint8_t secret[SECRET_BYTES], void *out, size_t bytes);
 

@@ -117,8 +117,7 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 {
 	struct tls_context *context = calloc(1, sizeof(*context));
 
-	/* No file or environment says what OpenSSL does, and no program's end stops it while a thread is in it. */
-	OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+	secrets_begin();
 	if (context == NULL)
 		return -ENOMEM;
 	context->find = find;

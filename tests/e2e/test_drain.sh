@@ -37,13 +37,15 @@ expect cut2 10 1 'shutting down'
 wait "$DAEMON" || fail "winnowd ended with status $? after two signals"
 
 # A job whose members come and go hands over between two operations: nobody notices, and winnowd ends at once; of two, of
-# three, and the only one, which is awaited.
+# three, and the only one, which is awaited; with a key as without one.
 for ports in 1 2 3; do
+	key=WINNOW_INSECURE_NO_KEY=1
+	[ $ports != 2 ] || key=WINNOW_KEY=$("$BUILD/winnow" key)
 	list=$(for _ in $(seq $ports); do free_port; done | paste -sd,)
 	aggregators=127.0.0.1:${list//,/,127.0.0.1:}
 	[ -z "${TWO_HOSTS:-}" ] || break # it starts winnowd beside the workers
-	env WINNOW_JOB=drained WINNOW_SILENCE=1s WINNOW_INSECURE_NO_KEY=1 WINNOW_AGGREGATORS="$aggregators" timeout 200 "$BUILD/tests/e2e/members" \
-		"$ports" 4 4 100000 drains "$list" "$BUILD/winnowd" --insecure-no-key --threads 1 --log error --metrics no ||
+	env WINNOW_JOB=drained WINNOW_SILENCE=1s "$key" WINNOW_AGGREGATORS="$aggregators" timeout 200 "$BUILD/tests/e2e/members" \
+		"$ports" 4 4 100000 drains "$list" "$BUILD/winnowd" --threads 1 --log error --metrics no ||
 		fail "$ports winnowd drain: status $?"
 done
 echo "drained"
