@@ -97,7 +97,10 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 	snprintf(host, sizeof(host), "%s", peer->host);
 	if (!stands || forms || job->state == JOB_ENDING) {
 		job->members[rank] = NULL;
-		peer_end(jobs, peer);
+		if (stands && forms)
+			peer_refuse(jobs, peer, "protocol", "%s", reason);
+		else
+			peer_end(jobs, peer);
 	}
 	if (job->state == JOB_ENDING) {
 		jobs->unsettled = true;

@@ -38,6 +38,26 @@ static void test_garbage(void **state)
 	}
 }
 
+/* Its job is not whole yet: it is told why, and its place is free again. */
+static void test_before_welcome(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		join(b, 0, "job", 0, 2);
+		if (i == 0)
+			say_kind(b, 0, CONTROL_READY);
+		else
+			jobs_line(b->jobs, b->workers[0].peer, "{\"type\":\"ping\",\"tag\":\"zz\"}",
+			          b->now_us);
+		assert_non_null(
+			strstr(expect_end(b, 0, "protocol", 0)->text, "is not a message: "));
+		assert_int_equal(totals_of(b).joins_refused, i + 1);
+	}
+	bench_close(b);
+}
+
 static void test_wrong_time(void **state)
 {
 	struct control_message again = join_of("job", 1, 3), ready = {.kind = CONTROL_READY};
@@ -342,10 +362,11 @@ static void test_shutdown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_garbage), cmocka_unit_test(test_wrong_time),
-		cmocka_unit_test(test_looking), cmocka_unit_test(test_leave),
-		cmocka_unit_test(test_abort),   cmocka_unit_test(test_stalled),
-		cmocka_unit_test(test_path),    cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_garbage),    cmocka_unit_test(test_before_welcome),
+		cmocka_unit_test(test_wrong_time), cmocka_unit_test(test_looking),
+		cmocka_unit_test(test_leave),      cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_stalled),    cmocka_unit_test(test_path),
+		cmocka_unit_test(test_shutdown),
 	};
 
 	random_seed();
