@@ -198,7 +198,8 @@ void job_keys_free(struct job_keys *keys)
 		return;
 	for (uint32_t i = 0; i < keys->count; i++)
 		text_free(&keys->keys[i]);
-	explicit_bzero(keys->keys, keys->count * sizeof(*keys->keys));
+	if (keys->keys != NULL)
+		explicit_bzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
 	free(keys);
 }
