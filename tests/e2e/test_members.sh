@@ -2,7 +2,7 @@
 # Workers are killed, freeze, come and go, by seed; a trainer tells the others how to continue. No sum is wrong, and they need no long time.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
-printf 'trained a-key-of-that-job\n* another-key\n' >"$tmp/keys"
+(umask 077 && printf 'trained a-key-of-that-job\n* another-key\n' >"$tmp/keys")
 go() { # seed rounds workers bytes
 	"${worker_side[@]}" env WINNOW_JOB=trained WINNOW_KEY_FILE="$tmp/keys" WINNOW_SILENCE=2s WINNOW_AGGREGATORS="$aggregators" \
 		timeout 300 "$BUILD/tests/e2e/members" "$@" || fail "seed $1 with $aggregators"
