@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Round trips and the probe time (PROTOCOL.md 10.1), and how much is under way (8.5). All of it is advice."""
+"""Round trips and the probe time (PROTOCOL.md 10.1), and how much is under way (CONGESTION.md). All of it is advice."""
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Least:
-    """8.5: the least in this span and in the one before."""
+    """CONGESTION 2: the least in this span and in the one before."""
 
     def __init__(self, span, first):
         self.span, self.until, self.here, self.before = span, None, first, first
@@ -50,7 +50,7 @@ class Least:
 
 
 class Pace:
-    """8.5"""
+    """CONGESTION 3"""
 
     def __init__(self, start, window, advice):
         self.limit, self.window, self.advice = start, window, advice
