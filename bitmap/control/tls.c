@@ -137,6 +137,8 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 		SSL_CTX_set_psk_find_session_callback(context->ssl, key_find);
 	} else {
 		SSL_CTX_set_psk_use_session_callback(context->ssl, key_offer);
+		/* No certificate holds: a server that has the key shows none. */
+		SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER, NULL);
 	}
 	*out = context;
 	return 0;
@@ -250,8 +252,14 @@ ssize_t tls_read(struct tls *tls, void *out, size_t room)
 	ERR_clear_error();
 	got = SSL_read_ex(tls->ssl, out, room < SSIZE_MAX ? room : SSIZE_MAX, &count);
 	if (!tls->ready && SSL_is_init_finished(tls->ssl)) {
-		tls->ready = true;
 		OPENSSL_cleanse(tls->key, sizeof(tls->key));
+		if (!SSL_session_reused(tls->ssl)) {
+			tls->failed = true;
+			snprintf(tls->why, sizeof(tls->why),
+			         "it has not shown that it has the key");
+			return -EPROTO;
+		}
+		tls->ready = true;
 	}
 	if (got == 1)
 		return (ssize_t)count;

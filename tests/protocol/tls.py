@@ -50,7 +50,8 @@ class Tls:
         return 1
 
     def ready(self):
-        return bool(ssl.SSL_is_init_finished(self.ssl))
+        """The handshake is over, and the other side has the key: it may as well have shown a certificate."""
+        return bool(ssl.SSL_is_init_finished(self.ssl) and ssl.SSL_session_reused(self.ssl))
 
     def feed(self, data):
         self.begun = True
@@ -62,7 +63,8 @@ class Tls:
         while (count := ssl.SSL_read(self.ssl, room, len(room))) > 0:
             text += room.raw[:count]
         self.failed = self.failed or ssl.SSL_get_error(self.ssl, count) != WANT_READ
-        return text
+        self.failed = self.failed or bool(ssl.SSL_is_init_finished(self.ssl)) != self.ready()
+        return b"" if self.failed else text
 
     def say(self, data):
         assert not data or ssl.SSL_write(self.ssl, data, len(data)) == len(data)

@@ -126,6 +126,63 @@ TEST(tls_fresh)
 	assert_memory_not_equal(&keys[0], &keys[1], 16);
 }
 
+/* A self-signed certificate and its key. */
+static void certificate_use(SSL_CTX *context)
+{
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	X509 *certificate = X509_new();
+
+	assert_true(key != NULL && certificate != NULL);
+	ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+	X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
+	X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+	X509_set_pubkey(certificate, key);
+	assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+	assert_int_equal(SSL_CTX_use_certificate(context, certificate), 1);
+	assert_int_equal(SSL_CTX_use_PrivateKey(context, key), 1);
+	X509_free(certificate);
+	EVP_PKEY_free(key);
+}
+
+/* Who has no key may still do a handshake, with a certificate. That is nobody. */
+TEST(tls_certificate)
+{
+	SSL_CTX *impostor = SSL_CTX_new(TLS_server_method());
+	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+	struct tls_context *client;
+	ssize_t result = 0;
+	struct tls *tls;
+	char bytes[16384];
+	SSL *ssl;
+
+	certificate_use(impostor);
+	ssl = SSL_new(impostor);
+	SSL_set_bio(ssl, in, out);
+	SSL_set_accept_state(ssl);
+	assert_int_equal(tls_client(&client), 0);
+	assert_int_equal(tls_connect(client, "job", right, &tls), 0);
+	for (int turn = 0; turn < 4 && result == 0; turn++) {
+		size_t count = tls_pull(tls, bytes, sizeof(bytes));
+
+		BIO_write(in, bytes, (int)count);
+		if (SSL_do_handshake(ssl) == 1)
+			SSL_write(ssl, "a line\n", 7);
+		count = (size_t)BIO_pending(out);
+		assert_in_range(count, 0, sizeof(bytes));
+		if (count > 0)
+			count = (size_t)BIO_read(out, bytes, (int)count);
+		assert_int_equal(tls_feed(tls, bytes, count), 0);
+		result = tls_read(tls, bytes, sizeof(bytes));
+	}
+	assert_int_equal(result, -EPROTO);
+	assert_false(tls_ready(tls));
+	assert_int_equal(tls_write(tls, "secret", 6), -EPROTO);
+	tls_close(tls);
+	tls_context_close(client);
+	SSL_free(ssl);
+	SSL_CTX_free(impostor);
+}
+
 TEST(tls_refuses)
 {
 	static const struct {
