@@ -63,8 +63,9 @@ class Tls:
         while (count := ssl.SSL_read(self.ssl, room, len(room))) > 0:
             text += room.raw[:count]
         self.failed = self.failed or ssl.SSL_get_error(self.ssl, count) != WANT_READ
-        self.failed = self.failed or bool(ssl.SSL_is_init_finished(self.ssl)) != self.ready()
-        return b"" if self.failed else text
+        if bool(ssl.SSL_is_init_finished(self.ssl)) != self.ready():
+            self.failed, text = True, b""
+        return text
 
     def say(self, data):
         assert not data or ssl.SSL_write(self.ssl, data, len(data)) == len(data)
