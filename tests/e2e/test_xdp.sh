@@ -180,7 +180,7 @@ winnowd_stop
 mtu 1500
 daemon auto --xdp-slots 1500
 for rank in 0 1; do
-	start a$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 100
+	start a$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 1000
 done
 sleep 0.3
 bench_inside 4 $one 60 "${common[@]}" --size 1M
