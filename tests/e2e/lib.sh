@@ -125,6 +125,7 @@ until_ready() { await event=ready "$1"; } # winnowd's log
 winnowd_on() { # port arg..
 	PORT=$1
 	shift
+	rm -f "$tmp/winnowd-$PORT.log" # the previous one has a line event=ready
 	# shellcheck disable=SC2086 # lists
 	"${server_side[@]}" ${INSIDE:-} "$BUILD/winnowd" --listen "$HOST:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
 	DAEMON=$!

@@ -47,7 +47,7 @@ if has_dpdk; then
 	done
 	ip -n "$net-sw" link set br0 mtu 1500
 	# Without the right to load a program.
-	: >"$tmp/winnowd-a0.log" # until_ready must not read that of before
+	rm -f "$tmp/winnowd-a0.log" # the previous one has a line event=ready
 	ip netns exec "$net-a0" setpriv --bounding-set -bpf,-sys_admin --inh-caps -bpf,-sys_admin "$BUILD/winnowd" --insecure-no-key --listen $server \
 		--datapath dpdk --device eth0 --metrics $metrics 2>"$tmp/winnowd-a0.log" &
 	DAEMON=$!
