@@ -62,6 +62,7 @@ static inline enum knock_verdict knock_judge(const struct knocker *knocker,
 		return KNOCK_HOME;
 	if (knock->started && !knock->sealed)
 		return KNOCK_STRANGE;
+	/* 5.3: "if its count is not later than that of the latest KNOCK taken" */
 	if (knocker->any_us != 0 && !frame_before(knocker->count, knock->packet->frame))
 		return KNOCK_STRANGE;
 	return knock->packet->number == knock->proof ? KNOCK_HOME : KNOCK_ASKED;
