@@ -16,8 +16,9 @@
 
 #define BREAKER_INTERVAL_US 1000000
 #define BREAKER_INTERVALS 10
-#define BREAKER_PACKETS_MIN 64 /* of an interval: fewer say nothing, and it goes on */
-#define BREAKER_SHARE 5        /* one in so many */
+/* CONGESTION.md 8: "in intervals of at least a second and 64 datagrams" */
+#define BREAKER_PACKETS_MIN 64
+#define BREAKER_SHARE 5 /* one in so many */
 
 /* One direction: as last looked at, and since loss has been heavy. */
 struct breaker_way {

@@ -23,7 +23,7 @@
 #define PACE_LATE_US_MIN 300
 #define PACE_LATE_US_MAX 5000
 #define PACE_SILENCE_PROBES 32 /* In silence a worker asks at least this often, in probe times. */
-#define PACE_WINDOW_MIN 2
+#define PACE_WINDOW_MIN 2      /* CONGESTION.md 1: "It is never below 2 or above START's window" */
 
 /* The least of what has been seen lately: in this span and in the one before. */
 struct pace_least {
@@ -114,13 +114,13 @@ uint64_t pace_silence_us(const struct pace *pace, uint64_t silent_us);
 /* How many packets leave in so many microseconds, as far as the window lets them: it lasts for a round trip. */
 uint32_t pace_in_us(const struct pace *pace, uint64_t us);
 
-/* The probe time: an answer, and what was sent before it, should be here after this. */
+/* 10.1: "The probe time is RFC 6298's srtt + 4*rttvar, and late, at most 400 ms; 20 ms before the first measurement" */
 uint64_t pace_probe_us(const struct pace *pace);
 
-/* When a packet that another one has overtaken is taken for lost. */
+/* 10.1: "when a datagram that another one has overtaken is taken for lost: an eighth of srtt, 300 us to 5 ms" */
 uint64_t pace_late_us(const struct pace *pace);
 
-/* What was asked in a silence had no answer before it was asked again. */
+/* CONGESTION.md 3: "If a STATUS that asked in a silence (10.4) has no answer before the next one in it" */
 void pace_unanswered(struct pace *pace);
 
 /* A packet was sent, of which `under_way` are now; if eager, nobody says whether it is lost. Some were lost. */
