@@ -182,6 +182,7 @@ static uint64_t run_end(struct run *run)
 {
 	struct sip sip;
 
+	/* 2.4: "Pad the piece with zeros to a multiple of 8 bytes" */
 	if (run->rest_bytes > 0) {
 		memset(run->rest + run->rest_bytes, 0, 8 - run->rest_bytes);
 		run_pairs(run, run->rest, 8);
@@ -194,7 +195,7 @@ static uint64_t run_end(struct run *run)
 	return sip_end(&sip, run->word_count * 8);
 }
 
-/* The header but for the seal, and the length. */
+/* The header but for the seal, and the length. 2.4: "In KNOCK, KNOCKED and PROBE its upper half is 0" */
 static void run_begin(struct run *run, const struct seal_stretch *stretch,
                       const struct seal_key *key, const uint8_t *header, uint32_t bytes,
                       uint64_t edge)

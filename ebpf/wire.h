@@ -62,9 +62,9 @@ struct wire_header {
 		struct {
 			__le16 window;   /* frames before base + window may be pushed; before ack +
 					  * window, as far as this worker's path takes them */
-			__le16 sequence; /* of the last RESULT sent to everyone; section 10.2 */
+			__le16 sequence; /* 2.2: "that of the last RESULT sent to everyone" */
 			union {
-				__le32 planned; /* frames before this one have a plan */
+				__le32 planned; /* 2.2: "all frames before it have a plan" */
 				__le32 pushed;  /* ours of the frames before this one are sent */
 			};
 		};
