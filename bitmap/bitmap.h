@@ -216,7 +216,7 @@ struct bitmap_engine {
 	/*
 	 * finish - dst[i] = acc[i] in the wire type (round to nearest even), divided by
 	 * `workers` (>= 1) first when op is REDUCE_AVG (integers: truncated towards zero). For
-	 * DTYPE_I16 and DTYPE_I8 divided by 2^dtype_headroom(workers), so that it fits.
+	 * DTYPE_I16 and DTYPE_I8: 9.2: "divides the sum by 2^h, to nearest even, so that it fits again".
 	 * dst == acc is allowed; otherwise they do not overlap.
 	 */
 	void (*finish)(void *dst, const void *acc, uint64_t count, enum dtype dtype,

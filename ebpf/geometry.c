@@ -136,6 +136,7 @@ uint64_t geometry_hash(uint64_t hash, uint64_t number)
 	return hash;
 }
 
+/* 4.6: "for each part Q, columns, h, v as 4.1 has them, and how often it is there" */
 static uint64_t part_hash(uint64_t hash, const struct geometry_part *part)
 {
 	const uint64_t numbers[] = {part->count, part->columns, part->tile_rows, part->tile_columns,

@@ -88,7 +88,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out);
  */
 uint64_t geometry_layout(const struct geometry *geometry, uint32_t shard, uint32_t channels);
 
-/* geometry_hash - 64-bit FNV-1a, continued from `hash`, of a number's eight bytes. */
+/* geometry_hash - 4.6: "64-bit FNV-1a of these numbers, each as 8 bytes, little-endian"; `hash`: so far. */
 uint64_t geometry_hash(uint64_t hash, uint64_t number);
 
 #define GEOMETRY_HASH_FIRST UINT64_C(0xcbf29ce484222325)

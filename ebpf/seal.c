@@ -132,6 +132,7 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 
 /* ---- one datagram ---- */
 
+/* 2.4: "for each 4,096 bytes after the header, the last of them possibly shorter, two words" */
 static void chunk_end(struct run *run)
 {
 	assert(run->word_count + 2 <= WORDS_MAX);

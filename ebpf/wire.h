@@ -161,8 +161,8 @@ struct wire_mismatch {
 };
 
 /*
- * Why a packet was dropped (section 12). User space and XDP count the same reasons,
- * so their order is part of this file.
+ * Why a packet was dropped. 12: "Counted by reason, in this order: short, bad_magic, bad_version, bad_kind,
+ * unknown_channel, bad_worker, bad_seal, bad_length". User space and XDP count the same reasons.
  */
 enum wire_drop {
 	WIRE_DROP_NONE = 0,

@@ -331,6 +331,7 @@ static bool segment_cut(const struct channel *channel, struct segment *segment,
 	segment->block_count = a->block_count;
 	segment->frames = geometry_frames(block_bytes, channel->config.payload);
 	segment->receiver = WIRE_EVERYONE;
+	/* 4.5: "Segment n belongs to share floor(n / M)" */
 	if (shares > 1)
 		segment->receiver = (uint16_t)(a->segment / (a->segment_count / shares));
 	segment->exponent = WIRE_EXPONENT_NONE;

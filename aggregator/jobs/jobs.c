@@ -113,6 +113,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 		jobs_crowd_out(jobs);
 	if (peer->state == PEER_FREE)
 		return NULL;
+	/* 5.2: "An aggregator without a key sends HELLO at once" */
 	if (jobs->config.keys == 0)
 		hello_send(jobs, peer);
 	return peer;
@@ -345,6 +346,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		}
 		peer_send(jobs, peer, &ping);
 	}
+	/* 11.2: "that carries no line for the silence time, ends the job" */
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
 	if (now_us - peer->heard_us >= silence_us || is_overdue(peer, now_us))
 		peer_lost(jobs, peer, reason, true);

@@ -332,6 +332,7 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 		seat_take(jobs, job, rank, peer);
 		return;
 	}
+	/* MEMBERS.md 3: "Otherwise, while any membership of NAME is here: running" */
 	if (job != NULL || job_kin(jobs, peer->wanted) != NULL) {
 		peer_refuse(jobs, peer, "running", gone_on);
 		return;

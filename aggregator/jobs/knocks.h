@@ -39,8 +39,8 @@ enum knock_verdict {
 };
 
 /*
- * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address; not 0.
- * `path`: the address, ours, and whose it is to be; the secret is the job's, and nobody else knows it.
+ * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address.
+ * 5.3: "The proof is made of both addresses, channel, rank, and a secret of the job. It is not 0."
  */
 static inline uint64_t knock_proof(const struct seal_key *secret,
                                    const uint64_t path[KNOCK_PATH_WORDS])

@@ -309,8 +309,8 @@ static bool all_busy(const struct engine *engine)
 }
 
 /*
- * Without priorities take the oldest, and ask no other: asking takes staging room if the tensor is
- * on a GPU.
+ * 6.3: "It announces the oldest first, or may choose another". Without priorities it asks no other: asking takes
+ * staging room if the tensor is on a GPU.
  */
 static struct allreduce *next_by_age(const struct engine *engine)
 {
@@ -359,6 +359,7 @@ static void task_finish(struct engine *engine, struct allreduce *task, uint64_t 
 {
 	STAILQ_REMOVE(&engine->active, task, allreduce, next);
 	engine->open--;
+	/* 11.1: "withdraws the operation, even an eager one, on all other channels of the job" */
 	if (task->status != 0) {
 		engine->failed_tags[task->slot] = task->tag;
 		for (uint32_t i = 0; i < engine->stream_count; i++)

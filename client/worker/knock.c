@@ -5,7 +5,7 @@
 
 #include "ebpf/wire.h"
 
-#define ROUND_US 20000
+#define ROUND_US 20000     /* 5.3: "a worker sends KNOCKs on each channel every 20 ms" */
 #define PASSES_MAX 3       /* 5.3: "each time waits twice as long between KNOCKs, to 160 ms" */
 #define ROUNDS_PER_SIZE 10 /* 5.3: "When ten KNOCKs of one size get no answer on a channel" */
 /* 5.3: "it waits up to 100 ms for a PROBE, still knocking on one channel" */

@@ -269,6 +269,7 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 		pace->rivals.parts = pace->parts;
 		pace->rivals.queued_us = queued;
 	}
+	/* CONGESTION.md 4: "When the limit has shrunk to a quarter of the largest, or to 2" */
 	if (pace->parts > pace->rivals.parts / 4 && pace->window > pace->window_min)
 		return false;
 	if (queued < pace->rivals.queued_us - pace->rivals.queued_us / 4) {
@@ -370,6 +371,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 
 /* ---- loss ---- */
 
+/* CONGESTION.md 7: "Sections 4 and 5 and both signs of loss do not apply" */
 void pace_unanswered(struct pace *pace)
 {
 	if (!pace->private_network)
@@ -390,6 +392,7 @@ void pace_sent(struct pace *pace, uint32_t under_way)
 	if (++pace->loss.sent < LOSS_ROUND_PACKETS)
 		return;
 	ratio = (uint32_t)((uint64_t)pace->loss.lost * 1024 / pace->loss.sent);
+	/* CONGESTION.md 3: "above 5 % plus twice the least of the last 16 ratios and of the 16 before" */
 	if (ratio > 2 * least_of(&pace->loss.least) + LOSS_SLACK && !pace->private_network)
 		window_shrink(pace, LOSS_PART, 10);
 	least_take(&pace->loss.least, ratio, ++pace->loss.rounds, LOSS_SPAN);

@@ -642,11 +642,13 @@ void session_move(struct session *session, bool keeps)
 {
 	if (session->state == SESSION_FAILED)
 		return;
-	if (keeps && !session_busy(session)) { /* nothing has failed */
+	/* MEMBERS.md 3: "At a boundary a worker waits as for LEAVE, says that to the aggregators but the decider" */
+	if (keeps && !session_busy(session)) {
 		for (uint32_t i = 1; i < session->link_count; i++)
 			link_leave(session->links[i]);
 		return;
 	}
+	/* MEMBERS.md 2: "unless operations are under way, sends ABORT with code moved, which ends the job" */
 	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
 	session_end(session, keeps ? 0 : session->link_count, WINNOW_ERR_MEMBERS, "moved",
 	            session->error);

@@ -78,7 +78,7 @@ void stream_close(struct stream *stream)
 
 /* ---- receiving ---- */
 
-/* Move ack over all that is here without a gap. */
+/* 8.3: "ack is the first frame whose plan it does not know, or whose RESULT (PLAN if hollow) it lacks" */
 static void stream_advance(struct stream *s)
 {
 	while (s->order_count > 0) {
@@ -184,7 +184,7 @@ static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
 	return now_us - (uint32_t)((uint32_t)now_us - stamp);
 }
 
-/* A round trip; of the path alone is what it has waited for neither there nor here. */
+/* CONGESTION.md 2: "less its answer's held, and less what the answer has waited on the worker's host" */
 static void rtt_measured(struct stream *s, const struct packet *packet, const struct status *status,
                          uint64_t asked_us, uint64_t now_us)
 {

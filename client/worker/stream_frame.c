@@ -91,7 +91,7 @@ struct access_frame eager_frame(const struct stream *s, const struct allreduce *
 
 /* ---- pushing ---- */
 
-/* False when this worker has nothing in the frame, or, *waits, not yet. */
+/* False: not yet (*waits), or nothing. 8.1: "in which it has announced a block, a worker sends one PUSH" */
 static bool push_build(struct stream *s, const struct stream_segment *segment, uint32_t number,
                        struct packet_out *out, bool *waits)
 {
