@@ -75,7 +75,6 @@ static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 	    (part->columns > 0 && part->count % part->columns != 0))
 		return false;
 	part->rows = part->columns > 0 ? part->count / part->columns : part->count > 0;
-	/* 4.1: "larger ones are taken as these" */
 	if (part->tile_columns > columns)
 		part->tile_columns = columns > 0 ? (uint32_t)columns : 1;
 	if (part->tile_rows > part->rows)

@@ -4,10 +4,8 @@
  *
  * PROTOCOL.md section 4 as arithmetic. Pure; any thread.
  *
- * A tensor is a list of parts, one after the other: its layout. A part is a matrix that is cut into
- * tiles; a flat part is a matrix of one row, so its tiles are stretches of it. A tile is a block. Shards,
- * segments and frames are of one part each. The shares of a reduce-scatter are copies of one part.
- * Aggregators know no parts: announcements say how many blocks of what size a segment has.
+ * The shares of a reduce-scatter are copies of one part. Aggregators know no parts: announcements say how
+ * many blocks of what size a segment has.
  */
 #ifndef EBPF_GEOMETRY_H
 #define EBPF_GEOMETRY_H

@@ -183,7 +183,6 @@ static uint64_t run_end(struct run *run)
 {
 	struct sip sip;
 
-	/* 2.4: "Pad the piece with zeros to a multiple of 8 bytes" */
 	if (run->rest_bytes > 0) {
 		memset(run->rest + run->rest_bytes, 0, 8 - run->rest_bytes);
 		run_pairs(run, run->rest, 8);

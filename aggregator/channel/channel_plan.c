@@ -2,9 +2,8 @@
 /*
  * channel_plan.c - operations: who has announced what, whether all agree, what the union is
  *
- * Announcements find their operation by tag. A worker's operation slot and generation distinguish a
- * late duplicate from a new use of the same tag. A segment is planned when its last worker has
- * announced it, in whatever order segments become complete. PROTOCOL.md sections 6 and 7.
+ * PROTOCOL.md sections 6 and 7. A worker's operation slot and generation distinguish a late duplicate
+ * from a new use of the same tag.
  */
 
 #include "aggregator/channel/channel_state.h"
@@ -368,7 +367,6 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 		return;
 	}
 	segment->state = SEGMENT_GATHERING;
-	/* 7: "signed: the largest of the announcements'" */
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
 	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);

@@ -113,7 +113,6 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 		jobs_crowd_out(jobs);
 	if (peer->state == PEER_FREE)
 		return NULL;
-	/* 5.2: "An aggregator without a key sends HELLO at once" */
 	if (jobs->config.keys == 0)
 		hello_send(jobs, peer);
 	return peer;

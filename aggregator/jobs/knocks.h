@@ -2,11 +2,9 @@
 /*
  * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
- * A worker's address is where its latest KNOCK came from that carried what we had answered to there: so
- * somebody there wants our datagrams. KNOCKs are counted, so one that somebody has recorded and sends
- * again moves nothing. Once the job has started, only a KNOCK with a seal may come from elsewhere
- * (PROTOCOL.md section 5.3). Pure: the data plane, and
- * the simulation, have one struct knocker for each worker of each channel.
+ * PROTOCOL.md section 5.3. KNOCKs are counted, so one that somebody has recorded and sends again moves
+ * nothing. Pure: the data plane, and the simulation, have one struct knocker for each worker of each
+ * channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H

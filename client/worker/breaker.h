@@ -3,8 +3,7 @@
  * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, 3.1.10; CONGESTION.md 8)
  *
  * Where a fifth of all datagrams is lost, a TCP flow would have fewer than three under way, and our
- * smallest window is two: there is no slower way to go on. So loss above that, without a pause, for ten
- * intervals of a second or more, ends what causes it. Pure: what was seen and the time come in.
+ * smallest window is two: there is no slower way to go on. Pure: what was seen and the time come in.
  */
 #ifndef CLIENT_BREAKER_H
 #define CLIENT_BREAKER_H

@@ -720,7 +720,6 @@ void link_tick(struct link *link, uint64_t now_us)
 		link->closed = true; /* at the door another connection may be heard */
 	if (link->view.state == LINK_FAILED || link->closed)
 		return;
-	/* 11.2: "A worker detects a lost aggregator in the same way" */
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
 		          is_mute(link) ? MUTE_HINT : "");

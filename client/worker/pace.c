@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* pace.c - see pace.h; CONGESTION.md sections 1, 2, 3, 4, 5 and 7, and PROTOCOL.md 10.1, state the same rules in words */
+/* pace.c - see pace.h; CONGESTION.md sections 1, 2, 3, 4, 5 and 7 */
 
 #include "client/worker/pace.h"
 

@@ -2,15 +2,11 @@
 /*
  * pace.h - how long to wait, and how much to have under way
  *
- * The probe time, which is the timer of RFC 6298 and a while for what is only late, and a window that
- * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
- * datagrams that it marks; and when round trips take longer than the shortest one by more than a
- * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
- * the last sign: only much more of it than the path has shown at its best counts, so a link that
- * loses 5 % of everything still runs full. On a private network queues are nobody else's: they may
- * take milliseconds, so that a link is busy while its host waits for a CPU, until one loses a
- * datagram. Pure: time comes in as an argument, in microseconds of any clock that does not run
- * backwards.
+ * The timers of PROTOCOL.md 10.1, and the limit of CONGESTION.md, called window here. Loss is the last
+ * sign: only much more of it than the path has shown at its best counts, so a link that loses 5 % of
+ * everything still runs full. On a private network queues are nobody else's: they may take
+ * milliseconds, so that a link is busy while its host waits for a CPU. Pure: time comes in as an
+ * argument, in microseconds of any clock that does not run backwards.
  */
 #ifndef CLIENT_PACE_H
 #define CLIENT_PACE_H
