@@ -148,8 +148,8 @@ uint32_t geometry_shard(const struct geometry *geometry, uint64_t block);
 
 /*
  * Elements of a block: `rows` stretches of `columns`, of which the first begins at element `first` of the
- * tensor, and each `stride` after the one before it. On the wire they are `width` apart; what is left
- * is zero.
+ * tensor, and each `stride` after the one before it. On the wire they are `width` apart. 4.1: "What a tile at an edge
+ * lacks of them is zeros there".
  */
 struct geometry_tile {
 	uint64_t first, stride;

@@ -23,8 +23,8 @@
 
 #include "client/winnow.h"
 
-#define TAGS_BY_ORDER                                                                              \
-	2 /* the two upper bits of those that count operations: PROTOCOL.md section 6.3 */
+/* 6.3: "Operations without a tag of the user's are tagged 2^63 + n": the two upper bits. */
+#define TAGS_BY_ORDER 2
 #define PASSED_MAX 16 /* segments of others. 6.3: "nor pass over an operation for ever" */
 
 /* ---- memory ---- */

@@ -345,7 +345,7 @@ static bool stream_named(const struct session *s, uint32_t link, uint16_t channe
 	return known;
 }
 
-/* What the upper half of its numbers is: PROTOCOL.md section 2.4. 0 before there are any. */
+/* 2.4: "edge is the lower half of a 64-bit number: ack and base, counted on where 32 bits wrap"; 0 at first. */
 static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel)
 {
 	uint32_t stream;
