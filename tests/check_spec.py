@@ -19,7 +19,8 @@ PAGES = ("PROTOCOL", "MEMBERS", "CONGESTION")
 NUMBER = r"\d+(?:\.\d+)?"
 LIST = rf"{NUMBER}(?:(?:, | and | to |, and )(?:section )?{NUMBER})*"
 CITE = re.compile(rf"(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)?(?:,? sections?)? |[Ss]ections? )({LIST})")
-QUOTE = re.compile(r'(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)? |(?:/\*|//|\*|#|"""|[.:;-]) )(\d\d?(?:\.\d\d?)?): "([^"]+)"')
+QUOTE = re.compile(r'(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)? |(?:/\*|//|\*|#|"""|[.:;-]) )'
+                   r'(\d\d?(?:\.\d\d?)?): "([^"]+)"')
 # Sections that explain, or name what others say.
 NO_RULES = {("PROTOCOL", "1"), ("PROTOCOL", "2"), ("PROTOCOL", "5.5"), ("PROTOCOL", "8.6")}
 
