@@ -232,7 +232,7 @@ static void tls_send(struct connection *connection)
 		bytes_send(connection, bytes, count);
 }
 
-/* Before a handshake has begun we can only say why there is none, and while it goes on nothing. */
+/* 5.2: "it may send failed as a plain line, and closes it"; while a handshake goes on, nothing is sent. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 {
 	struct connection *connection = jobs_peer_handle(peer);
@@ -310,7 +310,7 @@ static bool tls_begin(struct connection *connection, uint8_t first)
 	return connection->tls != NULL;
 }
 
-/* The handshake has failed, or a record of somebody's who does not have its keys has come. */
+/* The handshake has failed. Or 5.2: "A record that TLS refuses ends the connection, for both sides, like a cut" */
 static void tls_broken(struct connection *connection)
 {
 	struct connections *all = connection->all;

@@ -8,7 +8,7 @@
 #include "aggregator/data_state.h"
 #include "ebpf/seal.h"
 
-#define PROBE_US 5000    /* one PROBE of a size in this time is enough for all workers */
+#define PROBE_US 5000    /* 5.3: "unless one of that size was sent within the last 5 ms" */
 #define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
 
 /* ---- channels of a thread ---- */
@@ -35,7 +35,7 @@ struct outlet *outlet_named(struct data_thread *t, uint16_t id)
 
 /* ---- seals ---- */
 
-/* PROTOCOL.md section 2.4. A channel writes tokens into its packets and looks at those that come. */
+/* 2.4: "What the aggregator sends is sealed with the job's group key". A channel writes tokens, and looks at them. */
 static void outlet_seal(const struct outlet *outlet, struct packet_out *packet)
 {
 	const struct seals *seals = outlet->info.seals;
@@ -123,7 +123,7 @@ static uint64_t batch_bytes(const struct data_thread *t, uint32_t count)
 	return bytes;
 }
 
-/* The whole packets to the worker that receives them; what is left of them for the others is the head. */
+/* 8.2: "The one with the blocks goes to the receiver's address alone"; what is left for the others is the head. */
 static void send_receiver(struct data_thread *t, const struct outlet *outlet, uint16_t receiver,
                           uint32_t count)
 {
@@ -139,8 +139,8 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 }
 
 /*
- * Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest.
- * The first one says to whom: they are alike in that.
+ * Packets [0, count) of the batch to one worker, or to all. 2.1: "once to a multicast group, and once to each worker that
+ * the group does not reach". The first one says to whom: they are alike in that.
  */
 static void send_batch(struct data_thread *t, const struct outlet *outlet, uint32_t count)
 {
@@ -258,8 +258,8 @@ static void knocked_send(struct data_thread *t, const struct outlet *outlet,
 }
 
 /*
- * PROTOCOL.md section 5.3: note both addresses, answer with the same size, and probe the group. Where it is
- * not sure that the worker hears us: ask, in as few bytes as there are.
+ * 5.3: "Without the proof the aggregator answers with a KNOCKED of 32 bytes, whose number is the proof". 5.3: "With the
+ * proof, the aggregator notes the source as this worker's address on the channel", and the group is probed.
  */
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct net_in *in,
                          const struct knock_arrival *knock, bool asked, uint64_t now_us)
@@ -281,6 +281,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	outlet->workers[rank].path = path;
 	outlet_address_tell(outlet, rank);
 	knocked_send(t, outlet, &path, head, body_bytes);
+	/* 11.5: "After START a KNOCK draws no PROBE" */
 	if (net_ip_none(&group.to.ip) || outlet->channel != NULL ||
 	    !probe_due(outlet, in->bytes, now_us))
 		return;
@@ -289,6 +290,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	knocked_send(t, outlet, &group, head, body_bytes);
 }
 
+/* 5.3: "After START datagrams in a worker's name from an address that is not noted are dropped (bad_address)" */
 static bool at_home(const struct outlet *outlet, const struct packet *packet,
                     const struct net_in *in)
 {
@@ -360,6 +362,7 @@ static void datagram_take(struct data_thread *t, const struct net_in *in, uint64
 		outlet = outlet_named(t, packet.channel);
 	if (drop == WIRE_DROP_NONE && outlet == NULL && hand_over(t, packet.channel, in))
 		return;
+	/* 5.3: "Before START only KNOCKs and the answers to them are accepted" */
 	if (drop == WIRE_DROP_NONE &&
 	    (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)))
 		drop = WIRE_DROP_CHANNEL;

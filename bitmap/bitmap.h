@@ -35,7 +35,7 @@ extern "C" {
 /* What scan_range() learns beside the bitmap; only float types have it. */
 struct bitmap_range {
 	/*
-	 * Smallest e with |x| < 2^e for every finite x of the tensor (what frexp
+	 * 9.1: "the smallest E with |x| < 2^E for all elements" that are finite (what frexp
 	 * calls the exponent; 1.0 has 1, subnormals have their true one), or
 	 * BITMAP_EXPONENT_NONE when all are zero or there are none. Not defined
 	 * when nonfinite is set.
@@ -181,8 +181,8 @@ struct bitmap_engine {
 	/*
 	 * reduce - acc[i] = acc[i] (op) src[i]. acc holds dtype_acc_bytes() each and is
 	 * aligned for them; src holds the wire type at any address. REDUCE_AVG adds, like
-	 * REDUCE_SUM; finish() divides. Integers wrap. Minimum and maximum of a NaN and
-	 * anything is a NaN; which zero min and max give for -0 and +0 is not defined.
+	 * REDUCE_SUM; finish() divides. Integers wrap. 3: "Minimum and maximum of a NaN and any
+	 * value are NaN"; which zero min and max give for -0 and +0 is not defined.
 	 * acc and src do not overlap, here and in load().
 	 */
 	void (*reduce)(void *acc, const void *src, uint64_t count, enum dtype dtype,
@@ -214,9 +214,9 @@ struct bitmap_engine {
 	                  enum dtype dtype, enum reduction op);
 
 	/*
-	 * finish - dst[i] = acc[i] in the wire type (round to nearest even), divided by
-	 * `workers` (>= 1) first when op is REDUCE_AVG (integers: truncated towards zero). For
-	 * DTYPE_I16 and DTYPE_I8 divided by 2^dtype_headroom(workers), so that it fits.
+	 * finish - dst[i] = acc[i] in the wire type (round to nearest even). REDUCE_AVG: 3: "the sum
+	 * divided by the number of workers, in the type of the sum; integers are truncated towards zero". For
+	 * DTYPE_I16 and DTYPE_I8: 9.2: "divides the sum by 2^h, to nearest even, so that it fits again".
 	 * dst == acc is allowed; otherwise they do not overlap.
 	 */
 	void (*finish)(void *dst, const void *acc, uint64_t count, enum dtype dtype,

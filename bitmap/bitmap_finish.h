@@ -136,6 +136,7 @@ static void decode_i32(f32_any *out, const i32_any *in, uint64_t count, int shif
 			out[i] = (float)in[i] * first * second / by;
 }
 
+/* 9.2: "in fixed16 and fixed8 as 32767 or 127, or their negatives, where it would be beyond" */
 static inline int32_t within_limit(int32_t value, int32_t limit)
 {
 	return value > limit ? limit : value < -limit ? -limit : value;

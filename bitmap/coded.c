@@ -24,7 +24,7 @@ static uint64_t word_of(const uint64_t words[], size_t count, size_t index)
 	return left >= 64 ? words[index] : words[index] & ((UINT64_C(1) << left) - 1);
 }
 
-/* The parameter for so many set bits, and so many clear ones before the last of those. */
+/* 6.6: "r is the largest number for which s * 2^r <= z, and 0 if there is none" */
 static unsigned int parameter_of(uint64_t set, uint64_t clear)
 {
 	uint64_t mean = set > 0 ? clear / set : 0;
@@ -136,7 +136,7 @@ static void write_zeros(struct writer *to, uint64_t count)
 	write_bits(to, 0, (unsigned int)count);
 }
 
-/* The coding of a gap. */
+/* 6.6: "floor(g / 2^r) zeros, a one, and the low r bits of g, least significant first" */
 static inline void write_gap(struct writer *to, uint64_t gap, unsigned int parameter)
 {
 	const uint64_t low = gap & ((UINT64_C(1) << parameter) - 1);
@@ -283,11 +283,13 @@ int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 		from.at += parameter;
 		end = from.at;
 	}
+	/* 6.6: "No byte follows the one in which the last code ends" */
 	if (parameter != parameter_of(to.set, to.next - to.set) || bytes != (end + 7) / 8)
 		return -EINVAL;
 	return 0;
 }
 
+/* 6.6: "is sent as a bitmap or, if that takes fewer bytes, as gaps" */
 size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
 {
 	size_t raw = bitmap_word_count(count) * 8;
@@ -306,5 +308,6 @@ int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 	if (bytes != raw)
 		return bits_decode(in, bytes, words, count);
 	memcpy(words, in, raw);
+	/* 6.6: "64-bit words, least significant bit first, one bit a block, 0 beyond" */
 	return count % 64 != 0 && words[count / 64] >> (count % 64) != 0 ? -EINVAL : 0;
 }

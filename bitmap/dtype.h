@@ -90,7 +90,7 @@ static inline uint32_t dtype_acc_bytes(enum dtype dtype)
 	return dtype_bytes(dtype_acc(dtype));
 }
 
-/* The least h with 2^h >= count: how many bits a sum of so many has more than one of them. */
+/* 9.2: "With N workers and h = ceil(log2 N)": how many bits a sum of so many has more than one of them. */
 static inline int dtype_headroom(uint32_t count)
 {
 	int bits = 0;

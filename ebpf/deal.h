@@ -22,7 +22,7 @@ DEAL_INLINE uint32_t deal_mix(uint64_t value)
 	return (uint32_t)(value >> 33);
 }
 
-/* Block number in the tensor of block `index` of `shard`; shard < shard_count. */
+/* 4.2: "Block number g of a shard is the one in group g"; shard < shard_count. */
 DEAL_INLINE uint64_t deal_block(uint32_t shard_count, uint32_t shard, uint64_t index)
 {
 	const uint32_t turn = deal_mix(index) % shard_count;

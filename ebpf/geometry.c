@@ -9,7 +9,7 @@
 #include "ebpf/deal.h"
 
 #define COUNT_MAX (UINT64_C(1) << 48)
-#define SHARD_BLOCKS_MAX (UINT64_C(1) << 38) /* at 64 a segment, 2^32 segments */
+#define SHARD_BLOCKS_MAX (UINT64_C(1) << 38) /* 4: "fewer than 2^38 blocks in a shard" */
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
@@ -23,6 +23,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 
 /* ---- cutting ---- */
 
+/* 4.4: "with E*s + 8*ceil(E/64) + 50 <= P; s: bytes of a block in the type in which it is summed" */
 uint32_t geometry_eager_blocks(uint32_t block_bytes, uint32_t elem_bytes, uint32_t payload)
 {
 	uint32_t room = payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES - WIRE_SET_BYTES;
@@ -41,16 +42,18 @@ struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload)
 	                                 .block_parts = 1,
 	                                 .part_bytes = block_bytes};
 
+	/* 4.3: "k = floor(P / w) blocks a frame, the last frame possibly fewer" */
 	if (block_bytes <= payload_bytes) {
 		frames.frame_blocks = payload_bytes / block_bytes;
 		return frames;
 	}
+	/* 4.3: "each block takes m = ceil(w / p) frames of p = floor(P / 8) * 8 bytes" */
 	frames.part_bytes = payload_bytes & ~7u;
 	frames.block_parts = (uint32_t)divide_up(block_bytes, frames.part_bytes);
 	return frames;
 }
 
-/* A part whose tiles are as wide as it is, is flat: so each part is written in one way. */
+/* 4.1: "A part of at most one row, or with v = columns, is flat, and has then h*v for v" */
 static void tiles_flatten(struct geometry_part *part)
 {
 	uint64_t columns = part->columns;
@@ -132,6 +135,7 @@ uint64_t geometry_hash(uint64_t hash, uint64_t number)
 	return hash;
 }
 
+/* 4.6: "for each part Q, columns, h, v as 4.1 has them, and how often it is there" */
 static uint64_t part_hash(uint64_t hash, const struct geometry_part *part)
 {
 	const uint64_t numbers[] = {part->count, part->columns, part->tile_rows, part->tile_columns,
@@ -205,13 +209,13 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	                               .copies = 1};
 	if (!cut_blocks(&g, &g.one))
 		return false;
-	/* A layout saves more than a round trip, where what it leaves out is not sent. */
+	/* 4.4: "as one flat part, it has T <= 4*E blocks; one with a layout, T <= E" */
 	eager_segments = input->parts == NULL ? WIRE_EAGER_SEGMENTS : 1;
 	g.eager = !input->converted &&
 	          g.one.block_count <= (uint64_t)eager_segments * eager_blocks(&g, &g.one);
 	if (!g.eager)
 		g.shard_count = input->shard_count;
-	/* Section 4.5. What is eager, or has no elements, is not worth parts or shares. */
+	/* 4.5: "Otherwise there is no layout, and each share is a flat part of Q elements" */
 	if (!g.eager && input->count > 0 && input->scatter > 1) {
 		g.scatter = true;
 		g.one.count /= input->scatter;
@@ -265,6 +269,7 @@ struct geometry_segment geometry_segment(const struct geometry *geometry, uint32
 	uint64_t left;
 
 	assert(number < geometry->segment_count);
+	/* 4.5: "The worker with the share's number is the receiver of its frames" */
 	segment.receiver = geometry->scatter ? copy : WIRE_EVERYONE;
 	segment.index = (uint64_t)(within % part->segment_count) * part->segment_blocks;
 	segment.first_block = part->first_block + copy * part->block_count;
@@ -336,6 +341,7 @@ struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint6
 	return tile;
 }
 
+/* 4.4: "It uses one channel: shard number turn(tag) mod C1" */
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count)
 {
 	return deal_mix(tag) % channel_count;

@@ -4,10 +4,8 @@
  *
  * PROTOCOL.md section 4 as arithmetic. Pure; any thread.
  *
- * A tensor is a list of parts, one after the other: its layout. A part is a matrix that is cut into
- * tiles; a flat part is a matrix of one row, so its tiles are stretches of it. A tile is a block. Shards,
- * segments and frames are of one part each. The shares of a reduce-scatter are copies of one part.
- * Aggregators know no parts: announcements say how many blocks of what size a segment has.
+ * The shares of a reduce-scatter are copies of one part. Aggregators know no parts: announcements say how
+ * many blocks of what size a segment has.
  */
 #ifndef EBPF_GEOMETRY_H
 #define EBPF_GEOMETRY_H
@@ -88,7 +86,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out);
  */
 uint64_t geometry_layout(const struct geometry *geometry, uint32_t shard, uint32_t channels);
 
-/* geometry_hash - 64-bit FNV-1a, continued from `hash`, of a number's eight bytes. */
+/* geometry_hash - 4.6: "64-bit FNV-1a of these numbers, each as 8 bytes, little-endian"; `hash`: so far. */
 uint64_t geometry_hash(uint64_t hash, uint64_t number);
 
 #define GEOMETRY_HASH_FIRST UINT64_C(0xcbf29ce484222325)
@@ -150,8 +148,8 @@ uint32_t geometry_shard(const struct geometry *geometry, uint64_t block);
 
 /*
  * Elements of a block: `rows` stretches of `columns`, of which the first begins at element `first` of the
- * tensor, and each `stride` after the one before it. On the wire they are `width` apart; what is left
- * is zero.
+ * tensor, and each `stride` after the one before it. On the wire they are `width` apart. 4.1: "What a tile at an edge
+ * lacks of them is zeros there".
  */
 struct geometry_tile {
 	uint64_t first, stride;

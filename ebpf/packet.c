@@ -56,6 +56,7 @@ static enum wire_drop set_parse(uint8_t flags, const uint8_t *data, uint32_t byt
 	uint16_t wire;
 
 	*out = (struct packet_set){.data = data, .bytes = bytes, .blocks = data};
+	/* 6.1: "Announcements and plans with other flags, or both all and none, are dropped (bad_length)" */
 	if (none_or_all == (WIRE_ALL | WIRE_NONE))
 		return WIRE_DROP_LENGTH;
 	if (none_or_all != 0) {
@@ -164,7 +165,7 @@ void packet_begin(struct packet_out *out, const struct wire_header *head)
 	put_bytes(out, &wire, sizeof(wire));
 }
 
-/* The length of a set, where blocks follow it. */
+/* 6.1: "if eager, its length in bytes comes first, in 2 bytes (with all or none there is no length)" */
 static void put_set_bytes(struct packet_out *out, uint8_t flags, uint32_t bytes)
 {
 	uint16_t wire = (uint16_t)bytes;

@@ -132,6 +132,7 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 
 /* ---- one datagram ---- */
 
+/* 2.4: "for each 4,096 bytes after the header, the last of them possibly shorter, two words" */
 static void chunk_end(struct run *run)
 {
 	assert(run->word_count + 2 <= WORDS_MAX);
@@ -194,7 +195,7 @@ static uint64_t run_end(struct run *run)
 	return sip_end(&sip, run->word_count * 8);
 }
 
-/* The header but for the seal, and the length. */
+/* The header but for the seal, and the length. 2.4: "In KNOCK, KNOCKED and PROBE its upper half is 0" */
 static void run_begin(struct run *run, const struct seal_stretch *stretch,
                       const struct seal_key *key, const uint8_t *header, uint32_t bytes,
                       uint64_t edge)

@@ -88,13 +88,13 @@ SEAL_INLINE __u64 nh_pair(__u64 pair, __u64 key)
 	return (__u64)low * high;
 }
 
-/* The last of the four words before NH's: how long the datagram is, and the upper half of `edge`. */
+/* 2.4: "in the low half the upper half of edge; in the high half the datagram's length in bytes, header included" */
 SEAL_INLINE __u64 seal_length_word(__u32 bytes, __u32 high)
 {
 	return high | (__u64)bytes << 32;
 }
 
-/* The 64-bit number that ends in `number` and is nearest to another (RFC 1982). */
+/* 2.4: "A receiver takes the number that is nearest to its own" */
 SEAL_INLINE __u64 seal_extend(__u64 near, __u32 number)
 {
 	return near + (__u64)(__s64)(__s32)(number - (__u32)near);

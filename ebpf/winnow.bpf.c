@@ -83,7 +83,7 @@ static __always_inline void later_note(__u32 *place, __u32 news, __u32 most)
 	}
 }
 
-/* Remember the packet's ack and window, if they are news, for user space. */
+/* For user space. 8.3: "An ack or pushed after planned is ignored" */
 static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
 {
 	__u32 most = channel->window_mask + 1, planned = load_now(channel->planned);

@@ -23,7 +23,7 @@
 #define WIRE_EAGER_SEGMENTS 4         /* of an operation whose announcements carry its blocks */
 #define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
 #define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
-#define WIRE_STATUS_WORDS_MAX 16      /* 1024 frames in one STATUS */
+#define WIRE_STATUS_WORDS_MAX 16      /* 2.5: "none to 16 words of 64 bits" */
 #define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and a bitmap of 4032 blocks */
 #define WIRE_PAYLOAD_MAX 65000 /* UDP payload bytes, header included */
 
@@ -62,9 +62,9 @@ struct wire_header {
 		struct {
 			__le16 window;   /* frames before base + window may be pushed; before ack +
 					  * window, as far as this worker's path takes them */
-			__le16 sequence; /* of the last RESULT sent to everyone; section 10.2 */
+			__le16 sequence; /* 2.2: "that of the last RESULT sent to everyone" */
 			union {
-				__le32 planned; /* frames before this one have a plan */
+				__le32 planned; /* 2.2: "all frames before it have a plan" */
 				__le32 pushed;  /* ours of the frames before this one are sent */
 			};
 		};
@@ -77,10 +77,10 @@ struct wire_status {
 	__u8 flags;   /* from a worker */
 	__u8 reserved[3];
 	__le32 held;   /* back: us from the arrival of the STATUS answered to this one */
-	__le32 marked; /* datagrams from the receiver of this that came with congestion marked */
+	__le32 marked; /* 2.5: "how many datagrams of the receiver's have come marked (2.1)" */
 };
 
-#define WIRE_STATUS_ASKS 1 /* answer with a STATUS */
+#define WIRE_STATUS_ASKS 1 /* 2.5: "it asks, and wants a STATUS in answer" */
 
 /* Flags of ANNOUNCE and PLAN. */
 #define WIRE_ALL 0x01       /* every block is in the set; it is left out */
@@ -111,8 +111,8 @@ struct wire_announce {
 	__le32 segment_count; /* of this shard */
 	__le32 generation;    /* of this worker's operation slot */
 	__le16 op_slot;
-	__le16 block_count; /* of this segment */
-	__le16 block_last;  /* elements of each, less 1 */
+	__le16 block_count; /* 6.1: "of the segment, with those that do not exist (4.2)" */
+	__le16 block_last;  /* 6.1: "b of the segment's part, less 1" */
 	__le16 exponent;    /* signed; WIRE_EXPONENT_NONE when unknown or all zero */
 	__u8 dtype;
 	__u8 reduction;
@@ -154,15 +154,15 @@ enum wire_field {
 struct wire_mismatch {
 	__le64 value_a; /* of rank_a */
 	__le64 value_b; /* of rank_b */
-	__le16 rank_a;  /* the first to announce */
+	__le16 rank_a;  /* 11.1: "a is the first to announce" */
 	__le16 rank_b;
 	__le16 field; /* enum wire_field */
 	__le16 reserved;
 };
 
 /*
- * Why a packet was dropped (section 12). User space and XDP count the same reasons,
- * so their order is part of this file.
+ * Why a packet was dropped. 12: "Counted by reason, in this order: short, bad_magic, bad_version, bad_kind,
+ * unknown_channel, bad_worker, bad_seal, bad_length". User space and XDP count the same reasons.
  */
 enum wire_drop {
 	WIRE_DROP_NONE = 0,

@@ -2,9 +2,8 @@
 /*
  * channel_plan.c - operations: who has announced what, whether all agree, what the union is
  *
- * Announcements find their operation by tag. A worker's operation slot and generation distinguish a
- * late duplicate from a new use of the same tag. A segment is planned when its last worker has
- * announced it, in whatever order segments become complete. PROTOCOL.md sections 6 and 7.
+ * PROTOCOL.md sections 6 and 7. A worker's operation slot and generation distinguish a late duplicate
+ * from a new use of the same tag.
  */
 
 #include "aggregator/channel/channel_state.h"
@@ -44,7 +43,7 @@ void plan_reset(struct channel *channel, struct operation *op)
 
 /* ---- does it make sense, and do they agree? ---- */
 
-/* Sums of 8 bits are of 16, and so of few enough workers. */
+/* 9.1: "f32 with sum or average may travel in another type"; 9.1: "16 bits: at most 256 workers" */
 static bool form_possible(const struct channel *channel, const struct announce *a)
 {
 	switch (a->form) {
@@ -81,7 +80,7 @@ static bool segment_possible(const struct channel *channel, const struct announc
 	       a->block_count <= geometry_eager_blocks(block_bytes, dtype_bytes(a->dtype), payload);
 }
 
-/* Workers for each of which there are equally many segments, one after the other; 1: all are for all. */
+/* Shares, of equally many segments. 4.5: "If it is eager (4.4), or count is 0, or N is 1, it is cut like an allreduce" */
 static uint32_t shares_of(const struct channel *channel, const struct announce *a)
 {
 	bool shared = (a->flags & WIRE_SCATTER) && !(a->flags & WIRE_EAGER) && a->count > 0;
@@ -99,7 +98,7 @@ static bool announce_possible(const struct channel *channel, const struct announ
 	        exponent_possible(a->exponent));
 }
 
-/* The first thing that two workers disagree about; 0 when they agree. */
+/* 6.4: "in the order scatter, count, dtype, reduction, form, elements of a block, layout"; 0: they agree. */
 static uint16_t first_difference(const struct announce *a, const struct announce *b,
                                  struct wire_mismatch *out)
 {
@@ -134,7 +133,7 @@ static uint16_t first_difference(const struct announce *a, const struct announce
 
 /* ---- finding the operation ---- */
 
-/* An operation with this tag that `rank` has no part in yet, or a free entry, or NULL. */
+/* 6.3: "joins the operation of its tag that the worker has not joined yet, or begins one" in a free entry; or NULL. */
 static struct operation *op_for_tag(struct channel *channel, uint64_t tag, uint16_t rank)
 {
 	struct operation *free_op = NULL;
@@ -163,9 +162,8 @@ static void op_start(struct channel *channel, struct operation *op, const struct
 }
 
 /*
- * The operation that this announcement belongs to. A new generation of the worker's slot
- * joins (or starts) the operation with its tag. NULL, counted, when the packet is late,
- * out of turn or finds no room.
+ * The operation that this announcement belongs to. NULL, counted, when the packet is out of turn, finds no room or is
+ * late. 6.2: "if its generation is older than the slot's, or equal to it when that operation is over".
  */
 static struct operation *op_bind(struct channel *channel, const struct announce *a, uint16_t rank,
                                  uint64_t now_us)
@@ -198,6 +196,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 	op->bound_count++;
 	watch_bound(channel, op, rank, now_us);
 	channel->members[rank].progress_us = now_us;
+	/* 11.1: "The aggregator notes the first difference (6.4) from the operation's first announcement" */
 	if (!op->failed && first_difference(&op->asked, a, &op->mismatch) != 0) {
 		op->failed = true;
 		op->mismatch.rank_a = op->asked_by;
@@ -208,7 +207,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 
 /* ---- planning ---- */
 
-/* The segment gets the next frames; plans go out in this order. */
+/* 7: "Segments are planned in the order in which they become complete" */
 static void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us)
 {
 	if (channel->base == channel->planned)
@@ -221,6 +220,7 @@ static void plan_number(struct channel *channel, struct segment *segment, uint64
 	slot_open_more(channel);
 }
 
+/* 11.1: "a PLAN with status 1, segment 0 and one hollow frame goes to everyone" */
 static void plan_failure(struct channel *channel, struct operation *op, uint64_t now_us)
 {
 	struct segment *segment = segment_of(channel, op, 0);
@@ -286,6 +286,7 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 		segment->plan_flags |= WIRE_EAGER;
 		eager_finish(channel, segment, words);
 	}
+	/* 7: "A plan that needs no frames (no union block, or eager) takes one hollow frame number" */
 	segment->hollow = op_is_eager(op) || segment->union_count == 0;
 	segment->frame_count =
 		segment->hollow ? 1 : geometry_frame_count(&segment->frames, segment->union_count);
@@ -329,6 +330,7 @@ static bool segment_cut(const struct channel *channel, struct segment *segment,
 	segment->block_count = a->block_count;
 	segment->frames = geometry_frames(block_bytes, channel->config.payload);
 	segment->receiver = WIRE_EVERYONE;
+	/* 4.5: "Segment n belongs to share floor(n / M)" */
 	if (shares > 1)
 		segment->receiver = (uint16_t)(a->segment / (a->segment_count / shares));
 	segment->exponent = WIRE_EXPONENT_NONE;
@@ -337,7 +339,7 @@ static bool segment_cut(const struct channel *channel, struct segment *segment,
 	return true;
 }
 
-/* Is there a number for each frame that the segment may need? */
+/* 6.2: "An aggregator plans at most 2^30 frames beyond base: an announcement that may need more is dropped" */
 static bool frames_fit(const struct channel *channel, const struct segment *segment)
 {
 	uint32_t most = geometry_frame_count(&segment->frames, segment->block_count);
@@ -368,7 +370,7 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
 	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);
-	/* It brings its blocks along; they are added at once, in any order. */
+	/* 4.4: "They travel inside their announcements"; they are added at once, in any order. */
 	if (op_is_eager(op)) {
 		struct sum sum = eager_sum(channel, segment);
 
@@ -377,10 +379,12 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	bit_set(segment->joined, rank);
 	segment->joined_count++;
 	channel->members[rank].progress_us = now_us;
+	/* 7: "When the last worker has announced a segment, the segment gets the next frame numbers of the channel" */
 	if (segment->joined_count == channel->config.worker_count)
 		plan_segment(channel, segment, now_us);
 }
 
+/* 6.5: "if there is one and the worker's ack has not passed its frames" */
 static void plan_again(struct channel *channel, const struct segment *segment, uint16_t rank)
 {
 	count_drop(channel, WIRE_DROP_DUPLICATE);

@@ -184,7 +184,7 @@ static bool token_right(struct channel *channel, const struct packet *packet)
 	return true;
 }
 
-/* PROTOCOL.md section 8.4. */
+/* 8.4: "grants frames before the least of these, but at least one frame" */
 static void credit_update(struct channel *channel)
 {
 	uint32_t room = channel->config.window;
@@ -198,6 +198,7 @@ static void credit_update(struct channel *channel)
 		channel->credit = channel->base + room;
 }
 
+/* 8.3: "base is the smallest ack of all workers, also of those that have left (11.4)" */
 static void base_update(struct channel *channel, uint64_t now_us)
 {
 	uint32_t least = UINT32_MAX;
@@ -219,7 +220,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 	credit_update(channel);
 }
 
-/* PROTOCOL.md section 8.3. An acknowledgement of a frame that was never open tells nothing new. */
+/* 8.3: "An ack or pushed after planned is ignored"; so is one of a frame that was never open. */
 static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint64_t now_us)
 {
 	struct member *member = &channel->members[rank];
@@ -239,7 +240,7 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 		base_update(channel, now_us);
 }
 
-/* Section 8.4. It only moves forward, since what was granted may be under way; no ack reaches so far as to say more. */
+/* 8.4: "It takes each worker's furthest ack + window": that was granted. No ack reaches so far as to say more. */
 static void room_take(struct channel *channel, uint32_t rank, uint32_t room)
 {
 	struct member *member = &channel->members[rank];
@@ -257,6 +258,7 @@ static void room_take(struct channel *channel, uint32_t rank, uint32_t room)
 static void acks_take(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
 	uint32_t most = channel->config.window;
+	/* 8.4: "a window of 0, or above START's, stands for START's" */
 	uint32_t window = packet->window - 1u < most ? packet->window : most;
 
 	ack_take(channel, packet->worker, packet->edge, now_us);

@@ -9,7 +9,7 @@
 
 /* ---- what waits ---- */
 
-/* Section 10.5. */
+/* 10.5: "At START the account has window times payload, the most that it may have" */
 void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes)
 {
 	const uint32_t most = channel->config.window * channel->config.payload;
@@ -18,6 +18,7 @@ void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes)
 	member->earned = bytes < most - member->earned ? member->earned + (uint32_t)bytes : most;
 }
 
+/* 10.5: "What the account does not cover is not sent or listed" */
 bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes)
 {
 	struct member *member = &channel->members[rank];
@@ -123,7 +124,7 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 	packet_point(out, eager_sums(channel, segment), segment->eager_bytes);
 }
 
-/* False when the frame is over: nobody waits for its RESULT. To everyone it gets the next number. */
+/* False when the frame is over. 10.2: "The RESULTs of a channel that go to everyone are numbered in sequence" */
 static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
                          struct packet_out *out)
 {
@@ -139,7 +140,7 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
 	}
 	head_begin(channel, out, WIRE_RESULT, dest, frame);
 	if (dest != WIRE_EVERYONE && slot->receiver != WIRE_EVERYONE && dest != slot->receiver)
-		return true; /* all that this worker needs to know is that the frame is complete */
+		return true; /* 8.2: "has the blocks if that is the receiver, and none otherwise" */
 	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
 	if (dest == WIRE_EVERYONE)
 		out->receiver = slot->receiver;
@@ -176,7 +177,7 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 	case REPLY_STATUS:
 		status->marked =
 			channel->members[reply->rank].marked + fast_marked(channel, reply->rank);
-		/* What its STATUS has waited for here says nothing of its path. */
+		/* 2.5: "for how many microseconds the STATUS that this one answers had been here" */
 		if (status->stamp != 0 && now_us > reply->came_us)
 			status->held = (uint32_t)(now_us - reply->came_us);
 		status_build(channel, status, reply->rank, out);
@@ -188,12 +189,13 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 
 /* ---- in which order ---- */
 
-/* New credit goes alone only when nothing else has carried it (section 8.4). */
+/* New credit goes alone only when nothing else has carried it. 8.4: "base has moved by a quarter of START's window" */
 static bool credit_due(const struct channel *channel)
 {
 	uint32_t credit = channel->credit - channel->told.credit;
 	uint32_t base = channel->base - channel->told.base;
 
+	/* 8.4: "when base has moved since they were told and has reached the last planned frame" */
 	if (channel->base == channel->planned)
 		return base > 0;
 	return 4 * credit >= channel->credit - channel->base || base >= channel->config.window / 4;

@@ -2,9 +2,8 @@
 /*
  * channel_slot.c - frames: which worker owes what, adding, handing out the sums
  *
- * A slot is opened for a stretch of the union, with the number of workers that own a block of it. A
- * PUSH is accepted once from each of them, in any order, and must be as long as the blocks that its
- * sender announced. PROTOCOL.md section 8.
+ * A slot is opened for a stretch of the union, with the number of workers that own a block of it. PROTOCOL.md section 8.
+ * 8.2: "The aggregator adds the PUSH of each worker that has announced a block of the frame once, in any order".
  */
 
 #include "aggregator/channel/channel_state.h"
@@ -72,6 +71,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	channel->opened++;
 }
 
+/* 8.3: "When base passes a frame, its slot is free for frame + window. Hollow frames have no slot" */
 void slot_open_more(struct channel *channel)
 {
 	while (channel->opened != channel->planned) {
@@ -104,6 +104,7 @@ static void slot_add_zeros(const struct channel *channel, const struct slot *slo
 	sum_add_zeros(sum, lanes);
 }
 
+/* 8.2: "After the last one it applies zeros for the blocks that some worker did not send" */
 static void slot_finish(struct channel *channel, struct slot *slot, const struct sum *sum)
 {
 	if (sum_sees_zeros(sum))
@@ -149,6 +150,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		return;
 	}
 	own = slot_lanes(channel, slot, packet->worker, lanes);
+	/* 8.1: "A PUSH of another length is dropped (bad_length)" */
 	if (own == 0 || packet->body_bytes != own * slot->unit_bytes) {
 		count_drop(channel, WIRE_DROP_LENGTH);
 		return;
@@ -159,6 +161,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		push_fast(channel, slot, &sum, packet);
 		return;
 	}
+	/* 10.3: "A PUSH that the aggregator already has is dropped" */
 	if (bit_test(slot->came, packet->worker)) {
 		count_drop(channel, WIRE_DROP_DUPLICATE);
 		return;
@@ -173,8 +176,8 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 /* ---- what is missing ---- */
 
 /*
- * What a worker lacks. A RESULT is lost if the worker has seen something that was sent later, else on
- * its way, or there is none yet. PROTOCOL.md section 10.2.
+ * What a worker lacks. 10.2: "before pushed, the RESULT, if it was sent, and its sequence is not after the STATUS's",
+ * else it is on its way. 10.2: "from pushed on, the PLAN that has this frame".
  */
 static void send_again(struct channel *channel, const struct packet *packet, uint32_t frame)
 {
@@ -196,9 +199,9 @@ static void send_again(struct channel *channel, const struct packet *packet, uin
 }
 
 /*
- * missing_find - the frames that lack this worker's PUSH, as a STATUS has them; those that it has no room
- * for, or may not have now, are found another time. PROTOCOL.md section 10.3. A RESULT that the
- * kernel has left to us, with a packet that was lost on its way up, is sent now.
+ * missing_find - 10.3: "It lists the frames that it lacks from the worker". Those that it has no room for, or may not
+ * have now, are found another time. A RESULT that the kernel has left to us, with a packet that was lost on its way
+ * up, is sent now.
  */
 static void missing_find(struct channel *channel, const struct packet *packet, struct status *out)
 {
@@ -243,6 +246,7 @@ void slot_status(struct channel *channel, const struct packet *packet)
 	}
 	if (!status->asks)
 		return;
+	/* 10.3: "An aggregator answers each STATUS that asks with one STATUS, with the same stamp" */
 	*status = (struct status){.stamp = status->stamp};
 	missing_find(channel, packet, status);
 	reply_put(channel, &reply);

@@ -34,13 +34,12 @@
 #define REPLIES_MAX 1024 /* So many answers to single workers may wait; a power of two. */
 
 /*
- * What goes to a worker again, and what it is asked to send again, is paid for with bytes. A worker earns them, up
- * to a window's: some datagrams by each frame that it acknowledges, some bytes by each that it sends. So few
- * bytes cannot draw many for ever. PROTOCOL.md section 10.5.
+ * What goes to a worker again, and what it is asked to send again, is paid for with bytes: few cannot draw many for
+ * ever. 10.5: "It gains twice payload for each frame that the worker newly acknowledges", and some by each datagram.
  */
 #define EARNED_BY_ACK 2
 #define EARNED_BY_BYTE 4
-#define LISTED_SHARE 4 /* A PUSH that is listed costs one part in so many: lists are repeated. */
+#define LISTED_SHARE 4 /* 10.5: "a PUSH that it lists a quarter of START's payload" */
 
 struct member {
 	uint64_t token;
@@ -284,8 +283,8 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 /* channel_sum.c */
 
 /*
- * Which numbers travel, and how they are added. Fixed-point numbers are integers here: the workers
- * convert them.
+ * Which numbers travel, and how they are added. 9.2: "The aggregator adds integers, and does not
+ * divide by N".
  */
 struct sum sum_of(const struct channel *channel, const struct segment *segment, uint32_t unit_bytes,
                   uint32_t block_count, uint8_t *sums);
@@ -297,7 +296,10 @@ struct sum sum_of(const struct channel *channel, const struct segment *segment, 
 void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const uint8_t *data,
              bool first);
 
-/* Do zeros matter? Then the sum needs those of workers that lack a block: the ones not in `all_have`. */
+/*
+ * Do zeros matter? 3: "A block that a worker does not send counts as zeros in that worker's tensor, also for minimum,
+ * maximum and product": of the workers that are not in `all_have`.
+ */
 static inline bool sum_sees_zeros(const struct sum *sum)
 {
 	return sum->reduction != REDUCE_SUM && sum->reduction != REDUCE_AVG;

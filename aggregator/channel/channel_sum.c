@@ -10,6 +10,7 @@ struct sum sum_of(const struct channel *channel, const struct segment *segment, 
 	uint8_t form = op->asked.form;
 	enum dtype dtype;
 
+	/* 9.1: "Where the plan is nonfinite, the segment is sent as f32 in form fixed32" */
 	if (form == WIRE_FIXED32 && segment->nonfinite)
 		form = WIRE_NATIVE;
 	dtype = dtype_in_form(form, op->asked.dtype);

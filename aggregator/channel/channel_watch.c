@@ -144,6 +144,7 @@ uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us)
 	return channel->base == channel->planned ? 0 : now_us - channel->progress_us;
 }
 
+/* 11.3: "when an operation has waited for the stall time for a worker to announce it" */
 bool channel_stalled(struct channel *channel, uint64_t now_us, struct channel_stall *out)
 {
 	struct channel_view view;

@@ -86,6 +86,7 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
 
+	/* MEMBERS.md 3: "Draining aggregators say so (drains) in pings and HELLO" */
 	hello.drains = jobs->totals.draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
@@ -147,7 +148,7 @@ uint64_t jobs_peer_owner(const struct jobs_peer *peer)
 
 /* ---- what comes ---- */
 
-/* A worker leaves in order; the job ends with the last one. */
+/* 11.4: "The last one to leave ends the job. LEFT tells the others." */
 static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message message = {.kind = CONTROL_LEFT, .rank = peer->rank};
@@ -311,7 +312,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 /* ---- time ---- */
 
-/* Its membership has ended, and it does not say STAY for as long as an operation may take. */
+/* MEMBERS.md 3: "members are awaited for the stall time" */
 static bool is_overdue(const struct jobs_peer *peer, uint64_t now_us)
 {
 	const struct job *job = peer->job;
@@ -332,7 +333,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
-	/* Before WELCOME it does not know what the others ask for. */
+	/* 5.1: "which hold from then on, before that each worker's own" */
 	if (peer->job != NULL && peer->job->state != JOB_FORMING)
 		silence_us = peer->job->silence_us;
 	peer->heard_us = control_heard_us(peer->heard_us, silence_us, jobs->ticked_us, now_us);
@@ -344,6 +345,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		}
 		peer_send(jobs, peer, &ping);
 	}
+	/* 11.2: "that carries no line for the silence time, ends the job" */
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
 	if (now_us - peer->heard_us >= silence_us || is_overdue(peer, now_us))
 		peer_lost(jobs, peer, reason, true);
@@ -358,8 +360,8 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	if (job->state == JOB_ENDING)
 		return; /* see members_tick() */
 	/*
-	 * All whom we have told are alive: who does not come soon has died meanwhile. Those who come may
-	 * first have to find out that another aggregator is silent.
+	 * MEMBERS.md 3: "so do missing JOINs after the silence time, READYs after twice that": all whom we have
+	 * told are alive, and may first have to find out that another aggregator is silent.
 	 */
 	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
 	if (message_name_is(job->name, CONTROL_NEXT_NAME) && soon_us < limit_us)

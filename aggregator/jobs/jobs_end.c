@@ -81,7 +81,7 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	}
 }
 
-/* `stands`: the connection does, so the worker itself is told like the others. */
+/* 11.2: "The lost worker receives it as well, if its connection still exists": it `stands`. */
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
 {
 	struct job *job = peer->job;
@@ -106,7 +106,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		jobs->unsettled = true;
 		return;
 	}
-	if (forms) { /* nobody depends on it yet: its place is free again */
+	if (forms) { /* 11.2: "Before WELCOME a loss only frees the worker's rank" */
 		job->joined--;
 		if (job->joined == 0)
 			job_release(jobs, job);

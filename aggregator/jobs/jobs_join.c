@@ -24,7 +24,7 @@ static struct job *job_named(struct jobs *jobs, const char *name)
 	return NULL;
 }
 
-/* Reasons that do not depend on other jobs. True when there is one; then the peer is gone. */
+/* Not for other jobs' sake. True: the peer is gone. 5.2: "JOINs on this connection are for this name, or are refused" */
 static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
                              const struct control_message *join)
 {
@@ -59,6 +59,7 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 	return true;
 }
 
+/* 5.2: "An aggregator refuses (key) a worker that has another key than the first one of its job" */
 static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const struct job *job,
                            const struct control_message *join)
 {
@@ -92,7 +93,7 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 
 /* ---- from the last JOIN to START ---- */
 
-/* Frames under way, a power of two: what the configuration grants, and no receive buffer may overflow. */
+/* A power of two. 5.1: "START's window is 4, or at most the least of these divided by twice the payload" */
 static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint32_t payload)
 {
 	uint64_t frames = jobs->config.window_bytes / payload;
@@ -109,7 +110,7 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 	return window;
 }
 
-/* What the paths of all workers carry, as far as it is known. */
+/* As far as it is known. 5.3: "its payload, the smallest that any worker has reported" */
 static void least_payload(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)
@@ -510,7 +511,7 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 	return NULL;
 }
 
-/* The shortest patience of the workers that have joined is the job's. */
+/* 5.1: "WELCOME has the shortest that its workers ask for" */
 void job_agree(struct job *job)
 {
 	job->silence_us = job->shape.stall_us = UINT64_MAX;
@@ -541,7 +542,7 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 		job_formed(jobs, job, now_us);
 }
 
-/* A founder's or a restarted program's; the members of the job that is there are in another membership. */
+/* MEMBERS.md 3: "while a membership next. of NAME is here, or members are at the door" */
 static bool has_members(const struct jobs *jobs, const char *name)
 {
 	const struct jobs_peer *peer;
@@ -556,7 +557,7 @@ static bool has_members(const struct jobs *jobs, const char *name)
 	return false;
 }
 
-/* By a connection on which NEXT has named it a member. */
+/* MEMBERS.md 3: "JOIN after NEXT goes by the same connection, without another HELLO" */
 static void named_join(struct jobs *jobs, struct jobs_peer *peer,
                        const struct control_message *join, uint64_t now_us)
 {
@@ -588,6 +589,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		door_take(jobs, peer, join, now_us);
 		return;
 	}
+	/* MEMBERS.md 3: "refuse jobs but those named next. (draining)" */
 	if (job == NULL && jobs->totals.draining &&
 	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
 		peer_refuse(jobs, peer, "draining",

@@ -63,7 +63,7 @@ static void roll_refuse(struct jobs *jobs, const struct roll *roll, uint32_t fir
 
 /* ---- the next membership ---- */
 
-/* A newcomer gets the rank that it had, unless another one has it; members get the ranks that are left, in their order. */
+/* MEMBERS.md 3: "Each gets the rank that it asks for, if above 0, below the new world and free" */
 static void seats_fill(struct jobs *jobs, const struct job *door, const struct roll *roll,
                        uint32_t came, struct jobs_peer *seats[])
 {
@@ -107,7 +107,7 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	job->members[rank] = peer;
 }
 
-/* A number that no membership of this job has had, whatever has been restarted: the time, or one more than is known. */
+/* MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, if that is more" */
 static void name_next(const struct jobs *jobs, const char *name, uint64_t known, char *next)
 {
 	uint64_t number = jobs->config.epoch_us + jobs->now_us;
@@ -120,6 +120,7 @@ static void name_next(const struct jobs *jobs, const char *name, uint64_t known,
 /* `job` is free, or has ended and is the place for this one. */
 static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll, uint32_t came)
 {
+	/* MEMBERS.md 3: "without is the union, never with the decider" */
 	struct control_message message = {.kind = CONTROL_NEXT,
 	                                  .without = roll->without & ~UINT64_C(1),
 	                                  .came = came,
@@ -158,6 +159,7 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 
 /* ---- ENDED ---- */
 
+/* MEMBERS.md 3: "The first come, as many as the least admit" */
 static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const struct roll *roll)
 {
 	uint32_t count = job->boundary ? door_count(jobs, job) : 0, most = roll->admit;
@@ -167,6 +169,7 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 	return count < most ? count : most;
 }
 
+/* MEMBERS.md 3: "When each whose connection stands has said stay, and one holds, the next one is named" */
 static void job_settle(struct jobs *jobs, struct job *job)
 {
 	struct roll roll = {.admit = UINT32_MAX};
@@ -198,14 +201,14 @@ static bool waits_like(const struct jobs_peer *peer, const struct jobs_peer *one
 	       (*one->keyed_for == '\0' || peer->owner == one->owner);
 }
 
-/* The last membership that any of them has begun is the latest one that can have made progress. */
+/* MEMBERS.md 3: "E is the newest membership begun by anybody at the door": no later one can have made progress. */
 static bool is_later(const char *begun, const char *than)
 {
 	return message_name_number(begun) > message_name_number(than) ||
 	       (*than == '\0' && *begun != '\0');
 }
 
-/* It was in that membership, or in a later one. */
+/* MEMBERS.md 3: "Those count that have begun or joined it, or joined a later one" */
 static bool counts(const struct jobs_stay *stay, const char *last)
 {
 	return strcmp(stay->begun, last) == 0 || strcmp(stay->job, last) == 0 ||
@@ -231,10 +234,7 @@ static void door_name(struct jobs *jobs, struct roll *roll)
 	roll_refuse(jobs, roll, job != NULL ? roll->stay : 1, false);
 }
 
-/*
- * As many as the last membership had that has begun, or, after some time, those who have come. Where we drain all wait
- * until we are back.
- */
+/* MEMBERS.md 3: "When as many as E's of have come, or the time of joining is over, and one holds" */
 static void door_settle(struct jobs *jobs, const struct jobs_peer *one)
 {
 	struct roll roll = {.admit = 0};
@@ -281,7 +281,7 @@ static struct job *seat_find(const struct jobs *jobs, const struct jobs_peer *pe
 		*rank = stay->rank;
 		if (strcmp(job->name, stay->job) == 0 && stay->rank < job->world)
 			return job;
-		/* It was named, and the worker has not heard of it. */
+		/* MEMBERS.md 3: "has made its worker a member, which has not joined yet" */
 		for (*rank = 0; *rank < job->world; (*rank)++)
 			if (strcmp(job->seats[*rank].job, stay->job) == 0 &&
 			    job->seats[*rank].rank == stay->rank)
@@ -290,7 +290,7 @@ static struct job *seat_find(const struct jobs *jobs, const struct jobs_peer *pe
 	return NULL;
 }
 
-/* Of the worker in this seat: its connection of before, if there is one, is no more. */
+/* MEMBERS.md 3: "The older connection ends; so does the membership" */
 static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct jobs_peer *peer)
 {
 	struct jobs_peer *before = job->members[rank];
@@ -332,6 +332,7 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 		seat_take(jobs, job, rank, peer);
 		return;
 	}
+	/* MEMBERS.md 3: "Otherwise, while any membership of NAME is here: running" */
 	if (job != NULL || job_kin(jobs, peer->wanted) != NULL) {
 		peer_refuse(jobs, peer, "running", gone_on);
 		return;
@@ -339,6 +340,7 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 	other = door_twin(jobs, peer);
 	if (other != NULL)
 		peer_end(jobs, other);
+	/* MEMBERS.md 3: "There, a draining decider closes all connections; its door waits for its return" */
 	if (!jobs->totals.draining)
 		door_settle(jobs, peer);
 }
@@ -360,7 +362,7 @@ static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 	if (!job_has_next(job) || seat_find(jobs, peer, &rank) != job || rank != peer->rank) {
 		jobs_garbage(jobs, peer, "stay: not now, or not from there");
 	} else if (job->state == JOB_RUNNING && stay_count(job) == job->world) {
-		/* They all want to go on, with newcomers or other aggregators: nothing has failed. */
+		/* MEMBERS.md 3: "so does stay of all, a boundary, without FAILED" */
 		job_finished(jobs, job, "its members continue in another one");
 		job->boundary = true;
 		job_end(jobs, job);

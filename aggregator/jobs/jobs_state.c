@@ -23,7 +23,7 @@ struct job *job_with(struct jobs *jobs, uint16_t channel_id)
 	return NULL;
 }
 
-/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
+/* 2.3: "The low byte of the channel number, modulo the aggregator's number of threads, gives the thread" */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread)
 {
 	uint32_t index = (uint32_t)(job - jobs->jobs), threads = jobs->config.threads;

@@ -24,7 +24,7 @@
 
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
-/* A worker has a ping to say every 25 ms or more, and little else: nobody says so much for long. */
+/* 5.1: "more than 1,000 lines of a worker at once, or 100 a second for long" */
 #define JOBS_LINE_US 10000
 #define JOBS_LINES_US 10000000 /* a thousand lines at once */
 

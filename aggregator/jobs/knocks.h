@@ -2,11 +2,9 @@
 /*
  * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
- * A worker's address is where its latest KNOCK came from that carried what we had answered to there: so
- * somebody there wants our datagrams. KNOCKs are counted, so one that somebody has recorded and sends
- * again moves nothing. Once the job has started, only a KNOCK with a seal may come from elsewhere
- * (PROTOCOL.md section 5.3). Pure: the data plane, and
- * the simulation, have one struct knocker for each worker of each channel.
+ * PROTOCOL.md section 5.3. KNOCKs are counted, so one that somebody has recorded and sends again moves
+ * nothing. Pure: the data plane, and the simulation, have one struct knocker for each worker of each
+ * channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H
@@ -39,8 +37,8 @@ enum knock_verdict {
 };
 
 /*
- * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address; not 0.
- * `path`: the address, ours, and whose it is to be; the secret is the job's, and nobody else knows it.
+ * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address.
+ * 5.3: "The proof is made of both addresses, channel, rank, and a secret of the job. It is not 0."
  */
 static inline uint64_t knock_proof(const struct seal_key *secret,
                                    const uint64_t path[KNOCK_PATH_WORDS])
@@ -62,6 +60,7 @@ static inline enum knock_verdict knock_judge(const struct knocker *knocker,
 		return KNOCK_HOME;
 	if (knock->started && !knock->sealed)
 		return KNOCK_STRANGE;
+	/* 5.3: "if its count is not later than that of the latest KNOCK taken" */
 	if (knocker->any_us != 0 && !frame_before(knocker->count, knock->packet->frame))
 		return KNOCK_STRANGE;
 	return knock->packet->number == knock->proof ? KNOCK_HOME : KNOCK_ASKED;

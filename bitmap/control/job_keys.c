@@ -16,7 +16,7 @@
 #define KEYS_MAX 4096
 #define LINE_MAX_BYTES 1022
 
-/* RFC 7914: 16 MiB, and some 50 ms. */
+/* 5.2: "Of any other text scrypt (RFC 7914) makes them": 16 MiB, and some 50 ms. */
 #define SCRYPT_N 16384
 #define SCRYPT_R 8
 #define SCRYPT_P 1
@@ -45,7 +45,7 @@ int job_key_from_text(const char *text, struct job_key *out)
 	if (strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
 	if (message_hex_read(text, out->bytes, SECRET_BYTES))
-		return 0; /* it has as many random bits as a key has */
+		return 0; /* 5.2: "64 lower-case hex digits are these bytes" */
 	secrets_begin();
 	made = EVP_PBE_scrypt(text, strlen(text), salt, sizeof(salt) - 1, SCRYPT_N, SCRYPT_R,
 	                      SCRYPT_P, SCRYPT_BYTES_MAX, out->bytes, SECRET_BYTES);

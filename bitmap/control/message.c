@@ -209,6 +209,7 @@ uint64_t message_name_number(const char *name)
 	return number;
 }
 
+/* MEMBERS.md 3: "the membership has ended; only connections of workers that are lost or not ready are closed" */
 bool message_code_continues(const char *code)
 {
 	static const char *const codes[] = {"lost", "gone", "path", "join_timeout", "udp_timeout"};
@@ -259,10 +260,7 @@ static bool read_text(const json_t *value, char *out, size_t room)
 	return true;
 }
 
-/*
- * Where a worker sends what its aggregator names, and what it lets into its network's ports: no broadcast, and no group
- * of the network's own protocols.
- */
+/* 5.1: "A group is multicast, beyond 224.0.0.0/24 and ff00::/12". 5.1: "A data address is one host's" */
 static bool ip_fits(const uint8_t *ip, bool six, enum field_kind kind)
 {
 	static const uint8_t none[16], mapped[12] = {[10] = 0xff, 0xff};
@@ -411,7 +409,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 			err = field_refuse(out->kind, field, why);
 			goto done;
 		}
-		/* `version` comes first: who speaks another one is to hear that, not what lacks. */
+		/* 5.1: "A HELLO or JOIN with another one is read no further" */
 		if (field->offset == AT(version) && out->version != WIRE_VERSION)
 			break;
 	}
@@ -471,7 +469,7 @@ static json_t *write_field(const struct control_message *message, const struct f
 	return NULL;
 }
 
-/* What may be missing is, where it says nothing: a missing field is read as 0, false or "". */
+/* 5.1: "All fields may be missing, and are then 0, false or empty" */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;

@@ -119,7 +119,7 @@ static inline void sooner(uint64_t *due_us, uint64_t when_us)
 		*due_us = when_us;
 }
 
-/* A path without an answer for this long is dead: workers notice it before operations stall. */
+/* 11.5: "the silence time, or three quarters of the stall time if that is less": before operations stall. */
 static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 {
 	return silence_us < stall_us / 4 * 3 ? silence_us : stall_us / 4 * 3;
@@ -127,7 +127,8 @@ static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 
 /*
  * When a peer was heard, as its silence counts. A side that looks at its peers later than usual, a quarter of the
- * silence time after it last did, stood still itself: a paused virtual machine, no CPU. That is no silence of theirs.
+ * silence time after it last did, stood still: a paused virtual machine, no CPU. 11.2: "Whoever stood still itself reads
+ * what has come first, and does not count that time as silence".
  */
 static inline uint64_t control_heard_us(uint64_t heard_us, uint64_t silence_us, uint64_t looked_us,
                                         uint64_t now_us)

@@ -26,8 +26,8 @@ int secret_expand(const uint8_t secret[SECRET_BYTES], void *out, size_t bytes);
 void secrets_clear(void);
 
 /*
- * What the aggregator draws for a membership, expanded: PROTOCOL.md section 5.2. `token` never leaves the
- * machine: all workers of the membership have the same one. Returns 0, or -ENOMEM.
+ * 5.2: "group key, stretch = the first 16, and the next 4,112 bytes of SHAKE256(seed)". `token` never leaves the machine:
+ * all workers of the membership have the same one. Returns 0, or -ENOMEM.
  */
 struct seed_keys {
 	struct seal_key group;

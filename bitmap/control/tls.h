@@ -71,8 +71,8 @@ const char *tls_identity(const struct tls *tls); /* which one is offered; "": no
 const char *tls_why(const struct tls *tls);      /* one line, after -EPROTO */
 
 /*
- * tls_seal_key - the key of what this connection's worker sends in a membership: exported keying material
- * (RFC 8446 section 7.5). Only after tls_ready(). Returns 0, or -EPROTO.
+ * tls_seal_key - the key of what this connection's worker sends in a membership. 5.2: "the exporter (RFC 8446, 7.5) of
+ * this worker's connection". Only after tls_ready(). Returns 0, or -EPROTO.
  */
 int tls_seal_key(struct tls *tls, const char *membership, struct seal_key *out);
 

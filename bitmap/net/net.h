@@ -26,7 +26,7 @@
 #define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
 #define NET_STEERING_BYTE 4               /* of a datagram; its receiver may have several nets */
 
-/* Section 2.1. ECN, RFC 3168: the low two bits of the TOS byte, or of the traffic class. */
+/* 2.1: "They carry ECT(0) (RFC 3168) where the sender's system can do so": two bits of the TOS byte, or traffic class. */
 #define NET_ECN_CAPABLE 2 /* ECT(0), on all that is sent: queues may mark it, */
 #define NET_ECN_MARKED 3  /* CE, and one has */
 #define NET_TOS(dscp) ((uint8_t)((dscp) << 2 | NET_ECN_CAPABLE))

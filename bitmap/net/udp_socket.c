@@ -65,7 +65,7 @@ static int set_group(int fd, const struct net_config *config)
 	return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
 }
 
-/* Datagrams are not cut, and come only of groups that were joined. An IPv6 socket of :: has both families. */
+/* 2.1: "Datagrams are not fragmented (DF is set)". They come only of groups that were joined; :: has both families. */
 static void set_family(int fd, int family, const struct net_config *config)
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;

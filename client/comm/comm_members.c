@@ -2,9 +2,9 @@
 /*
  * comm_members.c - another membership for a communicator: MEMBERS.md 2 and 3
  *
- * A membership is a job of its own, called "NAME/ID": channels, keys, frame numbers and tags are its own,
- * so nothing of two memberships can meet. What was found out once stays: addresses, the key, what the
- * paths carry; so do the data socket, the pool of scanning threads and the caller's requests.
+ * MEMBERS.md 1: "Channels, frame numbers, tokens, seeds, seals and tags are its own, so nothing of one membership can be
+ * taken for another's". What was found out once stays: addresses, the key, what the paths carry; so do the data socket,
+ * the pool of scanning threads and the caller's requests.
  */
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ static int remember(struct winnow_comm *comm, struct why *why)
 
 /* ---- one ends ---- */
 
-/* What passed once will do so again; what did not is not tried again, since that takes its time. */
+/* MEMBERS.md 2: "It need not try in KNOCKs what did not pass before, nor wait for a PROBE where none came" */
 static void learn(struct winnow_comm *comm)
 {
 	uint32_t passes = session_passes(comm->session);
@@ -386,8 +386,8 @@ void winnow_comm_hold(struct winnow_comm *comm)
 }
 
 /*
- * What one member knows all know then: do newcomers wait, and which aggregators are not to be used, since they
- * drain, or are left out, and not all members have found them again?
+ * MEMBERS.md 3: "By an operation members find out that one has heard of some, and make a boundary". MEMBERS.md 3: "By an
+ * operation members find out which drain, or are left out and not found again by all".
  */
 static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 {

@@ -124,8 +124,8 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 }
 
 /*
- * CONGESTION.md 6. TCP has up to a millisecond's, at twice its pace, or two super-packets, before its own host's link. Somebody with
- * more there has more of the link, whatever the windows: so where others may use the network we have as much as TCP.
+ * CONGESTION.md 6: "A worker has there at most what its limits let it send in a millisecond". TCP has as much, at twice
+ * its pace, or two super-packets. Somebody with more there has more of the link, whatever the windows.
  */
 void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)
 {

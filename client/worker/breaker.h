@@ -3,8 +3,7 @@
  * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, 3.1.10; CONGESTION.md 8)
  *
  * Where a fifth of all datagrams is lost, a TCP flow would have fewer than three under way, and our
- * smallest window is two: there is no slower way to go on. So loss above that, without a pause, for ten
- * intervals of a second or more, ends what causes it. Pure: what was seen and the time come in.
+ * smallest window is two: there is no slower way to go on. Pure: what was seen and the time come in.
  */
 #ifndef CLIENT_BREAKER_H
 #define CLIENT_BREAKER_H
@@ -16,8 +15,9 @@
 
 #define BREAKER_INTERVAL_US 1000000
 #define BREAKER_INTERVALS 10
-#define BREAKER_PACKETS_MIN 64 /* of an interval: fewer say nothing, and it goes on */
-#define BREAKER_SHARE 5        /* one in so many */
+/* CONGESTION.md 8: "in intervals of at least a second and 64 datagrams" */
+#define BREAKER_PACKETS_MIN 64
+#define BREAKER_SHARE 5 /* one in so many */
 
 /* One direction: as last looked at, and since loss has been heavy. */
 struct breaker_way {

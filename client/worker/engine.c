@@ -23,9 +23,9 @@
 
 #include "client/winnow.h"
 
-#define TAGS_BY_ORDER                                                                              \
-	2 /* the two upper bits of those that count operations: PROTOCOL.md section 6.3 */
-#define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
+/* 6.3: "Operations without a tag of the user's are tagged 2^63 + n": the two upper bits. */
+#define TAGS_BY_ORDER 2
+#define PASSED_MAX 16 /* segments of others. 6.3: "nor pass over an operation for ever" */
 
 /* ---- memory ---- */
 
@@ -61,6 +61,7 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 		if (c->shard != e->stream_count || c->shard_count != stream_count ||
 		    c->payload != e->payload || c->rank != e->rank || c->world != e->world)
 			goto fail;
+		/* 5.1: "A worker of several aggregators uses the smallest op_slots" */
 		if (c->op_slots < e->op_slots)
 			e->op_slots = c->op_slots;
 		err = stream_open(c, &e->streams[e->stream_count]);
@@ -106,7 +107,7 @@ static bool slot_is_free(const struct engine *engine, uint32_t slot)
 	return true;
 }
 
-/* Would some channel still take it for an operation that has failed (PROTOCOL.md section 6.3)? */
+/* 6.3: "the next one begins when the slot of the previous one may be reused": here of one that has failed. */
 static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
 {
 	for (uint32_t slot = 0; slot < engine->op_slots; slot++)
@@ -308,8 +309,8 @@ static bool all_busy(const struct engine *engine)
 }
 
 /*
- * Without priorities take the oldest, and ask no other: asking takes staging room if the tensor is
- * on a GPU.
+ * 6.3: "It announces the oldest first, or may choose another". Without priorities it asks no other: asking takes
+ * staging room if the tensor is on a GPU.
  */
 static struct allreduce *next_by_age(const struct engine *engine)
 {
@@ -358,6 +359,7 @@ static void task_finish(struct engine *engine, struct allreduce *task, uint64_t 
 {
 	STAILQ_REMOVE(&engine->active, task, allreduce, next);
 	engine->open--;
+	/* 11.1: "withdraws the operation, even an eager one, on all other channels of the job" */
 	if (task->status != 0) {
 		engine->failed_tags[task->slot] = task->tag;
 		for (uint32_t i = 0; i < engine->stream_count; i++)

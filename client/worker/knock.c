@@ -5,10 +5,11 @@
 
 #include "ebpf/wire.h"
 
-#define ROUND_US 20000 /* twice as long after each time that all sizes have been tried, */
-#define PASSES_MAX 3   /* up to so many */
-#define ROUNDS_PER_SIZE 10
-#define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
+#define ROUND_US 20000     /* 5.3: "a worker sends KNOCKs on each channel every 20 ms" */
+#define PASSES_MAX 3       /* 5.3: "each time waits twice as long between KNOCKs, to 160 ms" */
+#define ROUNDS_PER_SIZE 10 /* 5.3: "When ten KNOCKs of one size get no answer on a channel" */
+/* 5.3: "it waits up to 100 ms for a PROBE, still knocking on one channel" */
+#define PROBE_WAIT_US 100000
 
 /* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28, or 48. */
 static const uint32_t sizes[] = {8972, 3470, 1472, 1452, 1432, 1372, 1232, WIRE_PAYLOAD_MIN};
@@ -55,7 +56,7 @@ uint64_t knock_deadline(const struct knock *knock)
 	return knock->asked != 0 ? 0 : knock->due_us;
 }
 
-/* Once a round: nobody makes us send more than we get, and an address that changes all the time ends. */
+/* 5.3: "sends one at once, but at most one a round": an address that changes all the time ends. */
 void knock_asked(struct knock *knock, uint32_t channel)
 {
 	const uint64_t bit = UINT64_C(1) << channel;

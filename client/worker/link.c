@@ -149,6 +149,7 @@ bool link_stands(const struct link *link)
 	return link->view.state != LINK_FAILED || link_told(link);
 }
 
+/* MEMBERS.md 3: "when its connection ends or is silent without FAILED, or after code shutdown" */
 bool link_lost(const struct link *link)
 {
 	return (link->closed || (link->view.state == LINK_FAILED && !link_told(link))) &&
@@ -223,7 +224,7 @@ static bool shape_makes_sense(struct link *link, const char *kind,
 	return false;
 }
 
-/* The job's are the shortest that its workers have asked for. */
+/* 5.1: "A worker that is told a longer one ends the connection" */
 static bool times_make_sense(struct link *link, const struct control_message *message)
 {
 	const struct link_config *asked = &link->view.config;
@@ -297,8 +298,8 @@ void link_connected(struct link *link, uint64_t now_us)
 }
 
 /*
- * Who does not know our key, or who we are, can only say why. From anybody else, all that it can do is what a
- * cut would: end this attempt.
+ * 5.2: "It heeds one plain line, a failed: its attempt has ended". From anybody else, all that it can do is what a cut
+ * would.
  */
 void link_plain(struct link *link, const char *line)
 {
@@ -321,7 +322,7 @@ void link_plain(struct link *link, const char *line)
 	}
 }
 
-/* At the door. Anything else was under way when the membership of before ended. */
+/* At the door. MEMBERS.md 3: "After stay, lines of the membership before mean nothing" */
 static void door_take(struct link *link, const struct control_message *message)
 {
 	if (message->kind == CONTROL_NEXT)
@@ -391,6 +392,7 @@ void link_gone(struct link *link, const char *reason)
 		link_fail(link, "gone", "%s", reason);
 }
 
+/* 5.4: "After this code, or an end before welcome, a worker may try once more with a new connection" */
 bool link_again(struct link *link)
 {
 	if (!waits_at_door(link) &&
@@ -584,6 +586,7 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 	probing_look(link);
 }
 
+/* 5.3: "It counts all KNOCKs that it sends to an aggregator, from 1, and each carries its count" */
 static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
 {
 	struct wire_header head = {
@@ -614,6 +617,7 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 	if (!path_failed(&link->path, now_us, &link->verdict))
 		return;
 	link->send_path = true;
+	/* 11.5: "A worker that has sent path gives up itself half a silence time later" */
 	link->verdict_due_us = now_us + link->silence_us / 2;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* pace.c - see pace.h; CONGESTION.md sections 1, 2, 3, 4, 5 and 7, and PROTOCOL.md 10.1, state the same rules in words */
+/* pace.c - see pace.h; CONGESTION.md sections 1, 2, 3, 4, 5 and 7 */
 
 #include "client/worker/pace.h"
 
 #include "ebpf/packet.h"
 
-#define ROUND_SAMPLES_MIN 3 /* one round trip alone may have waited for a CPU */
+/* CONGESTION.md 2: "ends with the third way of a STATUS that was sent in it" */
+#define ROUND_SAMPLES_MIN 3
 #define MEASURE_US_MIN 500
 #define MEASURE_US_MAX 10000
 #define RTT_SPAN_US 500000
@@ -20,7 +21,7 @@
 #define PARTS 256              /* of a packet */
 #define ROOT_OF_PARTS 16
 #define LOSS_PART 3            /* tenths: what a window loses */
-#define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
+#define LOSS_ROUND_PACKETS 256 /* CONGESTION.md 3: "Of every 256 PUSHes a worker takes the ratio" */
 #define LOSS_SPAN 16           /* rounds */
 #define LOSS_AT_FIRST 51       /* per 1024: taken for the path's own until more is known, */
 #define LOSS_SLACK 51          /* and what may come on top of twice the path's own */
@@ -119,6 +120,7 @@ uint32_t pace_in_us(const struct pace *pace, uint64_t us)
 	return us < pace->srtt_us ? (uint32_t)(pace->window * us / pace->srtt_us) : pace->window;
 }
 
+/* 10.1: "every third of srtt, but not before 500 us and not later than 10 ms" */
 uint64_t pace_measure_us(const struct pace *pace)
 {
 	uint64_t us = pace->srtt_us / ROUND_SAMPLES_MIN;
@@ -134,14 +136,15 @@ uint64_t pace_measure_us(const struct pace *pace)
 
 /* ---- the window ---- */
 
+/* CONGESTION.md 7: "Then 4 ms take the place of the 200 us in allowed, and 2 ms that of 100 us" */
 static uint64_t allowed_us(const struct pace *pace)
 {
 	return pace->private_network ? TARGET_PRIVATE_US : TARGET_US;
 }
 
 /*
- * What queues on the way may take. More for a small window: where many share a queue each has a small
- * one, and one that has less than the others is to grow.
+ * CONGESTION.md 2: "200 us, and 800 us divided by the square root of the limit". Where many share a queue each has a
+ * small window, and one that has less than the others is to grow.
  */
 static uint64_t target_us(const struct pace *pace)
 {
@@ -153,8 +156,8 @@ static uint64_t target_us(const struct pace *pace)
 }
 
 /*
- * Far from the target the window grows by a sixteenth, so that a fast link fills soon; near it by
- * the same for everybody, so that those who share a queue come to have equal parts of it.
+ * CONGESTION.md 3: "grows: by a sixteenth, at least 1, while queued is below 100 us; else by 1, and doubling has ended".
+ * So a fast link fills soon, and those who share a queue come to have equal parts of it.
  */
 static void window_grow(struct pace *pace, uint64_t excess_us)
 {
@@ -169,7 +172,7 @@ static void window_grow(struct pace *pace, uint64_t excess_us)
 	window_set(pace, (uint64_t)pace->parts + step);
 }
 
-/* By a part of itself, but at most by half. */
+/* CONGESTION.md 3: "changes the limit, by half at most, but for the look" */
 static void window_shrink(struct pace *pace, uint64_t part, uint64_t whole)
 {
 	uint64_t cut = pace->parts * part / whole;
@@ -185,7 +188,7 @@ static uint32_t share_of(const struct pace_marks *marks)
 	return (uint32_t)((uint64_t)marks->marked * 1024 / marks->packets);
 }
 
-/* As DCTCP: half of the share that is marked, of the worse direction. */
+/* CONGESTION.md 2: "a mean that begins at 1 and moves by a sixteenth of the difference each round", as DCTCP's. */
 static bool marks_look(struct pace *pace)
 {
 	uint32_t sent = share_of(&pace->round.sent), received = share_of(&pace->round.received);
@@ -196,7 +199,7 @@ static bool marks_look(struct pace *pace)
 	return share > 0;
 }
 
-/* All of a long way may be a queue, which others filled before we came. */
+/* CONGESTION.md 2: "If best is 2 ms or more, which may be others' queue, all of least" */
 static bool is_far(const struct pace *pace)
 {
 	return pace->best_us >= FAR_US;
@@ -208,9 +211,9 @@ static uint64_t queued_us(const struct pace *pace)
 }
 
 /*
- * Several of us may take each other for TCP, or a queue that all keep for the way itself. So at the same times
- * everybody who sees a long queue shrinks to a quarter for some rounds. If the queue becomes almost that much
- * shorter it was ours alone.
+ * CONGESTION.md 5: "Two jobs may take each other for TCP. So at each multiple of 16 s since 1970, by its host's clock, a
+ * worker whose long is 1 ms or more, and limit above 2, takes a quarter of its limit for three rounds. If long is then at
+ * most three eighths of what it was, the queue was that of workers".
  */
 static bool is_emptying(struct pace *pace, uint64_t now_us)
 {
@@ -244,10 +247,8 @@ static bool is_emptying(struct pace *pace, uint64_t now_us)
 }
 
 /*
- * A TCP flow fills whatever queue there is: to leave it more would only starve us. So if a long queue
- * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
- * it was, and answers loss until all look again, as TCP does. A shallow queue of TCP's is half as long
- * after each loss, and as long as before soon.
+ * CONGESTION.md 4: "TCP fills whatever queue there is": to leave it more would only starve us. A shallow queue of TCP's
+ * is half as long after each loss, and as long as before soon.
  */
 static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 {
@@ -257,6 +258,7 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 		return true;
 	if (pace->private_network || (pace->rivals.parts == 0 && queued < LONG_US))
 		return false;
+	/* CONGESTION.md 4: "It forgets them when long is not above allowed" */
 	if (queued <= target_us(pace) || (is_far(pace) && excess_us < allowed_us(pace) / 2)) {
 		pace->rivals.parts = 0;
 		return false;
@@ -267,14 +269,17 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 		pace->rivals.parts = pace->parts;
 		pace->rivals.queued_us = queued;
 	}
+	/* CONGESTION.md 4: "When the limit has shrunk to a quarter of the largest, or to 2" */
 	if (pace->parts > pace->rivals.parts / 4 && pace->window > pace->window_min)
 		return false;
 	if (queued < pace->rivals.queued_us - pace->rivals.queued_us / 4) {
-		pace->rivals.queued_us = queued; /* that was ours; and the rest? */
+		/* CONGESTION.md 4: "the queue was its own. It remembers the new long" */
+		pace->rivals.queued_us = queued;
 		pace->rivals.patient_us = now_us + PATIENCE_US;
 	}
 	if (now_us < pace->rivals.patient_us || queued < LONG_US)
 		return false;
+	/* CONGESTION.md 4: "the queue is TCP's. The limit returns to the largest. Then delay does not count" */
 	window_set(pace, pace->rivals.parts);
 	pace->rivals.parts = 0;
 	pace->rivals.contending = true;
@@ -282,8 +287,9 @@ static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)
 }
 
 /*
- * As TCP, which grows by one in a round trip: a round of ours takes up to two. Where nothing queues, loss is chance.
- * Where more than a fifth of the RESULTs is lost no window helps: that is for the breaker.
+ * CONGESTION.md 4: "A round has a loss if it lost a PUSH, or up to a fifth of its RESULTs": where more is lost no window
+ * helps. CONGESTION.md 4: "It shrinks the limit by 3 tenths, unless the round before did. A full round without a loss
+ * lets it grow by 1 for each srtt that the round took, at most two", as TCP.
  */
 static void queue_contend(struct pace *pace, uint64_t round_us)
 {
@@ -300,13 +306,13 @@ static void queue_contend(struct pace *pace, uint64_t round_us)
 	pace->rivals.recovering = lost && !pace->rivals.recovering;
 }
 
-/* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
+/* CONGESTION.md 2: "as much was under way in the round as the limit allows, or half as many RESULTs came" */
 static bool is_used(const struct pace *pace)
 {
 	return 2 * pace->round.results >= pace->window;
 }
 
-/* Where nothing queues, loss is chance. */
+/* CONGESTION.md 7: "If a PUSH of a round was lost and queued is above 200 us": where nothing queues, loss is chance. */
 static bool has_overflowed(const struct pace *pace, uint64_t excess_us)
 {
 	return pace->private_network && pace->round.lost > 0 && excess_us > TARGET_US;
@@ -315,6 +321,7 @@ static bool has_overflowed(const struct pace *pace, uint64_t excess_us)
 static void end_round(struct pace *pace, uint64_t now_us)
 {
 	uint64_t excess_us = pace->round.least_us - least_of(&pace->path_us);
+	/* CONGESTION.md 3: "shrinks by queued / max(srtt, least) of itself" */
 	uint64_t rtt_us =
 		pace->srtt_us > pace->round.least_us ? pace->srtt_us : pace->round.least_us;
 
@@ -333,7 +340,7 @@ static void end_round(struct pace *pace, uint64_t now_us)
 		window_grow(pace, excess_us);
 }
 
-/* A little may have queued by chance, or of our own, for this one way: that does not end the doubling. */
+/* CONGESTION.md 2: "it ends with the first way, unless queued is from 100 us to allowed": that may be chance. */
 static bool is_unsure(const struct pace *pace)
 {
 	uint64_t excess_us = pace->round.least_us - least_of(&pace->path_us);
@@ -364,6 +371,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 
 /* ---- loss ---- */
 
+/* CONGESTION.md 7: "Sections 4 and 5 and both signs of loss do not apply" */
 void pace_unanswered(struct pace *pace)
 {
 	if (!pace->private_network)
@@ -384,6 +392,7 @@ void pace_sent(struct pace *pace, uint32_t under_way)
 	if (++pace->loss.sent < LOSS_ROUND_PACKETS)
 		return;
 	ratio = (uint32_t)((uint64_t)pace->loss.lost * 1024 / pace->loss.sent);
+	/* CONGESTION.md 3: "above 5 % plus twice the least of the last 16 ratios and of the 16 before" */
 	if (ratio > 2 * least_of(&pace->loss.least) + LOSS_SLACK && !pace->private_network)
 		window_shrink(pace, LOSS_PART, 10);
 	least_take(&pace->loss.least, ratio, ++pace->loss.rounds, LOSS_SPAN);

@@ -2,15 +2,11 @@
 /*
  * pace.h - how long to wait, and how much to have under way
  *
- * The probe time, which is the timer of RFC 6298 and a while for what is only late, and a window that
- * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
- * datagrams that it marks; and when round trips take longer than the shortest one by more than a
- * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
- * the last sign: only much more of it than the path has shown at its best counts, so a link that
- * loses 5 % of everything still runs full. On a private network queues are nobody else's: they may
- * take milliseconds, so that a link is busy while its host waits for a CPU, until one loses a
- * datagram. Pure: time comes in as an argument, in microseconds of any clock that does not run
- * backwards.
+ * The timers of PROTOCOL.md 10.1, and the limit of CONGESTION.md, called window here. Loss is the last
+ * sign: only much more of it than the path has shown at its best counts, so a link that loses 5 % of
+ * everything still runs full. On a private network queues are nobody else's: they may take
+ * milliseconds, so that a link is busy while its host waits for a CPU. Pure: time comes in as an
+ * argument, in microseconds of any clock that does not run backwards.
  */
 #ifndef CLIENT_PACE_H
 #define CLIENT_PACE_H
@@ -23,7 +19,7 @@
 #define PACE_LATE_US_MIN 300
 #define PACE_LATE_US_MAX 5000
 #define PACE_SILENCE_PROBES 32 /* In silence a worker asks at least this often, in probe times. */
-#define PACE_WINDOW_MIN 2
+#define PACE_WINDOW_MIN 2      /* CONGESTION.md 1: "It is never below 2 or above START's window" */
 
 /* The least of what has been seen lately: in this span and in the one before. */
 struct pace_least {
@@ -114,13 +110,13 @@ uint64_t pace_silence_us(const struct pace *pace, uint64_t silent_us);
 /* How many packets leave in so many microseconds, as far as the window lets them: it lasts for a round trip. */
 uint32_t pace_in_us(const struct pace *pace, uint64_t us);
 
-/* The probe time: an answer, and what was sent before it, should be here after this. */
+/* 10.1: "The probe time is RFC 6298's srtt + 4*rttvar, and late, at most 400 ms; 20 ms before the first measurement" */
 uint64_t pace_probe_us(const struct pace *pace);
 
-/* When a packet that another one has overtaken is taken for lost. */
+/* 10.1: "when a datagram that another one has overtaken is taken for lost: an eighth of srtt, 300 us to 5 ms" */
 uint64_t pace_late_us(const struct pace *pace);
 
-/* What was asked in a silence had no answer before it was asked again. */
+/* CONGESTION.md 3: "If a STATUS that asked in a silence (10.4) has no answer before the next one in it" */
 void pace_unanswered(struct pace *pace);
 
 /* A packet was sent, of which `under_way` are now; if eager, nobody says whether it is lost. Some were lost. */

@@ -9,7 +9,8 @@
 #include "ebpf/wire.h"
 
 /*
- * In sixty-fourths of our patience: a quarter without news, then a check that takes three quarters.
+ * In sixty-fourths of our patience. 11.5: "there has been no progress for a quarter of the path time", then a check that
+ * takes three quarters, 11.5: "in rounds of a 64th of the path time, until each channel has answered".
  */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
@@ -57,8 +58,8 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 }
 
 /*
- * The smaller size of this round: in turn the smallest, which tells a path that is narrow from one that is dead,
- * and one after the other down to it, then again from the top. 0: there is none.
+ * 11.5: "After 16 rounds it adds a smaller KNOCK to each: in turns the next smaller of the sizes of 5.3, and the
+ * smallest", which tells a path that is narrow from one that is dead. 0: there is none.
  */
 static uint32_t smaller_of_round(const struct path *path)
 {
@@ -116,6 +117,7 @@ void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t n
 	path->fine_us = now_us;
 }
 
+/* 11.5: "When 48 rounds have brought no answer on some channel, and no progress, the worker sends path" */
 bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out)
 {
 	if (!path->checking || path->round < CHECK_ROUNDS || now_us < path->round_due_us)

@@ -11,7 +11,7 @@
 
 #include "client/worker/explain.h"
 
-#define OWN_QUEUE_MIN (4u << 16) /* a socket is filled again when half of it has left */
+#define OWN_QUEUE_MIN (4u << 16) /* CONGESTION.md 6: "or 256 KB if that is more" */
 #define OWN_QUEUE_MAX (1u << 30)
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -79,7 +79,7 @@ const char *session_error(const struct session *session)
 
 /* ---- failing ---- */
 
-/* What the aggregators are told: the code of ABORT. Whom one waited for in vain before START is lost to all. */
+/* 5.4: "A worker's ABORT has code gone when an aggregator is lost to it, and lost when another worker is" */
 static const char *code_of(const struct session *s, enum winnow_result result)
 {
 	switch (result) {
@@ -234,7 +234,7 @@ static void session_start(struct session *s)
 	free(configs);
 }
 
-/* Datagrams have one size on all links: the smallest that passes. */
+/* 5.3: "A worker reports to each of several aggregators the smallest size of all" */
 static void ready_if_all_probed(struct session *s)
 {
 	uint32_t payload = UINT32_MAX;
@@ -301,6 +301,7 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 		session->config.stay.of = session->world;
 	}
 	link_check(session, index);
+	/* 11.4: "At each of them an operation under way fails a silence time after LEFT" */
 	if (*link_look(link)->left != '\0' && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
@@ -344,7 +345,7 @@ static bool stream_named(const struct session *s, uint32_t link, uint16_t channe
 	return known;
 }
 
-/* What the upper half of its numbers is: PROTOCOL.md section 2.4. 0 before there are any. */
+/* 2.4: "edge is the lower half of a 64-bit number: ack and base, counted on where 32 bits wrap"; 0 at first. */
 static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel)
 {
 	uint32_t stream;
@@ -451,7 +452,7 @@ bool session_work(struct session *session, uint64_t now_us)
 
 /* ---- time ---- */
 
-/* The aggregators watch operations too and know who is missing; we wait a little longer. */
+/* 11.3: "when no PLAN or RESULT has come for a silence time more": the aggregators know who is missing. */
 static uint64_t operation_due_us(const struct session *s)
 {
 	uint64_t progress_us;
@@ -521,7 +522,7 @@ static const char *drops_text(const struct session *s, char *text, size_t room)
 	return text;
 }
 
-/* On a network that is shared, persistent heavy loss ends the job: see breaker.h. */
+/* On a network that is shared. CONGESTION.md 8: "It does not while it checks the path (11.5)" */
 static void breakers_look(struct session *s, uint64_t now_us)
 {
 	struct breaker_verdict found;
@@ -641,11 +642,13 @@ void session_move(struct session *session, bool keeps)
 {
 	if (session->state == SESSION_FAILED)
 		return;
-	if (keeps && !session_busy(session)) { /* nothing has failed */
+	/* MEMBERS.md 3: "At a boundary a worker waits as for LEAVE, says that to the aggregators but the decider" */
+	if (keeps && !session_busy(session)) {
 		for (uint32_t i = 1; i < session->link_count; i++)
 			link_leave(session->links[i]);
 		return;
 	}
+	/* MEMBERS.md 2: "unless operations are under way, sends ABORT with code moved, which ends the job" */
 	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
 	session_end(session, keeps ? 0 : session->link_count, WINNOW_ERR_MEMBERS, "moved",
 	            session->error);

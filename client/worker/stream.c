@@ -78,7 +78,7 @@ void stream_close(struct stream *stream)
 
 /* ---- receiving ---- */
 
-/* Move ack over all that is here without a gap. */
+/* 8.3: "ack is the first frame whose plan it does not know, or whose RESULT (PLAN if hollow) it lacks" */
 static void stream_advance(struct stream *s)
 {
 	while (s->order_count > 0) {
@@ -105,7 +105,7 @@ static void stream_advance(struct stream *s)
 		s->next = s->ack;
 }
 
-/* When is the aggregator to hear of what has come, if nothing else tells it? */
+/* 10.4: "1 ms after ack moved, unless another packet carried it"; at once if ack or room has moved far. */
 static void ack_look(struct stream *s, uint64_t now_us)
 {
 	uint32_t room = stream_room(s);
@@ -119,8 +119,8 @@ static void ack_look(struct stream *s, uint64_t now_us)
 }
 
 /*
- * base, credit, sequence and planned, from any packet. They only move forward; values that cannot
- * come from the channel's aggregator are ignored.
+ * From any packet; they only move forward. 8.3: "is ignored; so is a base after a worker's own ack". 8.4: "A worker may
+ * push frames before base + window, as given by any packet, but takes no window above START's".
  */
 static void edges_take(struct stream *s, const struct packet *packet)
 {
@@ -138,10 +138,7 @@ static void edges_take(struct stream *s, const struct packet *packet)
 		s->planned = packet->planned;
 }
 
-/*
- * Each frame that has data has one RESULT to everyone, so if fewer are here than have been sent some are
- * lost, or will come late.
- */
+/* 10.2: "So a worker knows how many RESULTs it lacks; planned shows whether it lacks plans" */
 static void gap_look(struct stream *s, uint64_t now_us)
 {
 	bool gap = sequence_before(s->stored, s->sequence) || frame_before(s->horizon, s->planned);
@@ -162,7 +159,7 @@ static uint64_t senseless_drops(const struct stream *s)
 	return s->stats.drops[WIRE_DROP_LENGTH] + s->stats.drops[WIRE_DROP_OPERATION];
 }
 
-/* In a silence a worker asks when it has lasted twice as long. */
+/* 10.4: "after as long again as it has lasted, at most 32 probe times, or 400 ms if less" */
 static uint64_t ask_wait_us(struct stream *s, uint64_t now_us)
 {
 	uint64_t silent_us = now_us - s->asked.since_us;
@@ -187,7 +184,7 @@ static uint64_t stamped_us(uint32_t stamp, uint64_t now_us)
 	return now_us - (uint32_t)((uint32_t)now_us - stamp);
 }
 
-/* A round trip; of the path alone is what it has waited for neither there nor here. */
+/* CONGESTION.md 2: "less its answer's held, and less what the answer has waited on the worker's host" */
 static void rtt_measured(struct stream *s, const struct packet *packet, const struct status *status,
                          uint64_t asked_us, uint64_t now_us)
 {
@@ -275,13 +272,14 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 
 /* ---- sending ---- */
 
-/* May what was asked for then be asked for again: has the answer come, or should it have? */
+/* 10.2: "It lists a frame again after a probe time, or late after an answer to that STATUS or a later one" */
 static bool may_ask(const struct stream *s, uint32_t asked_us, uint64_t now_us)
 {
 	return asked_us == 0 || s->gap.answered_us >= stamped_us(asked_us, now_us) ||
 	       (uint32_t)now_us - asked_us >= pace_probe_us(&s->pace);
 }
 
+/* 10.2: "the frames before its pushed that it lacks, and knows the plan of" */
 static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 {
 	const struct stream_frame *f = stream_frame_of(s, frame);
@@ -293,7 +291,7 @@ static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 	return segment != NULL && !segment->hollow && s->ops[segment->slot].task != NULL;
 }
 
-/* What is missing and has not been asked for lately. */
+/* 10.2: "It lists only when more is missing than was listed and may still come" */
 static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 {
 	uint16_t count = (uint16_t)(s->sequence - s->stored);
@@ -319,6 +317,7 @@ static void gap_list(struct stream *s, uint64_t now_us, struct status *out)
 		s->stats.lost++;
 		pace_missed(&s->pace);
 	}
+	/* 10.2: "the first frame whose plan it does not know, if that is before planned" */
 	if (frame_before(s->horizon, s->planned) && may_ask(s, s->asked.plan_us, now_us) &&
 	    status_list(out, s->horizon)) {
 		s->asked.plan_us = (uint32_t)now_us | 1;
@@ -358,7 +357,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return status.word_count > 0;
 }
 
-/* When to ask. Where base alone is missing, others may wait before they acknowledge. */
+/* When to ask. 10.4: "For base alone not before a silence of a probe time and 1 ms": others may wait to acknowledge. */
 static uint64_t ask_due_us(const struct stream *s)
 {
 	uint64_t silent_us;
@@ -390,7 +389,7 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	return true;
 }
 
-/* What measures goes ahead of what may be pushed now, or it would wait behind that; but not the first time. */
+/* 10.1: "After the first measurement such a STATUS goes ahead of the PUSHes that could leave with it" */
 static bool ahead_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	return s->pace.srtt_us != 0 && now_us >= ask_due_us(s) && status_pull(s, now_us, out);
@@ -430,6 +429,7 @@ bool stream_is_busy(const struct stream *stream)
 	return frames >= (enough > BUSY_FRAMES_MIN ? enough : BUSY_FRAMES_MIN);
 }
 
+/* 11.4: "A worker leaves when its operations are done and base has reached its ack on all channels" */
 bool stream_quiet(const struct stream *stream)
 {
 	return stream->announced_count == 0 && stream->base == stream->ack &&

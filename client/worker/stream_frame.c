@@ -91,7 +91,7 @@ struct access_frame eager_frame(const struct stream *s, const struct allreduce *
 
 /* ---- pushing ---- */
 
-/* False when this worker has nothing in the frame, or, *waits, not yet. */
+/* False: not yet (*waits), or nothing. 8.1: "in which it has announced a block, a worker sends one PUSH" */
 static bool push_build(struct stream *s, const struct stream_segment *segment, uint32_t number,
                        struct packet_out *out, bool *waits)
 {
@@ -125,6 +125,7 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 	s->next++;
 }
 
+/* 8.1: "PUSHes go out for the first time in the order of the frames, and for none after one whose plan is not known" */
 static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool waits = false;
@@ -141,6 +142,7 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 			frame_passed(s, now_us); /* needed nothing from us */
 			continue;
 		}
+		/* CONGESTION.md 1: "at most limit frames of a channel under way: pushed, and without a RESULT" */
 		if (s->under_way >= s->pace.window)
 			return false;
 		if (!push_build(s, segment, s->next, out, &waits)) {
@@ -212,9 +214,9 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 }
 
 /*
- * Those listed, but for what may have been overtaken by the STATUS that is answered. What has been pushed
- * again is not pushed once more any sooner than least_us: where a queue is full, that would fill it before the
- * window has shrunk.
+ * 10.3: "The worker sends again the PUSHes listed that it has no RESULT of, and has last sent late or more before the
+ * stamp". 10.3: "one that it has sent again it sends once more only if that was srtt + 2*rttvar before the stamp": more
+ * would fill a queue that is full before the window has shrunk.
  */
 void resend_take(struct stream *s, const struct status *status)
 {
@@ -248,7 +250,7 @@ void resend_take(struct stream *s, const struct status *status)
 
 /* ---- results ---- */
 
-/* To all workers but the one that receives the frame; it may reach that one, by the group. */
+/* 8.2: "The head, the same header and nothing after it, goes to the others, perhaps by the group": then to all. */
 static bool is_head(const struct packet *packet)
 {
 	return packet->body_bytes == 0 && packet->worker == WIRE_EVERYONE;
@@ -262,7 +264,7 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	bool received = is_received(s, segment);
 
 	if (received && is_head(packet) && segment->cut.receiver != WIRE_EVERYONE)
-		return false; /* to the group, for all others: ours comes alone */
+		return false; /* 8.2: "takes from it only what every header says" */
 	if (packet->body_bytes != (received ? which.count * which.unit_bytes : 0)) {
 		stream_drop(s, WIRE_DROP_LENGTH);
 		return false;
@@ -274,7 +276,7 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	return true;
 }
 
-/* A later frame is complete, and the first one that is not has a PUSH of ours that may be lost: nobody has asked since. */
+/* 10.4: "if that of ack is missing, which the worker has pushed, and it has not asked since late after that PUSH" */
 static bool is_overtaken(const struct stream *s, uint32_t frame)
 {
 	const struct stream_frame *first = stream_frame_of(s, s->ack);
@@ -298,7 +300,8 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	}
 	segment = stream_find(s, packet->frame);
 	if (segment == NULL || segment->hollow) {
-		stream_drop(s, WIRE_DROP_FRAME); /* its plan was lost, and is asked for */
+		/* 8.2: "A worker drops a RESULT whose plan it lacks" */
+		stream_drop(s, WIRE_DROP_FRAME);
 		return NULL;
 	}
 	if (frame->flags & FRAME_HAVE) {

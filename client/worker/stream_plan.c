@@ -8,6 +8,7 @@
 #include "client/worker/stream_state.h"
 #include "client/winnow.h"
 
+/* 6.2: "the base that it has received (8.3) has passed the last frame of the old operation" */
 bool stream_slot_free(const struct stream *stream, uint32_t slot)
 {
 	const struct stream_op *op = &stream->ops[slot];
@@ -23,7 +24,7 @@ static void op_begin(struct stream *s, const struct allreduce *task, enum op_sta
 	assert(stream_slot_free(s, task->slot));
 	op->state = (uint8_t)state;
 	if (++op->generation == 0)
-		op->generation = 1; /* 0 is never used */
+		op->generation = 1; /* 6.1: "counting up, skipping 0 when it wraps" */
 	op->planned = false;
 	op->task = NULL;
 	op->segments_left = task->cut.segment_count;
@@ -57,6 +58,7 @@ void stream_begin(struct stream *stream, struct allreduce *task)
 	stream->ops[task->slot].task = task;
 }
 
+/* 6.2: "when base there has passed segment n's frames" */
 static bool has_room(const struct stream *stream, const struct stream_segment *segment)
 {
 	return segment->state == SEGMENT_IDLE &&
@@ -98,7 +100,7 @@ bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32
 
 /* ---- announcing ---- */
 
-/* The set is left out when all bits are equal. */
+/* 6.1: "all and none are set whenever they are true" */
 static uint8_t set_flags(uint32_t set, uint32_t block_count)
 {
 	if (set == 0)
@@ -172,7 +174,8 @@ void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now
 	op->task = NULL;
 	op_unqueue(stream, task->slot);
 	if (op->planned)
-		return; /* all agree here: the job ends when nobody sends data (section 11.1) */
+		return; /* 11.1: "because the workers agree there, it sends nothing more of it" */
+	/* 11.1: "There it announces only segment 0, with its own parameters and block_count, exponent -32768" */
 	segment->number = 0;
 	segment->cut = geometry_segment(&task->cut, 0);
 	segment->own_frames = 0;
@@ -205,7 +208,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	}
 }
 
-/* Wait twice as long each time: a worker that is late by seconds is normal in training. */
+/* 10.4: "at least 5 ms unless it is eager; doubled each time, to 200 ms": in training, others are late by seconds. */
 static uint64_t announce_wait_us(struct stream *s, const struct stream_segment *segment)
 {
 	uint64_t wait_us = pace_probe_us(&s->pace);
@@ -333,7 +336,7 @@ static bool set_take(const struct plan *plan, uint64_t *bits, uint32_t block_cou
 	return true;
 }
 
-/* The union, checked: it must hold all our blocks and make as many frames as the plan says. */
+/* 7: "that lacks a block that it announced, has one that does not exist, or another frame_count than 4.3 says" */
 static bool union_take(const struct allreduce *task, const struct plan *plan,
                        struct stream_segment *segment)
 {
@@ -356,10 +359,7 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	               (task->cut.eager ? count * segment->cut.frames.block_bytes : 0);
 }
 
-/*
- * Section 9.2 applies only with an exponent that is not smaller than ours, and without NaNs of
- * ours.
- */
+/* 7: "with a smaller exponent than its own announcement's, or if that was nonfinite" */
 static bool exponent_fits(const struct allreduce *task, const struct stream_segment *segment,
                           const struct plan *plan)
 {
@@ -381,7 +381,7 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 	return err != -EINVAL;
 }
 
-/* Section 9.2. The sum of all workers stays below bit 30; narrower types have wider sums. */
+/* 9.2: "s is 30 - h - E in form fixed32, 15 - E in fixed16, 7 - E in fixed8" */
 static int fixed_shift(const struct stream *s, uint8_t form, int16_t exponent)
 {
 	const int bits = form == WIRE_FIXED32   ? 30 - dtype_headroom(s->config.world)
@@ -404,6 +404,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		return NULL;
 	}
 	op = op_named(s, plan.tag);
+	/* 7: "that it has, by its frame, or for a segment that it has not announced" */
 	if (op == NULL || !plan_is_news(s, packet->frame, plan.frame_count)) {
 		stream_drop(s, WIRE_DROP_DUPLICATE);
 		return NULL;

@@ -38,6 +38,7 @@ uint32_t stream_room(const struct stream *s)
 	return s->ack + (frames < s->config.window ? frames : s->config.window);
 }
 
+/* 8.3: "Every packet from a worker except KNOCK carries it" */
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame)
 {
 	uint32_t room = stream_room(s);

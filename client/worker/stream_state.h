@@ -24,7 +24,8 @@
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
-#define CALM_FRAMES_MIN 64 /* fewer are not worth a measurement before they go */
+/* 10.1: "blocks that fill more than 64 frames while nothing is under way" */
+#define CALM_FRAMES_MIN 64
 
 /* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
 enum stream_held {
@@ -95,7 +96,7 @@ struct stream_due {
 struct stream_gap {
 	uint64_t due_us;      /* They count as lost from then on. */
 	uint64_t answered_us; /* asked.answered_us when the gap was seen. */
-	uint16_t sequence;    /* The newest RESULT when the gap was seen. */
+	uint16_t sequence;    /* 10.2: "in which sequence is the latest before it waited" */
 	uint16_t count;       /* The number of missing RESULTs. */
 	uint16_t asked;       /* Asked for, and neither here nor refused by an answer. */
 	uint32_t asked_us;    /* The stamp of the STATUS that last asked for any. */
@@ -181,8 +182,8 @@ static inline void stream_drop(struct stream *s, enum wire_drop drop)
 }
 
 /*
- * Adds up to half of `us`, different each time and for each worker: workers that time out together
- * must not send together again, or the same datagrams are lost again.
+ * 10.4: "Waits before a repetition are spread: up to half as long again, differently on each worker". Workers that time
+ * out together must not send together again, or the same datagrams are lost again.
  */
 static inline uint64_t stream_spread(struct stream *s, uint64_t us)
 {
@@ -219,8 +220,8 @@ struct access_frame eager_frame(const struct stream *s, const struct allreduce *
 
 /* stream_state.c */
 /*
- * stream_room - up to this frame, what all workers push is no more than our path takes: as many that
- * have not come as pace allows, and as many again, since for what others push the way is twice as long.
+ * stream_room - our path takes what is before this frame: ack, and 8.4: "the number of frames after ack whose RESULT has
+ * come, and twice its limit of 8.5". Twice, since for what others push the way is twice as long.
  */
 uint32_t stream_room(const struct stream *s);
 struct stream_segment *stream_find(const struct stream *s,
