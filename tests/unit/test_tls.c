@@ -274,6 +274,60 @@ TEST(tls_versions)
 	SSL_CTX_free(context);
 }
 
+static int right_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
+                       SSL_SESSION **out)
+{
+	static const unsigned char suite[] = {0x13, 0x01};
+
+	(void)hash;
+	*out = SSL_SESSION_new();
+	*identity = (const unsigned char *)"job";
+	*length = 3;
+	return SSL_SESSION_set1_master_key(*out, right, SECRET_BYTES) == 1 &&
+	       SSL_SESSION_set_cipher(*out, SSL_CIPHER_find(ssl, suite)) == 1 &&
+	       SSL_SESSION_set_protocol_version(*out, TLS1_3_VERSION) == 1;
+}
+
+/* OpenSSL's own client says hello, with the right key, and offers this group alone. */
+static void group_offer(const char *group, struct tls *server)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+	char bytes[4096];
+	SSL *ssl;
+	int count;
+
+	assert_int_equal(SSL_CTX_set1_groups_list(context, group), 1);
+	SSL_CTX_set_psk_use_session_callback(context, right_offer);
+	ssl = SSL_new(context);
+	SSL_set_bio(ssl, in, out);
+	SSL_set_connect_state(ssl);
+	assert_int_equal(SSL_do_handshake(ssl), -1);
+	count = BIO_read(out, bytes, sizeof(bytes));
+	assert_true(count > 0);
+	assert_int_equal(tls_feed(server, bytes, (size_t)count), 0);
+	SSL_free(ssl);
+	SSL_CTX_free(context);
+}
+
+/* Who has a key does not choose how much work a handshake is: with ffdhe8192 150 ms. */
+TEST(tls_groups)
+{
+	static const struct {
+		const char *group;
+		ssize_t result;
+	} cases[] = {{"X25519", 0},      {"P-256", 0},           {"X448", -EPROTO},
+	             {"P-521", -EPROTO}, {"ffdhe2048", -EPROTO}, {"ffdhe8192", -EPROTO}};
+	struct pair pair;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		pair_open(&pair, "job", right);
+		group_offer(cases[i].group, pair.ends[0]);
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), cases[i].result);
+		pair_close(&pair);
+	}
+}
+
 /* A handshake whose key is being made stands still, and goes on when it is. */
 TEST(tls_awaits)
 {
