@@ -15,6 +15,8 @@
 
 #define TLS_WHY_BYTES 96
 #define SEAL_LABEL "EXPORTER-winnow-seal"
+#define RECORD_HEAD_BYTES 5
+#define MESSAGE_HEAD_BYTES 4
 
 struct tls_context {
 	SSL_CTX *ssl;
@@ -27,7 +29,9 @@ struct tls {
 	tls_find *find;
 	void *context; /* for find() */
 	bool failed, ready;
-	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
+	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes, */
+	size_t head_bytes, record_left;                       /* and how much is still to come */
+	uint8_t key[SECRET_BYTES];                            /* until the handshake is over */
 	char identity[CONTROL_NAME_BYTES];
 	char why[TLS_WHY_BYTES];
 };
@@ -237,10 +241,53 @@ static ssize_t tls_fail(struct tls *tls)
 	return -EPROTO;
 }
 
+/* The head of a record is there, and of its message where it has one. */
+static bool head_fits(struct tls *tls)
+{
+	const uint8_t *head = tls->head, *message = head + RECORD_HEAD_BYTES;
+	const size_t record = (size_t)head[3] << 8 | head[4];
+	const bool whole = tls->head_bytes == RECORD_HEAD_BYTES ||
+	                   record == MESSAGE_HEAD_BYTES + ((size_t)message[1] << 16 |
+	                                                   (size_t)message[2] << 8 | message[3]);
+
+	tls->record_left = RECORD_HEAD_BYTES + record - tls->head_bytes;
+	tls->head_bytes = 0;
+	return whole;
+}
+
+/*
+ * OpenSSL makes room for a hello as soon as it knows how long it will be, up to 131 kB. So each is all in one
+ * record, as those of all clients are.
+ */
+static bool hello_fits(struct tls *tls, const uint8_t *bytes, size_t count)
+{
+	for (size_t at = 0; at < count;) {
+		const size_t left = count - at,
+			     skip = tls->record_left < left ? tls->record_left : left;
+
+		tls->record_left -= skip;
+		at += skip;
+		if (skip > 0)
+			continue;
+		tls->head[tls->head_bytes++] = bytes[at++];
+		if (tls->head_bytes == (tls->head[0] == TLS_FIRST_BYTE ? sizeof(tls->head)
+		                                                       : RECORD_HEAD_BYTES) &&
+		    !head_fits(tls))
+			return false;
+	}
+	return true;
+}
+
 int tls_feed(struct tls *tls, const void *bytes, size_t count)
 {
 	size_t written;
 
+	if (tls->find != NULL && !tls->ready && !tls->failed && !hello_fits(tls, bytes, count)) {
+		tls->failed = true;
+		snprintf(tls->why, sizeof(tls->why), "its hello is not in one record");
+	}
+	if (tls->failed)
+		return 0; /* the next read says so */
 	return count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1 ? 0 : -ENOMEM;
 }
 

@@ -250,6 +250,32 @@ TEST(tls_strangers)
 	}
 }
 
+/* Nobody has OpenSSL make room for 131 kB with nine bytes, nor by pieces of a hello. */
+TEST(tls_hello_whole)
+{
+	static const struct {
+		const char *bytes;
+		size_t count;
+	} cases[] = {{"\x16\x03\x01\0\4\x01\x02\x01\x40", 9},
+	             {"\x16\x03\x01\1\0\x01\0\0\xfd", 9},
+	             {"\x16\x03\x01\0\2\x01\0\x16\x03\x01\0\2\1\0", 14},
+	             {"\x16\x03\x01\0\0\x16\x03\x01\0\4\x01\x02\x01\x40", 14},
+	             {"\x14\x03\x03\0\1\1\x16\x03\x01\0\4\x01\x02\x01\x40", 15}};
+	struct pair pair;
+
+	for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *bytes = cases[i / 2].bytes;
+		const size_t count = cases[i / 2].count, piece = i % 2 == 0 ? count : 1;
+
+		pair_open(&pair, "job", right);
+		for (size_t at = 0; at < count; at += piece)
+			assert_int_equal(tls_feed(pair.ends[0], bytes + at, piece), 0);
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+		assert_string_equal(tls_why(pair.ends[0]), "its hello is not in one record");
+		pair_close(&pair);
+	}
+}
+
 /* The version of a hello, or of all that is offered, is another one: the handshake fails. */
 TEST(tls_versions)
 {
