@@ -181,14 +181,14 @@ static int tls_open(struct tls_context *context, struct tls **out)
 	tls->ssl = SSL_new(context->ssl);
 	tls->in = BIO_new(BIO_s_mem());
 	tls->out = BIO_new(BIO_s_mem());
-	if (tls->ssl == NULL || tls->in == NULL || tls->out == NULL) {
+	if (tls->ssl == NULL || tls->in == NULL || tls->out == NULL ||
+	    SSL_set_app_data(tls->ssl, tls) != 1) {
 		BIO_free(tls->in);
 		BIO_free(tls->out);
 		SSL_free(tls->ssl);
 		free(tls);
 		return -ENOMEM;
 	}
-	SSL_set_app_data(tls->ssl, tls);
 	SSL_set_bio(tls->ssl, tls->in, tls->out); /* they are the SSL's now */
 	*out = tls;
 	return 0;

@@ -2,7 +2,9 @@
 /* test_tls.c - a handshake in any pieces, keys that are right, wrong and unknown, forged records */
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <openssl/ssl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bitmap/control/tls.h"
@@ -10,6 +12,41 @@
 
 static const uint8_t right[SECRET_BYTES] = "the key of the job that is known";
 static const uint8_t wrong[SECRET_BYTES] = "another key, of the same length!";
+
+/* OpenSSL's memory: after so many pieces one is refused. */
+static size_t pieces = SIZE_MAX;
+
+static bool piece_refused(void)
+{
+	return pieces != SIZE_MAX && pieces-- == 0;
+}
+
+static void *piece_get(size_t bytes, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return piece_refused() ? NULL : malloc(bytes);
+}
+
+static void *piece_resize(void *piece, size_t bytes, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return piece_refused() ? NULL : realloc(piece, bytes);
+}
+
+static void piece_free(void *piece, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(piece);
+}
+
+/* Before OpenSSL has any. */
+__attribute__((constructor)) static void pieces_count(void)
+{
+	CRYPTO_set_mem_functions(piece_get, piece_resize, piece_free);
+}
 
 struct pair {
 	struct tls_context *contexts[2];
@@ -59,7 +96,8 @@ static ssize_t carry(struct pair *pair, int from, char *said, size_t room)
 
 	if (count == 0)
 		return NOTHING;
-	assert_int_equal(tls_feed(pair->ends[!from], bytes, count), 0);
+	if (tls_feed(pair->ends[!from], bytes, count) != 0)
+		return -ENOMEM;
 	return tls_read(pair->ends[!from], said, room);
 }
 
@@ -374,6 +412,30 @@ TEST(tls_awaits)
 	assert_int_equal(settle(&pair), 0);
 	assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
 	pair_close(&pair);
+}
+
+/* Whichever piece of memory is not there, the handshake fails, or does without it. */
+TEST(tls_no_memory)
+{
+	bool refused = true;
+	struct pair pair = {.piece = 65536};
+
+	assert_int_equal(tls_server(find, &pair.contexts[0]), 0);
+	assert_int_equal(tls_client(&pair.contexts[1]), 0);
+	for (size_t first = 0; refused; first++) {
+		pair.ends[0] = pair.ends[1] = NULL;
+		pieces = first;
+		if (tls_accept(pair.contexts[0], &pair, &pair.ends[0]) == 0 &&
+		    tls_connect(pair.contexts[1], "job", right, &pair.ends[1]) == 0 &&
+		    tls_read(pair.ends[1], NULL, 0) == 0 && settle(&pair) == 0)
+			assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
+		refused = pieces == SIZE_MAX;
+		pieces = SIZE_MAX;
+		tls_close(pair.ends[0]);
+		tls_close(pair.ends[1]);
+	}
+	tls_context_close(pair.contexts[0]);
+	tls_context_close(pair.contexts[1]);
 }
 
 /* Whatever is cut off, nothing is there that was not said. */
