@@ -80,6 +80,8 @@ static int hello_taken(SSL *ssl, int *alert, void *unused)
 
 	(void)unused;
 	identity_read(ssl, tls->identity);
+	if (*tls->identity == '\0')
+		snprintf(tls->why, sizeof(tls->why), "it names no job");
 	err = *tls->identity != '\0' ? tls->find(tls->context, tls->identity, tls->key) : -ENOENT;
 	if (err == -EAGAIN)
 		return SSL_CLIENT_HELLO_RETRY;
@@ -237,7 +239,9 @@ static ssize_t tls_fail(struct tls *tls)
 	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
 
 	tls->failed = true;
-	snprintf(tls->why, sizeof(tls->why), "%s", reason != NULL ? reason : "unknown error");
+	if (*tls->why == '\0')
+		snprintf(tls->why, sizeof(tls->why), "%s",
+		         reason != NULL ? reason : "unknown error");
 	return -EPROTO;
 }
 

@@ -333,6 +333,7 @@ TEST(tls_versions)
 	assert_true(count > 0);
 	assert_int_equal(tls_feed(pair.ends[0], bytes, (size_t)count), 0);
 	assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+	assert_string_equal(tls_why(pair.ends[0]), "it names no job");
 	pair_close(&pair);
 	SSL_free(other);
 	SSL_CTX_free(context);
