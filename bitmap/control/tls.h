@@ -2,7 +2,7 @@
 /*
  * tls.h - TLS 1.3 with a pre-shared key, between the bytes of a connection and what they say
  *
- * RFC 8446 with an external PSK and (EC)DHE (psk_dhe_ke), by OpenSSL: no certificates, no tickets, no
+ * RFC 8446 with an external PSK and ECDHE (psk_dhe_ke), by OpenSSL: no certificates, no tickets, no
  * other version. PROTOCOL.md section 5.2. It knows neither sockets nor time: the caller carries the
  * bytes. The PSK's identity is the name of a job, without its membership.
  *

@@ -369,13 +369,14 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		comm_resolve_again(peer);
 		peer->address_at = (peer->address_at + 1) % peer->address_count;
 		size = net_sockaddr(&peer->addresses[peer->address_at], &address);
-		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) >= 0 &&
-		    net_source_bind(peer->fd, &comm->source,
+		peer->look_turns = 0;
+		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0)
+			return;
+		if (net_source_bind(peer->fd, &comm->source,
 		                    &peer->addresses[peer->address_at].ip) == 0)
 			(void)connect(peer->fd, &address.any, size);
 		if (comm->has_key)
 			(void)tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls);
-		peer->look_turns = 0;
 		return;
 	}
 	look_read(comm, peer);

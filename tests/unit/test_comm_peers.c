@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -360,6 +361,32 @@ TEST(moved)
 		comm_fork_close(&comm->peers[1].fd);
 		closed(comm);
 	}
+}
+
+/* Without a descriptor a look at who is left out makes nothing that the next one would forget. */
+COMM_TEST(look_without_descriptor, opened(1))
+{
+	struct comm_peer *left_out = &comm->peers[1];
+	struct rlimit before, none;
+
+	comm->peers[0].gone = true;
+	comm->peers_known = 2;
+	comm->has_key = true;
+	snprintf(left_out->name, sizeof(left_out->name), "127.0.0.1:1");
+	left_out->addresses[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
+	assert_int_equal(tls_client(&comm->tls), 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){.rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	(void)comm_peers_turn(comm, 1);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(left_out->fd, -1);
+	assert_null(left_out->tls);
+	(void)comm_peers_turn(comm, UNTIL_US);
+	assert_true(left_out->fd >= 0);
+	assert_non_null(left_out->tls);
+	comm_peer_close(left_out);
+	tls_context_close(comm->tls);
 }
 
 /* ---- forks ---- */

@@ -2,7 +2,9 @@
 /* test_tls.c - a handshake in any pieces, keys that are right, wrong and unknown, forged records */
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <openssl/ssl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bitmap/control/tls.h"
@@ -10,6 +12,41 @@
 
 static const uint8_t right[SECRET_BYTES] = "the key of the job that is known";
 static const uint8_t wrong[SECRET_BYTES] = "another key, of the same length!";
+
+/* OpenSSL's memory: after so many pieces one is refused. */
+static size_t pieces = SIZE_MAX;
+
+static bool piece_refused(void)
+{
+	return pieces != SIZE_MAX && pieces-- == 0;
+}
+
+static void *piece_get(size_t bytes, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return piece_refused() ? NULL : malloc(bytes);
+}
+
+static void *piece_resize(void *piece, size_t bytes, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return piece_refused() ? NULL : realloc(piece, bytes);
+}
+
+static void piece_free(void *piece, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(piece);
+}
+
+/* Before OpenSSL has any. */
+__attribute__((constructor)) static void pieces_count(void)
+{
+	CRYPTO_set_mem_functions(piece_get, piece_resize, piece_free);
+}
 
 struct pair {
 	struct tls_context *contexts[2];
@@ -59,7 +96,8 @@ static ssize_t carry(struct pair *pair, int from, char *said, size_t room)
 
 	if (count == 0)
 		return NOTHING;
-	assert_int_equal(tls_feed(pair->ends[!from], bytes, count), 0);
+	if (tls_feed(pair->ends[!from], bytes, count) != 0)
+		return -ENOMEM;
 	return tls_read(pair->ends[!from], said, room);
 }
 
@@ -250,6 +288,32 @@ TEST(tls_strangers)
 	}
 }
 
+/* Nobody has OpenSSL make room for 131 kB with nine bytes, nor by pieces of a hello. */
+TEST(tls_hello_whole)
+{
+	static const struct {
+		const char *bytes;
+		size_t count;
+	} cases[] = {{"\x16\x03\x01\0\4\x01\x02\x01\x40", 9},
+	             {"\x16\x03\x01\1\0\x01\0\0\xfd", 9},
+	             {"\x16\x03\x01\0\2\x01\0\x16\x03\x01\0\2\1\0", 14},
+	             {"\x16\x03\x01\0\0\x16\x03\x01\0\4\x01\x02\x01\x40", 14},
+	             {"\x14\x03\x03\0\1\1\x16\x03\x01\0\4\x01\x02\x01\x40", 15}};
+	struct pair pair;
+
+	for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *bytes = cases[i / 2].bytes;
+		const size_t count = cases[i / 2].count, piece = i % 2 == 0 ? count : 1;
+
+		pair_open(&pair, "job", right);
+		for (size_t at = 0; at < count; at += piece)
+			assert_int_equal(tls_feed(pair.ends[0], bytes + at, piece), 0);
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+		assert_string_equal(tls_why(pair.ends[0]), "its hello is not in one record");
+		pair_close(&pair);
+	}
+}
+
 /* The version of a hello, or of all that is offered, is another one: the handshake fails. */
 TEST(tls_versions)
 {
@@ -269,9 +333,64 @@ TEST(tls_versions)
 	assert_true(count > 0);
 	assert_int_equal(tls_feed(pair.ends[0], bytes, (size_t)count), 0);
 	assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+	assert_string_equal(tls_why(pair.ends[0]), "it names no job");
 	pair_close(&pair);
 	SSL_free(other);
 	SSL_CTX_free(context);
+}
+
+static int right_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
+                       SSL_SESSION **out)
+{
+	static const unsigned char suite[] = {0x13, 0x01};
+
+	(void)hash;
+	*out = SSL_SESSION_new();
+	*identity = (const unsigned char *)"job";
+	*length = 3;
+	return SSL_SESSION_set1_master_key(*out, right, SECRET_BYTES) == 1 &&
+	       SSL_SESSION_set_cipher(*out, SSL_CIPHER_find(ssl, suite)) == 1 &&
+	       SSL_SESSION_set_protocol_version(*out, TLS1_3_VERSION) == 1;
+}
+
+/* OpenSSL's own client says hello, with the right key, and offers this group alone. */
+static void group_offer(const char *group, struct tls *server)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+	char bytes[4096];
+	SSL *ssl;
+	int count;
+
+	assert_int_equal(SSL_CTX_set1_groups_list(context, group), 1);
+	SSL_CTX_set_psk_use_session_callback(context, right_offer);
+	ssl = SSL_new(context);
+	SSL_set_bio(ssl, in, out);
+	SSL_set_connect_state(ssl);
+	assert_int_equal(SSL_do_handshake(ssl), -1);
+	count = BIO_read(out, bytes, sizeof(bytes));
+	assert_true(count > 0);
+	assert_int_equal(tls_feed(server, bytes, (size_t)count), 0);
+	SSL_free(ssl);
+	SSL_CTX_free(context);
+}
+
+/* Who has a key does not choose how much work a handshake is: with ffdhe8192 150 ms. */
+TEST(tls_groups)
+{
+	static const struct {
+		const char *group;
+		ssize_t result;
+	} cases[] = {{"X25519", 0},      {"P-256", 0},           {"X448", -EPROTO},
+	             {"P-521", -EPROTO}, {"ffdhe2048", -EPROTO}, {"ffdhe8192", -EPROTO}};
+	struct pair pair;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		pair_open(&pair, "job", right);
+		group_offer(cases[i].group, pair.ends[0]);
+		assert_int_equal(tls_read(pair.ends[0], NULL, 0), cases[i].result);
+		pair_close(&pair);
+	}
 }
 
 /* A handshake whose key is being made stands still, and goes on when it is. */
@@ -294,6 +413,30 @@ TEST(tls_awaits)
 	assert_int_equal(settle(&pair), 0);
 	assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
 	pair_close(&pair);
+}
+
+/* Whichever piece of memory is not there, the handshake fails, or does without it. */
+TEST(tls_no_memory)
+{
+	bool refused = true;
+	struct pair pair = {.piece = 65536};
+
+	assert_int_equal(tls_server(find, &pair.contexts[0]), 0);
+	assert_int_equal(tls_client(&pair.contexts[1]), 0);
+	for (size_t first = 0; refused; first++) {
+		pair.ends[0] = pair.ends[1] = NULL;
+		pieces = first;
+		if (tls_accept(pair.contexts[0], &pair, &pair.ends[0]) == 0 &&
+		    tls_connect(pair.contexts[1], "job", right, &pair.ends[1]) == 0 &&
+		    tls_read(pair.ends[1], NULL, 0) == 0 && settle(&pair) == 0)
+			assert_true(tls_ready(pair.ends[0]) && tls_ready(pair.ends[1]));
+		refused = pieces == SIZE_MAX;
+		pieces = SIZE_MAX;
+		tls_close(pair.ends[0]);
+		tls_close(pair.ends[1]);
+	}
+	tls_context_close(pair.contexts[0]);
+	tls_context_close(pair.contexts[1]);
 }
 
 /* Whatever is cut off, nothing is there that was not said. */
