@@ -217,8 +217,10 @@ static void bytes_send(struct connection *connection, const void *from, size_t b
 	memcpy(written->bytes, from, bytes);
 	written->request.data = written;
 	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
-	if (uv_write(&written->request, stream, &buffer, 1, write_done) != 0)
+	if (uv_write(&written->request, stream, &buffer, 1, write_done) != 0) {
 		free(written);
+		cut_off(connection, "it cannot be written to");
+	}
 }
 
 /* What TLS has to say: its handshake, lines, or why it has failed. */

@@ -273,9 +273,12 @@ static bool pending_next(struct winnow_comm *comm, struct comm_peer *peer, uint6
 		count = tls_pull(peer->tls, bytes, sizeof(bytes));
 	}
 	line = malloc(count);
-	if (line != NULL)
-		pending_set(peer, memcpy(line, bytes, count), count);
-	return line != NULL;
+	if (line == NULL) { /* without this record the next one is of no use */
+		peer_gone(comm, peer, "out of memory", now_us);
+		return false;
+	}
+	pending_set(peer, memcpy(line, bytes, count), count);
+	return true;
 }
 
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
