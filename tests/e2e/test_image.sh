@@ -8,7 +8,7 @@
 base_image
 image winnowd winnowd
 size=$(pod image inspect -f '{{.Size}}' winnowd)
-[ "$size" -lt 16000000 ] || fail "the image has $size bytes: what is in it?"
+[ "$size" -lt 20000000 ] || fail "the image has $size bytes: what is in it?"
 networks+=("$net")
 pod network create "$net" >/dev/null || fail "podman network create"
 hard=(--read-only --cap-drop all --security-opt no-new-privileges --log-driver k8s-file)

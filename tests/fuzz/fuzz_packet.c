@@ -101,7 +101,8 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 	case WIRE_STATUS_BACK:
 		if (status_parse(packet, &status) != WIRE_DROP_NONE)
 			return false;
-		memset(data + WIRE_HEADER_BYTES + offsetof(struct wire_status, reserved), 0, 1);
+		memset(data + WIRE_HEADER_BYTES + offsetof(struct wire_status, reserved), 0,
+		       sizeof(((struct wire_status *)data)->reserved));
 		packet_put_status(out, &status);
 		return true;
 	default:

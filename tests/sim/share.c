@@ -50,6 +50,9 @@ static const struct known {
 	{"tcp-shallow", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow-down", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.25},
+	{"incast-own", "job 0: PUSHes sent again, % of datagrams", 1.2, 0},
+	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
+	{"loss", "5 % lost, 500 us one way: times lossless", 1.35, 0},
 };
 
 static bool is_known(const char *world, const char *text, double value)
@@ -771,7 +774,7 @@ static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, b
 {
 	double us = 0;
 
-	for (uint64_t seed = 1; seed <= 3; seed++) {
+	for (uint64_t seed = 1; seed <= 40; seed++) {
 		struct share *s = make(name, 1, 4, delay_us);
 
 		s->spec.seed = seed;
@@ -785,7 +788,7 @@ static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, b
 		}
 		dense(s, 0, 8 * MB, 1);
 		run(s);
-		us += took_us(s, 0) / 3;
+		us += took_us(s, 0) / 40;
 		*met = done(s) && *met;
 	}
 	return us;
