@@ -68,7 +68,7 @@ static void identity_read(SSL *ssl, char out[CONTROL_NAME_BYTES])
 		return;
 	memcpy(out, list + 4, length);
 	out[length] = '\0';
-	if (strlen(out) != length || !message_name_valid(out))
+	if (strlen(out) != length || !message_name_valid(out) || strchr(out, '/') != NULL)
 		*out = '\0';
 }
 
