@@ -3,9 +3,9 @@
  * knock.h - a worker's KNOCKs while it joins: which datagrams pass, and does multicast arrive?
  *
  * It knocks on each channel, from the largest size that may work downwards, until all have answered
- * one size; at once where it is asked to show that it hears the answers; then on one channel for a
- * while, because each KNOCK draws a PROBE. PROTOCOL.md section
- * 5.3. A machine without I/O, part of its link; path.h handles later KNOCKs.
+ * one size. It knocks at once where it is asked to show that it hears the answers. Then it knocks on one
+ * channel for a while, because each KNOCK draws a PROBE. PROTOCOL.md section 5.3. A machine without I/O,
+ * part of its link; path.h handles later KNOCKs.
  */
 #ifndef CLIENT_KNOCK_H
 #define CLIENT_KNOCK_H

@@ -2,11 +2,11 @@
 /*
  * pace.h - how long to wait, and how much to have under way
  *
- * The timers of PROTOCOL.md 10.1, and the limit of CONGESTION.md, called window here. Loss is the last
- * sign: only much more of it than the path has shown at its best counts, so a link that loses 5 % of
- * everything still runs full. On a private network queues are nobody else's: they may take
- * milliseconds, so that a link is busy while its host waits for a CPU. Pure: time comes in as an
- * argument, in microseconds of any clock that does not run backwards.
+ * The timers of PROTOCOL.md 10.1, and the limit of CONGESTION.md, called window here. Marks and delay tell
+ * that a queue grows. Loss without a queue counts only if it is much more than the path has shown at its
+ * best, or if no answer comes: so a link that loses 5 % of everything still runs full. On a private network
+ * queues are nobody else's: they may take milliseconds, so that a link is busy while its host waits for a
+ * CPU. Pure: time comes in as an argument, in microseconds of any clock that does not run backwards.
  */
 #ifndef CLIENT_PACE_H
 #define CLIENT_PACE_H
@@ -102,8 +102,10 @@ void pace_init(struct pace *pace, const struct pace_config *config);
  */
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us);
 
-/* How long to wait before asking again, while packets are under way: when there is news, and in a silence that
- * has lasted so long. */
+/*
+ * How long to wait before asking again, while packets are under way: as long as news comes, and in a silence that
+ * has lasted so long.
+ */
 uint64_t pace_measure_us(const struct pace *pace);
 uint64_t pace_silence_us(const struct pace *pace, uint64_t silent_us);
 
@@ -119,13 +121,18 @@ uint64_t pace_late_us(const struct pace *pace);
 /* CONGESTION.md 3: "If a STATUS that asked in a silence (10.4) has no answer before the next one in it" */
 void pace_unanswered(struct pace *pace);
 
-/* A packet was sent, of which `under_way` are now; if eager, nobody says whether it is lost. Some were lost. */
+/* A PUSH was sent, or an eager announcement, of which nobody says whether it is lost. `under_way` are now. */
 void pace_sent(struct pace *pace, uint32_t under_way);
 void pace_eager(struct pace *pace, uint32_t under_way);
-bool pace_result(struct pace *pace); /* a RESULT came; it shows that the window is used */
+
+/* A RESULT came. True: with it the round has become full, so it is time to measure. */
+bool pace_result(struct pace *pace);
+
 void pace_received(struct pace *pace, bool marked);
-void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */
+
+/* `total` of our datagrams have come marked. Some PUSHes were lost; a RESULT was lost. */
+void pace_marked(struct pace *pace, uint32_t total);
 void pace_lost(struct pace *pace, uint32_t packets);
-void pace_missed(struct pace *pace); /* a RESULT was lost */
+void pace_missed(struct pace *pace);
 
 #endif /* CLIENT_PACE_H */
