@@ -50,8 +50,8 @@ static uint32_t reply_bytes(const struct channel *channel, const struct reply *r
 
 void reply_put(struct channel *channel, const struct reply *reply)
 {
-	if (!repeats_spend(channel, reply->rank, reply_bytes(channel, reply)) ||
-	    channel->replies.tail - channel->replies.head == REPLIES_MAX) {
+	if (channel->replies.tail - channel->replies.head == REPLIES_MAX ||
+	    !repeats_spend(channel, reply->rank, reply_bytes(channel, reply))) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;
 	}

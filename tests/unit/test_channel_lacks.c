@@ -152,6 +152,22 @@ static void test_lacks_flood(void **state)
 	bench_close(b);
 }
 
+/* What is asked for again while the table of replies is full is not sent, and costs nothing. */
+static void test_lacks_table_full(void **state)
+{
+	struct bench *b = complete_open(1);
+
+	(void)state;
+	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
+		send_ask(b, 0, stamp, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	send_lacks(b, 0, 0, 0xffff, b->sequence);
+	assert_int_equal(channel_stats(b->channel)->drops[WIRE_DROP_FULL], 16);
+	pull_all(b);
+	assert_int_equal(flood(b, 0, 1), 16);
+	bench_close(b);
+}
+
 /*
  * A worker that never acknowledges sends whatever draws most, a little or much of it, at any time. Over any span it
  * draws a window and eight bytes for each of its own at the most, STATUSes to it included.
@@ -519,21 +535,14 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_draws_little),
-		cmocka_unit_test(test_wants_little),
-		cmocka_unit_test(test_lacks_recovers),
-		cmocka_unit_test(test_lacks_honest),
-		cmocka_unit_test(test_lacks_plans),
-		cmocka_unit_test(test_lacks_flood),
-		cmocka_unit_test(test_plan_flood),
-		cmocka_unit_test(test_lacks_sequence),
-		cmocka_unit_test(test_lacks_before_base),
-		cmocka_unit_test(test_sequence_wraps),
-		cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_many),
-		cmocka_unit_test(test_wants_nonsense),
-		cmocka_unit_test(test_want_owners),
-		cmocka_unit_test(test_answer_of_path),
+		cmocka_unit_test(test_draws_little),     cmocka_unit_test(test_wants_little),
+		cmocka_unit_test(test_lacks_recovers),   cmocka_unit_test(test_lacks_honest),
+		cmocka_unit_test(test_lacks_plans),      cmocka_unit_test(test_lacks_flood),
+		cmocka_unit_test(test_lacks_table_full), cmocka_unit_test(test_plan_flood),
+		cmocka_unit_test(test_lacks_sequence),   cmocka_unit_test(test_lacks_before_base),
+		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_wants),
+		cmocka_unit_test(test_wants_many),       cmocka_unit_test(test_wants_nonsense),
+		cmocka_unit_test(test_want_owners),      cmocka_unit_test(test_answer_of_path),
 	};
 
 	random_seed();
