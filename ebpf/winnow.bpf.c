@@ -93,7 +93,7 @@ static __always_inline void ack_note(struct fast_channel *channel, const struct 
 	later_note(&channel->room[in->worker], in->ack + window, planned + most);
 }
 
-/* Now and then a PUSH goes up once it is added: user space then looks at all acks, and for what is lost. */
+/* Now and then a PUSH goes up once it is added: user space then looks at all acks and windows. */
 static __always_inline int is_call(const struct fast_channel *channel, __u32 frame)
 {
 	return (~frame & load_now(channel->call_mask)) == 0;
