@@ -14,7 +14,7 @@
 
 #define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
 #define ACK_DELAY_S 1e-3                                      /* PROTOCOL.md section 8.3 */
-#define PING_S 10e-3                                          /* section 10.1 */
+#define PROBE_S 1e-3 /* Section 10.1: the probe time where a round trip takes half of that. */
 
 /* What predict_add() works with. */
 struct work {
@@ -219,25 +219,26 @@ static double op_time(const struct work *w)
 }
 
 /*
- * Acknowledgements that no PUSH carries: one for each quarter of a window or millisecond in which
- * the worker has nothing to push; the credits that answer; pings. An estimate.
+ * STATUSes, by estimate: a worker asks on each channel once in a probe time, and is answered. It acknowledges each
+ * quarter of a window, or once in a millisecond, by those, by PUSHes, or by a STATUS that does nothing else. Credits
+ * answer quarters of a window.
  */
 static void acks_add(struct work *w, double time_s)
 {
 	double channels = w->cut.eager ? 1 : w->net->channels;
 	double quarters = (double)w->frames / ((double)w->net->window / 4);
-	double pings = time_s / PING_S * channels;
+	double asks = time_s / PROBE_S * channels;
 
 	for (uint32_t rank = 0; rank < w->net->world; rank++) {
 		double moves = fmax(quarters, time_s / ACK_DELAY_S * channels);
-		double carried = (double)w->sent[rank].packets;
-		double alone = channels + pings + fmax(0, moves - carried);
+		double carried = (double)w->sent[rank].packets + asks;
+		double alone = channels + asks + fmax(0, moves - carried);
 
 		w->sent[rank].packets += (uint64_t)(alone + 0.5);
 		w->sent[rank].head_bytes += (uint64_t)(alone + 0.5) * EMPTY_BYTES;
 	}
-	w->received.packets += (uint64_t)(quarters + pings + channels + 0.5);
-	w->received.head_bytes += (uint64_t)(quarters + pings + channels + 0.5) * EMPTY_BYTES;
+	w->received.packets += (uint64_t)(quarters + asks + channels + 0.5);
+	w->received.head_bytes += (uint64_t)(quarters + asks + channels + 0.5) * EMPTY_BYTES;
 }
 
 /* ---- an operation ---- */
