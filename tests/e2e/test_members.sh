@@ -19,7 +19,7 @@ go 3 "$rounds" 4 1000000
 for seed in 5 6 7; do go $seed 0 6 30000 self; done
 go 4 "$rounds" 8 20000
 
-# They help themselves while winnowd dies, too: one of two for good, the only one to be restarted, and workers with it.
+# They help themselves while winnowd dies: the second of two for good, the first to be restarted, and workers with it.
 for seed in ${CHAOS_SEEDS:-1 2 3}; do
 	one_port=$(free_port) other_port=$(free_port)
 	aggregators=127.0.0.1:$one_port,127.0.0.1:$other_port
