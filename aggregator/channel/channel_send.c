@@ -48,9 +48,14 @@ static uint32_t reply_bytes(const struct channel *channel, const struct reply *r
 	}
 }
 
+bool reply_room(const struct channel *channel)
+{
+	return channel->replies.tail - channel->replies.head < REPLIES_MAX;
+}
+
 void reply_put(struct channel *channel, const struct reply *reply)
 {
-	if (channel->replies.tail - channel->replies.head == REPLIES_MAX ||
+	if (!reply_room(channel) ||
 	    !repeats_spend(channel, reply->rank, reply_bytes(channel, reply))) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;

@@ -248,6 +248,7 @@ void slot_status(struct channel *channel, const struct packet *packet)
 		return;
 	/* 10.3: "An aggregator answers each STATUS that asks with one STATUS, with the same stamp" */
 	*status = (struct status){.stamp = status->stamp};
-	missing_find(channel, packet, status);
+	if (reply_room(channel))
+		missing_find(channel, packet, status);
 	reply_put(channel, &reply);
 }

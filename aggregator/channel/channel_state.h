@@ -249,6 +249,7 @@ void slot_status(struct channel *channel, const struct packet *packet);
  * channel_send.c. Replies and results that find no room are dropped and counted: workers ask for
  * them again.
  */
+bool reply_room(const struct channel *channel);
 void reply_put(struct channel *channel, const struct reply *reply);
 void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes);
 bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes); /* false: too many */

@@ -168,6 +168,20 @@ static void test_lacks_table_full(void **state)
 	bench_close(b);
 }
 
+/* Nor do PUSHes cost anything that an answer would list, while there is no room for the answer. */
+static void test_wants_table_full(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
+		send_ask(b, 0, stamp, 0);
+	send_ask(b, 1, 1, 16);
+	expect_drop(b, WIRE_DROP_FULL);
+	assert_int_equal(b->channel->members[1].earned, 16 * WIRE_PAYLOAD_MIN);
+	bench_close(b);
+}
+
 /*
  * A worker that never acknowledges sends whatever draws most, a little or much of it, at any time. Over any span it
  * draws a window and eight bytes for each of its own at the most, STATUSes to it included.
@@ -535,14 +549,23 @@ static void test_answer_of_path(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_draws_little),     cmocka_unit_test(test_wants_little),
-		cmocka_unit_test(test_lacks_recovers),   cmocka_unit_test(test_lacks_honest),
-		cmocka_unit_test(test_lacks_plans),      cmocka_unit_test(test_lacks_flood),
-		cmocka_unit_test(test_lacks_table_full), cmocka_unit_test(test_plan_flood),
-		cmocka_unit_test(test_lacks_sequence),   cmocka_unit_test(test_lacks_before_base),
-		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_many),       cmocka_unit_test(test_wants_nonsense),
-		cmocka_unit_test(test_want_owners),      cmocka_unit_test(test_answer_of_path),
+		cmocka_unit_test(test_draws_little),
+		cmocka_unit_test(test_wants_little),
+		cmocka_unit_test(test_lacks_recovers),
+		cmocka_unit_test(test_lacks_honest),
+		cmocka_unit_test(test_lacks_plans),
+		cmocka_unit_test(test_lacks_flood),
+		cmocka_unit_test(test_lacks_table_full),
+		cmocka_unit_test(test_wants_table_full),
+		cmocka_unit_test(test_plan_flood),
+		cmocka_unit_test(test_lacks_sequence),
+		cmocka_unit_test(test_lacks_before_base),
+		cmocka_unit_test(test_sequence_wraps),
+		cmocka_unit_test(test_wants),
+		cmocka_unit_test(test_wants_many),
+		cmocka_unit_test(test_wants_nonsense),
+		cmocka_unit_test(test_want_owners),
+		cmocka_unit_test(test_answer_of_path),
 	};
 
 	random_seed();
