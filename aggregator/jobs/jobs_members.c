@@ -131,8 +131,6 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 	char text[64];
 
 	name_next(jobs, of, roll->number, message.next);
-	if (seats != NULL)
-		seats_fill(jobs, job, roll, came, seats);
 	if (job->state != JOB_FREE)
 		job_forget(job);
 	if (seats == NULL ||
@@ -144,6 +142,7 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 		free(seats);
 		return;
 	}
+	seats_fill(jobs, job, roll, came, seats);
 	job->named = true;
 	snprintf(text, sizeof(text), "%u workers continue, %u are new", roll->stay, came);
 	jobs_log(jobs, "info", "members",
