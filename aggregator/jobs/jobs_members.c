@@ -227,10 +227,16 @@ static void door_name(struct jobs *jobs, struct roll *roll)
 	struct job *job;
 
 	qsort(roll->who, roll->stay, sizeof(struct jobs_peer *), by_rank);
+	if (roll->stay > jobs->config.workers_max) /* anybody can say that it was a member */
+		roll->stay = jobs->config.workers_max;
 	job = job_opened(jobs, roll->who[0]);
 	if (job != NULL)
 		job_name(jobs, job, roll, 0);
-	roll_refuse(jobs, roll, job != NULL ? roll->stay : 1, false);
+	for (uint32_t i = 1; job == NULL && i < roll->stay; i++) /* as the first has been */
+		peer_refuse(jobs, roll->who[i], "jobs",
+		            "job '%s' cannot continue: no place is free for it (jobs-max)",
+		            roll->who[i]->wanted);
+	roll_refuse(jobs, roll, roll->stay, false);
 }
 
 /* MEMBERS.md 3: "When as many as E's of have come, or the time of joining is over, and one holds" */

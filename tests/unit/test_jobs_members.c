@@ -247,6 +247,43 @@ static void test_restarted(void **state)
 	}
 }
 
+/* More say that they were members than a job may have workers: the others are refused. */
+static void test_too_many(void **state)
+{
+	char name[CONTROL_JOB_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 5; i++) {
+		const struct control_message one = stay_of("job", i, 5);
+
+		at_door(b, i, &one);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		expect_next(b, i, i, 4, 0, name);
+	expect_end(b, 4, "running", 0);
+	bench_close(b);
+}
+
+/* There is no place for a job that wants to continue: all its members are told so. */
+static void test_no_place(void **state)
+{
+	static const char *const others[] = {"a", "b", "c"};
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		job_running(b, i, others[i], 1);
+	for (uint32_t i = 3; i < 5; i++) {
+		const struct control_message one = stay_of("job", i - 3, 2);
+
+		at_door(b, i, &one);
+	}
+	expect_end(b, 3, "jobs", 0);
+	expect_end(b, 4, "jobs", 0);
+	bench_close(b);
+}
+
 /* All were silent for too long, and come back: nothing is known of them, so all are awaited. */
 static void test_deserted(void **state)
 {
@@ -359,6 +396,7 @@ int main(void)
 		cmocka_unit_test(test_holds),     cmocka_unit_test(test_named_only),
 		cmocka_unit_test(test_restarted), cmocka_unit_test(test_deserted),
 		cmocka_unit_test(test_strangers), cmocka_unit_test(test_passes_on),
+		cmocka_unit_test(test_too_many),  cmocka_unit_test(test_no_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
