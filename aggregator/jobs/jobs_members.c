@@ -330,7 +330,7 @@ static struct jobs_peer *door_twin(const struct jobs *jobs, const struct jobs_pe
 static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct jobs_peer *other;
-	uint32_t rank = NOWHERE;
+	uint32_t rank = 0;
 	struct job *job = seat_find(jobs, peer, &rank);
 
 	if (job != NULL && job_has_next(job)) {
@@ -362,7 +362,7 @@ static uint32_t stay_count(const struct job *job)
 static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct job *job = peer->job;
-	uint32_t rank = NOWHERE;
+	uint32_t rank = 0;
 
 	if (!job_has_next(job) || seat_find(jobs, peer, &rank) != job || rank != peer->rank) {
 		jobs_garbage(jobs, peer, "stay: not now, or not from there");
