@@ -20,7 +20,7 @@ struct roll {
 	uint32_t all;           /* and so many have said STAY; */
 	uint32_t admit;         /* newcomers that all who continue admit, */
 	uint64_t without;       /* aggregators that any of them leaves out; */
-	uint64_t number;        /* of the newest membership that they know of */
+	uint64_t number;        /* of the newest membership that they, or we, know of */
 	bool holds;             /* one of them has the state of the job */
 	struct jobs_peer **who; /* [all]: those who continue, by rank, and the others */
 };
@@ -107,7 +107,10 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	job->members[rank] = peer;
 }
 
-/* MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, if that is more" */
+/*
+ * MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, and in the name before,
+ * if that is more"
+ */
 static void name_next(const struct jobs *jobs, const char *name, uint64_t known, char *next)
 {
 	uint64_t number = jobs->config.epoch_us + jobs->now_us;
@@ -171,7 +174,7 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 /* MEMBERS.md 3: "When each whose connection stands has said stay, and one holds, the next one is named" */
 static void job_settle(struct jobs *jobs, struct job *job)
 {
-	struct roll roll = {.admit = UINT32_MAX};
+	struct roll roll = {.admit = UINT32_MAX, .number = message_name_number(job->name)};
 	uint32_t stand = 0;
 
 	roll.who = calloc(job->world, sizeof(struct jobs_peer *));
