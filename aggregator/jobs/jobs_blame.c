@@ -55,10 +55,6 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		         peer->rank, peer->host, message->sent, (double)patience_us / 1e6);
 }
 
-/*
- * A worker gets no answers, perhaps because its address has changed: it wants to knock from the new
- * one. Someone who can only read or forge datagrams does not learn the number.
- */
 /* ---- operations that wait ---- */
 
 #define OP_BYTES 32

@@ -20,7 +20,7 @@ struct roll {
 	uint32_t all;           /* and so many have said STAY; */
 	uint32_t admit;         /* newcomers that all who continue admit, */
 	uint64_t without;       /* aggregators that any of them leaves out; */
-	uint64_t number;        /* of the newest membership that they know of */
+	uint64_t number;        /* of the newest membership that they, or we, know of */
 	bool holds;             /* one of them has the state of the job */
 	struct jobs_peer **who; /* [all]: those who continue, by rank, and the others */
 };
@@ -107,7 +107,10 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	job->members[rank] = peer;
 }
 
-/* MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, if that is more" */
+/*
+ * MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, and in the name before,
+ * if that is more"
+ */
 static void name_next(const struct jobs *jobs, const char *name, uint64_t known, char *next)
 {
 	uint64_t number = jobs->config.epoch_us + jobs->now_us;
@@ -131,8 +134,6 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 	char text[64];
 
 	name_next(jobs, of, roll->number, message.next);
-	if (seats != NULL)
-		seats_fill(jobs, job, roll, came, seats);
 	if (job->state != JOB_FREE)
 		job_forget(job);
 	if (seats == NULL ||
@@ -144,6 +145,7 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 		free(seats);
 		return;
 	}
+	seats_fill(jobs, job, roll, came, seats);
 	job->named = true;
 	snprintf(text, sizeof(text), "%u workers continue, %u are new", roll->stay, came);
 	jobs_log(jobs, "info", "members",
@@ -172,7 +174,7 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 /* MEMBERS.md 3: "When each whose connection stands has said stay, and one holds, the next one is named" */
 static void job_settle(struct jobs *jobs, struct job *job)
 {
-	struct roll roll = {.admit = UINT32_MAX};
+	struct roll roll = {.admit = UINT32_MAX, .number = message_name_number(job->name)};
 	uint32_t stand = 0;
 
 	roll.who = calloc(job->world, sizeof(struct jobs_peer *));
@@ -228,10 +230,16 @@ static void door_name(struct jobs *jobs, struct roll *roll)
 	struct job *job;
 
 	qsort(roll->who, roll->stay, sizeof(struct jobs_peer *), by_rank);
+	if (roll->stay > jobs->config.workers_max) /* anybody can say that it was a member */
+		roll->stay = jobs->config.workers_max;
 	job = job_opened(jobs, roll->who[0]);
 	if (job != NULL)
 		job_name(jobs, job, roll, 0);
-	roll_refuse(jobs, roll, job != NULL ? roll->stay : 1, false);
+	for (uint32_t i = 1; job == NULL && i < roll->stay; i++) /* as the first has been */
+		peer_refuse(jobs, roll->who[i], "jobs",
+		            "job '%s' cannot continue: no place is free for it (jobs-max)",
+		            roll->who[i]->wanted);
+	roll_refuse(jobs, roll, roll->stay, false);
 }
 
 /* MEMBERS.md 3: "When as many as E's of have come, or the time of joining is over, and one holds" */
@@ -325,7 +333,7 @@ static struct jobs_peer *door_twin(const struct jobs *jobs, const struct jobs_pe
 static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct jobs_peer *other;
-	uint32_t rank = NOWHERE;
+	uint32_t rank = 0;
 	struct job *job = seat_find(jobs, peer, &rank);
 
 	if (job != NULL && job_has_next(job)) {
@@ -357,7 +365,7 @@ static uint32_t stay_count(const struct job *job)
 static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct job *job = peer->job;
-	uint32_t rank = NOWHERE;
+	uint32_t rank = 0;
 
 	if (!job_has_next(job) || seat_find(jobs, peer, &rank) != job || rank != peer->rank) {
 		jobs_garbage(jobs, peer, "stay: not now, or not from there");

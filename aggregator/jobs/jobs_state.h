@@ -170,7 +170,6 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer,
                char text[CONTROL_TEXT_BYTES]);
 
 /* jobs_members.c */
-#define NOWHERE UINT32_MAX
 void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void members_settle(struct jobs *jobs); /* after each event */
 void members_tick(struct jobs *jobs);

@@ -324,7 +324,7 @@ static bool continues(const struct winnow_comm *comm, int result)
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, uint32_t admit,
                  uint64_t without)
 {
-	struct why why = {""}, ended = before_why(comm);
+	struct why why = {""}, both, ended = before_why(comm);
 	int result;
 
 	comm->begins_by_us = clock_us() + go_on_us(comm, how);
@@ -353,9 +353,9 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 	}
 	if (result != WINNOW_ERR_LOST || !comm->at_door || comm->ended || ended.text[0] == '\0')
 		return result;
-	/* It has been refused. Its program wants to know why others went on, which the old membership has said. */
-	why_set(&why, result, "the others have gone on without this worker: %s", ended.text);
-	return comm_fail(result, why.text);
+	/* It was refused at the door. Its program also wants to know what had ended the membership before. */
+	why_set(&both, result, "%.200s: %.200s", why.text, ended.text);
+	return comm_fail(result, both.text);
 }
 
 int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)

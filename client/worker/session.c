@@ -123,11 +123,15 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	session_end(s, except, result, code_of(s, result), s->error);
 }
 
-/* The others have gone on without it, and it may come back as a newcomer. */
+/* A member at the door: the others have gone on without it, or its membership, which had not ended there, has for good. */
 static bool overtaken(const struct session *s)
 {
-	return s->world == 0 && s->config.stay.kind != 0 &&
-	       strcmp(look(s, 0)->error_code, "running") == 0;
+	static const char *const codes[] = {"running", "stalled", "moved", "aborted"};
+	bool known = false;
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		known = known || strcmp(look(s, 0)->error_code, codes[i]) == 0;
+	return known && s->world == 0 && s->config.stay.kind != 0;
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -138,7 +142,7 @@ static void link_check(struct session *s, uint32_t index)
 
 	if (link_look(link)->state != LINK_FAILED || s->state == SESSION_FAILED)
 		return;
-	session_end_with(s, index, explain_code(code, running || overtaken(s)),
+	session_end_with(s, index, overtaken(s) ? WINNOW_ERR_LOST : explain_code(code, running),
 	                 "aggregator %s%s: %s", s->names[index],
 	                 running && strcmp(code, "gone") == 0 ? " is lost" : "",
 	                 link_look(link)->error);

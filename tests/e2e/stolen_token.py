@@ -6,7 +6,6 @@ stranger's address. Written from PROTOCOL.md; needs an aggregator without a key.
 """
 import itertools
 import json
-import os
 import select
 import socket
 import struct

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong: datagrams (PROTOCOL.md 10) and workers (11)."""
 
-import json
 import os
-import socket
 import time
 import unittest
 

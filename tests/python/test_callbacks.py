@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives that are called, and waited for, in callbacks of others: nobody waits for ever, and ranks agree on the order."""
 
-import os
 import random
 import threading
 import time

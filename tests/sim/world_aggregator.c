@@ -256,7 +256,7 @@ void aggregator_kill(struct sim_aggregator *aggregator, bool resets)
 {
 	struct world *world = aggregator->world;
 
-	aggregator->dead = aggregator->died = true;
+	aggregator->dead = true;
 	for (uint32_t i = 1; i <= world->peer_count; i++) {
 		struct sim_peer *peer = world->peers[i];
 

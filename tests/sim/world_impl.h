@@ -69,7 +69,7 @@ struct sim_aggregator {
 	struct world *world;
 	const struct aggregator_spec *spec;
 	uint32_t node;
-	bool dead, died; /* it is; it has been */
+	bool dead;
 	struct jobs *jobs;
 	struct sim_thread thread;
 	struct sim_port *ports[PORTS_MAX]; /* NULL: none */

@@ -302,7 +302,7 @@ TEST(new_keys)
 	bench_close(b);
 }
 
-/* The keys change while a job forms: a worker with another is not let in. */
+/* The keys change while a job forms: a worker with another, or with none, is not let in. */
 TEST(other_key)
 {
 	struct jobs_config config = config_usual();
@@ -311,9 +311,11 @@ TEST(other_key)
 	config.keys = 1;
 	b = bench_open(&config);
 	join_with(b, 0, 'a', "job", 2);
-	jobs_keys_set(b->jobs, 1, true);
 	join_with(b, 1, 'b', "job", 2);
 	assert_non_null(strstr(expect_end(b, 1, "key", 0)->text, "was opened with another key"));
+	jobs_keys_set(b->jobs, 0, true);
+	join(b, 2, "job", 1, 2);
+	assert_non_null(strstr(expect_end(b, 2, "key", 0)->text, "was opened with another key"));
 	expect_silence(b, 0);
 	bench_close(b);
 }

@@ -184,6 +184,29 @@ static void test_next_lost(void **state)
 	bench_close(b);
 }
 
+/* NEXT is lost to all, and the clock is behind: the name is not given twice, since elsewhere one may have joined by it. */
+static void test_another_name(void **state)
+{
+	static const char last[] = "job/next.00000000ffffffff";
+	char name[CONTROL_JOB_BYTES] = "", next[CONTROL_JOB_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, last, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		stay(b, i, last, i, 2);
+	for (uint32_t i = 0; i < 2; i++)
+		expect_next(b, i, i, 2, 0, name);
+	for (uint32_t i = 0; i < 2; i++) {
+		knock(b, 2 + i, "job", 0);
+		stay(b, 2 + i, last, i, 2);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		expect_next(b, 2 + i, i, 2, 0, next);
+	assert_true(message_name_number(next) > message_name_number(name));
+	bench_close(b);
+}
+
 /* Only those whom NEXT has named come, by the connection by which it came. */
 static void test_named_only(void **state)
 {
@@ -245,6 +268,43 @@ static void test_restarted(void **state)
 		expect_end(b, 0, "running", 0);
 		bench_close(b);
 	}
+}
+
+/* More say that they were members than a job may have workers: the others are refused. */
+static void test_too_many(void **state)
+{
+	char name[CONTROL_JOB_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 5; i++) {
+		const struct control_message one = stay_of("job", i, 5);
+
+		at_door(b, i, &one);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		expect_next(b, i, i, 4, 0, name);
+	expect_end(b, 4, "running", 0);
+	bench_close(b);
+}
+
+/* There is no place for a job that wants to continue: all its members are told so. */
+static void test_no_place(void **state)
+{
+	static const char *const others[] = {"a", "b", "c"};
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		job_running(b, i, others[i], 1);
+	for (uint32_t i = 3; i < 5; i++) {
+		const struct control_message one = stay_of("job", i - 3, 2);
+
+		at_door(b, i, &one);
+	}
+	expect_end(b, 3, "jobs", 0);
+	expect_end(b, 4, "jobs", 0);
+	bench_close(b);
 }
 
 /* All were silent for too long, and come back: nothing is known of them, so all are awaited. */
@@ -353,12 +413,14 @@ static void test_strangers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shrink),    cmocka_unit_test(test_roll),
-		cmocka_unit_test(test_patience),  cmocka_unit_test(test_without),
-		cmocka_unit_test(test_next_lost), cmocka_unit_test(test_does_not_come),
-		cmocka_unit_test(test_holds),     cmocka_unit_test(test_named_only),
-		cmocka_unit_test(test_restarted), cmocka_unit_test(test_deserted),
-		cmocka_unit_test(test_strangers), cmocka_unit_test(test_passes_on),
+		cmocka_unit_test(test_shrink),       cmocka_unit_test(test_roll),
+		cmocka_unit_test(test_patience),     cmocka_unit_test(test_without),
+		cmocka_unit_test(test_next_lost),    cmocka_unit_test(test_does_not_come),
+		cmocka_unit_test(test_holds),        cmocka_unit_test(test_named_only),
+		cmocka_unit_test(test_restarted),    cmocka_unit_test(test_deserted),
+		cmocka_unit_test(test_strangers),    cmocka_unit_test(test_passes_on),
+		cmocka_unit_test(test_too_many),     cmocka_unit_test(test_no_place),
+		cmocka_unit_test(test_another_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

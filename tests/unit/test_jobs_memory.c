@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_jobs_memory.c - what memory jobs may have, and what of it is theirs */
 
-#include "tests/unit/test_jobs.h"
+#include "tests/unit/test_jobs_members.h"
 
 /* ---- memory that is short: a sanitizer has its own calloc() ---- */
 
@@ -39,6 +39,32 @@ TEST(no_memory)
 		assert_string_equal(m->text, "the aggregator is out of memory");
 		join(b, 1, "job", 0, 2);
 		expect_silence(b, 1);
+		bench_close(b);
+	}
+}
+
+/* Nor does a job continue: its members are let go, and a newcomer still waits at the door. */
+TEST(no_memory_to_continue)
+{
+	if (!FAILS_ALLOCATIONS)
+		skip();
+	for (uint32_t left = 0; left < 6; left++) {
+		struct control_message more = stay_of("job", 0, 2);
+		struct bench *b = usual_open();
+
+		more.admit = 1;
+		job_running(b, 0, "job", 2);
+		knock(b, 2, "job", 0);
+		say(b, 0, &more);
+		more.rank = 1;
+		callocs_left = left;
+		say(b, 1, &more);
+		callocs_left = UINT32_MAX;
+		assert_true(b->workers[0].closed && b->workers[1].closed);
+		assert_int_equal(totals_of(b).jobs, 0);
+		assert_false(b->workers[2].closed);
+		job_running(b, 3, "job/2", 2);
+		assert_int_equal(expect_line(b, 3, CONTROL_PING)->waiting, 1);
 		bench_close(b);
 	}
 }

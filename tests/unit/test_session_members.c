@@ -141,6 +141,24 @@ static void test_away(void **state)
 	session_close(door);
 }
 
+/* What ends the job for good may come before or after STAY: nobody says who continues. */
+static void test_over_at_door(void **state)
+{
+	static const char *const codes[] = {"stalled", "moved", "aborted"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct control_message failed = ended(codes[i]);
+		struct session *session = running();
+
+		session_gone(session, 1, "connection reset");
+		session = door_after(session);
+		tell(session, 0, &failed);
+		assert_int_equal(session_result(session), WINNOW_ERR_LOST);
+		session_close(session);
+	}
+}
+
 /* A newcomer says nothing more, and is let in; what is refused to it is no loss. */
 static void test_newcomer(void **state)
 {
@@ -271,7 +289,7 @@ int main(void)
 		cmocka_unit_test(test_newcomer),       cmocka_unit_test(test_carried),
 		cmocka_unit_test(test_no_knocks),      cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_busy),           cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_carried_failed),
+		cmocka_unit_test(test_carried_failed), cmocka_unit_test(test_over_at_door),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);

@@ -12,7 +12,6 @@ from ._member import number, options_of, refuse_unknown, segments_of, signature_
 from ._native import lib
 
 
-
 class RowsRequest(Request):
     """One whose result is a list of rows. Made by Comm.allreduce_rows_async()."""
 
