@@ -17,7 +17,7 @@ from endpoint import Endpoint, drive
 from seal import job_key
 
 port, key_file, daemon, log = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-key = open(key_file).read().split()[-1]
+key = open(key_file).read().split()[1]  # "* KEY" comes first
 JOB = "memory"
 LIBRARY = """
 import json, sys
