@@ -584,7 +584,7 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 
 	connections->loop = loop;
 	connections->jobs = jobs;
-	if (connections->keys != NULL && tls_server(key_find, &connections->tls) != 0) {
+	if (connections->keys != NULL && tls_context_open(key_find, &connections->tls) != 0) {
 		close(fd);
 		return why_set(why, -ENOMEM, "out of memory");
 	}

@@ -119,7 +119,7 @@ static int key_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identit
 
 /* ---- contexts ---- */
 
-static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_context **out)
+int tls_context_open(tls_find *find, struct tls_context **out)
 {
 	struct tls_context *context = calloc(1, sizeof(*context));
 
@@ -127,7 +127,7 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 	if (context == NULL)
 		return -ENOMEM;
 	context->find = find;
-	context->ssl = SSL_CTX_new(method);
+	context->ssl = SSL_CTX_new(find != NULL ? TLS_server_method() : TLS_client_method());
 	if (context->ssl == NULL ||
 	    SSL_CTX_set_min_proto_version(context->ssl, TLS1_3_VERSION) != 1 ||
 	    SSL_CTX_set_ciphersuites(context->ssl, "TLS_AES_128_GCM_SHA256:"
@@ -150,17 +150,6 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 	}
 	*out = context;
 	return 0;
-}
-
-int tls_server(tls_find *find, struct tls_context **out)
-{
-	assert(find != NULL);
-	return context_open(TLS_server_method(), find, out);
-}
-
-int tls_client(struct tls_context **out)
-{
-	return context_open(TLS_client_method(), NULL, out);
 }
 
 void tls_context_close(struct tls_context *context)

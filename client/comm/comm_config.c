@@ -54,8 +54,9 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 		               "key file %s has no key for job '%s' and none for '*'", c->key_file,
 		               c->job);
 	comm->has_key = true;
-	return tls_client(&comm->tls) == 0 ? WINNOW_OK
-	                                   : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+	return tls_context_open(NULL, &comm->tls) == 0
+	               ? WINNOW_OK
+	               : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 }
 
 /* An earlier aggregator with the same address as `peer`, or NULL. */
