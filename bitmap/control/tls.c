@@ -139,7 +139,8 @@ int tls_context_open(tls_find *find, struct tls_context **out)
 		return -ENOMEM;
 	}
 	SSL_CTX_set_session_cache_mode(context->ssl, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS); /* most connections are idle */
+	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS);    /* most connections are idle */
+	SSL_CTX_set_options(context->ssl, SSL_OP_CLEANSE_PLAINTEXT); /* a seed is among it */
 	if (find != NULL) {
 		SSL_CTX_set_client_hello_cb(context->ssl, hello_taken, NULL);
 		SSL_CTX_set_psk_find_session_callback(context->ssl, key_find);
