@@ -493,17 +493,6 @@ static void connection_reads(struct connection *connection)
 
 /* ---- new ones ---- */
 
-/* It is told why, if it can be told at once. */
-static void turn_away(struct connections *all, int fd, const char *why)
-{
-	char *line = jobs_turn_away(all->jobs, why);
-
-	if (line != NULL)
-		(void)!send(fd, line, strlen(line), MSG_NOSIGNAL);
-	free(line);
-	close(fd);
-}
-
 static void connection_begin(struct connections *all, int fd, const struct net_addr *from)
 {
 	struct connection *connection = calloc(1, sizeof(*connection));
@@ -538,12 +527,13 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct connections *all = context;
 	struct account *account = account_of(all, net_ip_owner(&from->ip) ^ COMING);
+	static const char why[] = "your host connects too often: try again later";
 	const uint64_t since_us = worked_us();
 
 	if (budget_open(&account->budget, uv_hrtime() / 1000))
 		connection_begin(all, fd, from);
 	else
-		turn_away(all, fd, "your host connects too often: try again later");
+		listener_turn_away(fd, jobs_turn_away(all->jobs, why));
 	account_spend(all, account, since_us);
 }
 
