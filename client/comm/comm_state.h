@@ -112,7 +112,6 @@ struct winnow_comm {
 	struct winnow_config config; /* rank, world, payload and join_timeout_ms as they are now */
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	struct job_key key;
-	bool has_key;
 	struct tls_context *tls; /* NULL: there is no key */
 	int wake_fd;
 	const struct net_backend *backend;
