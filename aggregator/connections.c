@@ -299,7 +299,7 @@ static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
 	return 0;
 }
 
-/* The client's first bytes. Who does not begin a handshake has no key, or is no worker. */
+/* The client's first bytes have come. A client that does not begin a handshake has no key, or is no worker. */
 static bool tls_begin(struct connection *connection, uint8_t first)
 {
 	struct connections *all = connection->all;

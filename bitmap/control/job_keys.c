@@ -25,7 +25,7 @@
 struct job_key_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made */
-	_Atomic bool made;            /* of it: */
+	_Atomic bool made;            /* `key` is there, and does not change any more */
 	struct job_key key;
 };
 

@@ -29,9 +29,10 @@ struct tls {
 	tls_find *find;
 	void *context; /* for find() */
 	bool failed, ready;
-	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes, */
-	size_t head_bytes, record_left;                       /* and how much is still to come */
-	uint8_t key[SECRET_BYTES];                            /* until the handshake is over */
+	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes */
+	size_t head_bytes;                                    /* of it that have come */
+	size_t record_left;        /* bytes of the record that are still to come after its head */
+	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
 	char identity[CONTROL_NAME_BYTES];
 	char why[TLS_WHY_BYTES];
 };

@@ -82,7 +82,8 @@ struct comm_peer {
 	bool fd_ready;                 /* and so may the connection */
 	struct lines lines;
 	struct tls *tls;     /* with a key, once connected */
-	bool heard, plain;   /* something has come; but no TLS, although there is a key */
+	bool heard;          /* something has come */
+	bool plain;          /* it was no TLS, although there is a key */
 	uint32_t look_turns; /* so often we have looked at what it says */
 	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
 	size_t pending_bytes, pending_at;
