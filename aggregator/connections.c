@@ -16,14 +16,15 @@
 #include "bitmap/net/sockaddr.h"
 
 #define ACCOUNTS_LOG2 11
+#define ACCOUNTS (1u << ACCOUNTS_LOG2)
 #define POOR_MS 5             /* until somebody whose budget is used up may have his turn */
 #define COMING 0x436f6d696e67 /* an owner has another account for coming and going */
 
 /* What the connections of an owner cost. */
 struct account {
 	struct budget budget;
-	struct connection_queue queue; /* Its connections that wait for their turn, in order. */
-	TAILQ_ENTRY(account) place;    /* while there are any */
+	TAILQ_HEAD(connection_queue, connection) queue; /* Its connections that wait, in order. */
+	TAILQ_ENTRY(account) place;                     /* while there are any */
 };
 
 struct connection {
@@ -36,8 +37,7 @@ struct connection {
 	uv_shutdown_t shutdown;
 	LIST_ENTRY(connection) place; /* in one of the two lists */
 	struct account *waits;        /* in this one's queue; NULL: in none */
-	bool awaits_key;
-	TAILQ_ENTRY(connection) next; /* in a queue, or among those that await a key */
+	TAILQ_ENTRY(connection) next; /* in that queue */
 	bool full;                    /* The last read filled the buffer: there may be more. */
 	bool secured;                 /* jobs.c knows whose key it has. */
 	bool replied;                 /* Something has been sent: TLS has begun. */
@@ -92,17 +92,23 @@ static void reading_stop(struct connection *connection)
 	uv_read_stop((uv_stream_t *)&connection->tcp);
 }
 
-/* It is read no more until its turn comes. */
-static void queue_enter(struct connection *connection)
+/* It is read no more until it leaves the queue. */
+static void queue_enter(struct connection *connection, struct account *account)
+{
+	reading_stop(connection);
+	connection->waits = account;
+	TAILQ_INSERT_TAIL(&account->queue, connection, next);
+}
+
+/* It waits for its turn. */
+static void turn_await(struct connection *connection)
 {
 	struct connections *all = connection->all;
 	struct account *account = account_of(all, jobs_peer_owner(connection->peer));
 
-	reading_stop(connection);
-	connection->waits = account;
 	if (TAILQ_EMPTY(&account->queue))
 		TAILQ_INSERT_TAIL(&all->waiting, account, place);
-	TAILQ_INSERT_TAIL(&account->queue, connection, next);
+	queue_enter(connection, account);
 	if (!uv_is_active((uv_handle_t *)&all->again))
 		uv_timer_start(&all->again, accounts_turn, 1, 0);
 }
@@ -112,13 +118,10 @@ static void queue_leave(struct connection *connection)
 {
 	struct account *account = connection->waits;
 
-	if (connection->awaits_key)
-		TAILQ_REMOVE(&connection->all->awaiting_keys, connection, next);
-	connection->awaits_key = false;
 	if (account == NULL)
 		return;
 	TAILQ_REMOVE(&account->queue, connection, next);
-	if (TAILQ_EMPTY(&account->queue))
+	if (TAILQ_EMPTY(&account->queue) && account != connection->all->keyless)
 		TAILQ_REMOVE(&connection->all->waiting, account, place);
 	connection->waits = NULL;
 }
@@ -296,7 +299,7 @@ static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
 	return 0;
 }
 
-/* The client's first bytes. Who does not begin a handshake has no key, or is no worker. */
+/* The client's first bytes have come. A client that does not begin a handshake has no key, or is no worker. */
 static bool tls_begin(struct connection *connection, uint8_t first)
 {
 	struct connections *all = connection->all;
@@ -387,22 +390,17 @@ static void connection_work(struct connection *connection)
 			break;
 		jobs_line(all->jobs, connection->peer, line, uv_hrtime() / 1000);
 	}
-	connection->awaits_key = got == -EAGAIN;
 	if (got == -EMSGSIZE)
 		jobs_garbage(all->jobs, connection->peer, "a line is too long, or has a zero byte");
 	account_spend(all, account, since_us);
-	if (connection->peer == NULL) {
-		connection->awaits_key = false;
+	if (connection->peer == NULL)
 		return;
-	}
-	if (connection->awaits_key) {
-		reading_stop(connection);
-		TAILQ_INSERT_TAIL(&all->awaiting_keys, connection, next);
-	} else if (got > 0) {
-		queue_enter(connection);
-	} else {
+	if (got == -EAGAIN)
+		queue_enter(connection, all->keyless);
+	else if (got > 0)
+		turn_await(connection);
+	else
 		connection_reads(connection);
-	}
 }
 
 /* Accounts take turns, and in each its connections do. */
@@ -436,9 +434,9 @@ void connections_keys_made(struct connections *connections, const struct job_key
 	struct connection *connection;
 
 	connections->keys = keys;
-	while ((connection = TAILQ_FIRST(&connections->awaiting_keys)) != NULL) {
+	while ((connection = TAILQ_FIRST(&connections->keyless->queue)) != NULL) {
 		queue_leave(connection);
-		queue_enter(connection);
+		turn_await(connection);
 	}
 }
 
@@ -484,7 +482,7 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 	    budget_open(&account->budget, uv_hrtime() / 1000))
 		connection_work(connection);
 	else
-		queue_enter(connection);
+		turn_await(connection);
 }
 
 static void connection_reads(struct connection *connection)
@@ -494,17 +492,6 @@ static void connection_reads(struct connection *connection)
 }
 
 /* ---- new ones ---- */
-
-/* It is told why, if it can be told at once. */
-static void turn_away(struct connections *all, int fd, const char *why)
-{
-	char *line = jobs_turn_away(all->jobs, why);
-
-	if (line != NULL)
-		(void)!send(fd, line, strlen(line), MSG_NOSIGNAL);
-	free(line);
-	close(fd);
-}
 
 static void connection_begin(struct connections *all, int fd, const struct net_addr *from)
 {
@@ -540,12 +527,13 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct connections *all = context;
 	struct account *account = account_of(all, net_ip_owner(&from->ip) ^ COMING);
+	static const char why[] = "your host connects too often: try again later";
 	const uint64_t since_us = worked_us();
 
 	if (budget_open(&account->budget, uv_hrtime() / 1000))
 		connection_begin(all, fd, from);
 	else
-		turn_away(all, fd, "your host connects too often: try again later");
+		listener_turn_away(fd, jobs_turn_away(all->jobs, why));
 	account_spend(all, account, since_us);
 }
 
@@ -586,19 +574,19 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 
 	connections->loop = loop;
 	connections->jobs = jobs;
-	if (connections->keys != NULL && tls_server(key_find, &connections->tls) != 0) {
+	if (connections->keys != NULL && tls_context_open(key_find, &connections->tls) != 0) {
 		close(fd);
 		return why_set(why, -ENOMEM, "out of memory");
 	}
-	connections->accounts = calloc(1u << ACCOUNTS_LOG2, sizeof(*connections->accounts));
+	connections->accounts = calloc(ACCOUNTS + 1, sizeof(*connections->accounts));
 	if (connections->accounts == NULL) {
 		close(fd);
 		return why_set(why, -ENOMEM, "out of memory");
 	}
-	for (uint32_t i = 0; i < 1u << ACCOUNTS_LOG2; i++)
+	connections->keyless = &connections->accounts[ACCOUNTS];
+	for (uint32_t i = 0; i <= ACCOUNTS; i++)
 		TAILQ_INIT(&connections->accounts[i].queue);
 	TAILQ_INIT(&connections->waiting);
-	TAILQ_INIT(&connections->awaiting_keys);
 	random_bytes(&connections->salt, sizeof(connections->salt));
 	err = listener_open(&connections->listener, loop, fd, listen, &hooks, why);
 	if (err != 0) {

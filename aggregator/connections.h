@@ -40,11 +40,10 @@ struct connections {
 	struct connection_list shut; /* They wait until what was written has gone. */
 
 	struct account *accounts; /* By owner; a few owners may share one. */
+	struct account *keyless;  /* Its connections wait for connections_keys_made(). */
 	uint64_t salt;            /* It keeps owners from choosing an account to share. */
 	/* These accounts have connections that wait for their turn. */
 	TAILQ_HEAD(account_list, account) waiting;
-	/* These connections wait for connections_keys_made(). */
-	TAILQ_HEAD(connection_queue, connection) awaiting_keys;
 	uv_timer_t again; /* It fires at the next turn of `waiting`. */
 	uint64_t turn_us; /* The time spent in this turn. */
 };

@@ -337,16 +337,20 @@ static void threads_watch(uv_timer_t *timer)
 
 /* ---- life ---- */
 
-static void handles_init(struct control *control)
+/* 0, or -errno: only what the kernel is to watch can fail here. */
+static int handles_init(struct control *control)
 {
 	uint64_t watch_ms = service_watchdog_ms();
+	int err;
 
+	copier_init(control);
 	uv_timer_init(&control->loop, &control->timer);
 	uv_timer_init(&control->loop, &control->watchdog);
-	uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
+	err = uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
+	if (err != 0)
+		return err;
 	control->timer.data = control->watchdog.data = control;
 	control->reports.data = control;
-	copier_init(control);
 	atomic_store(&control->pulse.turned_us, loop_us());
 	uv_poll_start(&control->reports, UV_READABLE, take_reports);
 	uv_timer_start(&control->timer, loop_tick, TICK_MS, TICK_MS);
@@ -357,6 +361,7 @@ static void handles_init(struct control *control)
 		control->signals[i].data = control;
 		uv_signal_start(&control->signals[i], signal_taken, numbers[i]);
 	}
+	return 0;
 }
 
 static int serve_http(struct control *control, struct why *why)
@@ -420,8 +425,9 @@ int control_open(const struct control_config *config, struct control **out, stru
 	control->connections.keys = config->keys;
 	keyring_open(&control->keyring, &control->loop, config->key_file, config->keys,
 	             keys_reloaded, control);
-	handles_init(control);
-	err = jobs_open(&control->config.jobs, &ports, &control->jobs);
+	err = handles_init(control);
+	if (err == 0)
+		err = jobs_open(&control->config.jobs, &ports, &control->jobs);
 	if (err != 0) {
 		close(config->listen_fd);
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));

@@ -36,11 +36,18 @@ static int connection_take(const struct listener *listener, struct net_addr *fro
 	return fd;
 }
 
+void listener_turn_away(int fd, char *text)
+{
+	if (text != NULL)
+		(void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
+	free(text);
+	close(fd);
+}
+
 /* Uses the reserve to say so, and no more. False: there is no reserve either. */
-static bool turn_away(struct listener *listener)
+static bool reserve_use(struct listener *listener)
 {
 	struct net_addr from;
-	char *text;
 	int fd;
 
 	if (listener->reserve < 0)
@@ -48,13 +55,8 @@ static bool turn_away(struct listener *listener)
 	close(listener->reserve);
 	listener->reserve = -1;
 	fd = connection_take(listener, &from);
-	if (fd >= 0) {
-		text = listener->hooks.sorry(listener->hooks.context);
-		if (text != NULL)
-			(void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
-		free(text);
-		close(fd);
-	}
+	if (fd >= 0)
+		listener_turn_away(fd, listener->hooks.sorry(listener->hooks.context));
 	reserve_take(listener);
 	return fd >= 0;
 }
@@ -77,7 +79,7 @@ static bool descriptors_full(struct listener *listener, int err)
 	if (listener->hooks.make_room(listener->hooks.context))
 		return true;
 	say_full(listener, err);
-	return turn_away(listener);
+	return reserve_use(listener);
 }
 
 static void listener_polled(uv_poll_t *poll, int status, int events);

@@ -51,6 +51,9 @@ int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
                   const struct net_addr *address, const struct listener_hooks *hooks,
                   struct why *why);
 
+/* listener_turn_away - closes a connection that was taken. It is told why, if it can be told at once; frees the text. */
+void listener_turn_away(int fd, char *text); /* NULL: nothing is said */
+
 /* listener_stop - accept no more; accepted connections continue. Also of LISTENER_NONE. */
 void listener_stop(struct listener *listener);
 

@@ -40,7 +40,7 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 	if (line != NULL) /* else the peer's time-out will end it */
 		jobs->ports.send(jobs->ports.context, peer, line);
-	free(line);
+	message_free(line);
 }
 
 struct jobs_peer *peer_first(struct jobs *jobs)
@@ -200,5 +200,5 @@ void job_tell(struct jobs *jobs, struct job *job, const struct control_message *
 	for (uint32_t rank = 0; line != NULL && rank < job->world; rank++)
 		if (job->members[rank] != NULL)
 			jobs->ports.send(jobs->ports.context, job->members[rank], line);
-	free(line);
+	message_free(line);
 }

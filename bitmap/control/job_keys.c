@@ -25,7 +25,7 @@
 struct job_key_named {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made */
-	_Atomic bool made;            /* of it: */
+	_Atomic bool made;            /* `key` is there, and does not change any more */
 	struct job_key key;
 };
 
@@ -91,7 +91,7 @@ static int key_add(struct job_keys *keys, const char *job, const char *text)
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
-	key->made = message_hex_read(text, key->key.bytes, SECRET_BYTES);
+	key->made = false; /* until the array stops growing: realloc() leaves copies behind */
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -185,9 +185,13 @@ int job_keys_load(const char *path, const char *text, struct job_keys **out, str
 		job_keys_free(keys);
 		return err;
 	}
-	for (uint32_t i = 0; i < keys->count; i++)
-		if (keys->keys[i].made)
-			text_free(&keys->keys[i]);
+	for (uint32_t i = 0; i < keys->count; i++) {
+		struct job_key_named *key = &keys->keys[i];
+
+		key->made = message_hex_read(key->text, key->key.bytes, SECRET_BYTES);
+		if (key->made)
+			text_free(key);
+	}
 	*out = keys;
 	return 0;
 }

@@ -381,6 +381,16 @@ static int field_refuse(enum control_kind kind, const struct field *field, struc
 	               field->name, kind_wants[field->kind]);
 }
 
+/* The digits of a seed do not stay in memory that is given back. */
+static void root_free(json_t *root)
+{
+	const json_t *seed = json_object_get(root, "seed");
+
+	if (json_is_string(seed))
+		explicit_bzero((char *)json_string_value(seed), json_string_length(seed));
+	json_decref(root);
+}
+
 int message_parse(const char *line, struct control_message *out, struct why *why)
 {
 	char quoted[81];
@@ -416,7 +426,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 	if (out->seen.frames == 0) /* it says nothing of its path, whatever else is there */
 		out->seen = (struct control_seen){0};
 done:
-	json_decref(root);
+	root_free(root);
 	return err;
 }
 
@@ -496,10 +506,17 @@ char *message_format(const struct control_message *message)
 	out = open_memstream(&line, &bytes);
 	if (out != NULL && json_dumpf(root, out, JSON_COMPACT | JSON_ENSURE_ASCII) == 0)
 		fputc('\n', out);
-	json_decref(root);
+	root_free(root);
 	if (out == NULL || fclose(out) != 0 || bytes == 0 || line[bytes - 1] != '\n') {
 		free(line);
 		return NULL;
 	}
 	return line;
+}
+
+void message_free(char *line)
+{
+	if (line != NULL)
+		explicit_bzero(line, strlen(line));
+	free(line);
 }

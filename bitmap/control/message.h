@@ -104,8 +104,12 @@ struct control_message {
  */
 int message_parse(const char *line, struct control_message *out, struct why *why);
 
-/* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
+/*
+ * message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. message_free() wipes it as well:
+ * WELCOME has a seed.
+ */
 char *message_format(const struct control_message *message);
+void message_free(char *line); /* NULL: nothing */
 
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);

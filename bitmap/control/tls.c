@@ -29,9 +29,10 @@ struct tls {
 	tls_find *find;
 	void *context; /* for find() */
 	bool failed, ready;
-	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes, */
-	size_t head_bytes, record_left;                       /* and how much is still to come */
-	uint8_t key[SECRET_BYTES];                            /* until the handshake is over */
+	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes */
+	size_t head_bytes;                                    /* of it that have come */
+	size_t record_left;        /* bytes of the record that are still to come after its head */
+	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
 	char identity[CONTROL_NAME_BYTES];
 	char why[TLS_WHY_BYTES];
 };
@@ -119,7 +120,7 @@ static int key_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identit
 
 /* ---- contexts ---- */
 
-static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_context **out)
+int tls_context_open(tls_find *find, struct tls_context **out)
 {
 	struct tls_context *context = calloc(1, sizeof(*context));
 
@@ -127,7 +128,7 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 	if (context == NULL)
 		return -ENOMEM;
 	context->find = find;
-	context->ssl = SSL_CTX_new(method);
+	context->ssl = SSL_CTX_new(find != NULL ? TLS_server_method() : TLS_client_method());
 	if (context->ssl == NULL ||
 	    SSL_CTX_set_min_proto_version(context->ssl, TLS1_3_VERSION) != 1 ||
 	    SSL_CTX_set_ciphersuites(context->ssl, "TLS_AES_128_GCM_SHA256:"
@@ -139,7 +140,8 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 		return -ENOMEM;
 	}
 	SSL_CTX_set_session_cache_mode(context->ssl, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS); /* most connections are idle */
+	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS);    /* most connections are idle */
+	SSL_CTX_set_options(context->ssl, SSL_OP_CLEANSE_PLAINTEXT); /* a seed is among it */
 	if (find != NULL) {
 		SSL_CTX_set_client_hello_cb(context->ssl, hello_taken, NULL);
 		SSL_CTX_set_psk_find_session_callback(context->ssl, key_find);
@@ -150,17 +152,6 @@ static int context_open(const SSL_METHOD *method, tls_find *find, struct tls_con
 	}
 	*out = context;
 	return 0;
-}
-
-int tls_server(tls_find *find, struct tls_context **out)
-{
-	assert(find != NULL);
-	return context_open(TLS_server_method(), find, out);
-}
-
-int tls_client(struct tls_context **out)
-{
-	return context_open(TLS_client_method(), NULL, out);
 }
 
 void tls_context_close(struct tls_context *context)

@@ -31,11 +31,10 @@ struct tls;         /* one of them */
 typedef int tls_find(void *context, const char *identity, uint8_t key[SECRET_BYTES]);
 
 /*
- * tls_server, tls_client - the context of a server or a client. Both return 0, or -ENOMEM. The caller
- * closes the context after the last connection that uses it.
+ * tls_context_open - the context of a server, or of a client, which finds no keys (NULL). Returns 0, or -ENOMEM. The
+ * caller closes the context after the last connection that uses it.
  */
-int tls_server(tls_find *find, struct tls_context **out);
-int tls_client(struct tls_context **out);
+int tls_context_open(tls_find *find, struct tls_context **out);
 void tls_context_close(struct tls_context *context); /* NULL: nothing */
 
 /*

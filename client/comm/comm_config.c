@@ -53,9 +53,9 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "key file %s has no key for job '%s' and none for '*'", c->key_file,
 		               c->job);
-	comm->has_key = true;
-	return tls_client(&comm->tls) == 0 ? WINNOW_OK
-	                                   : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+	return tls_context_open(NULL, &comm->tls) == 0
+	               ? WINNOW_OK
+	               : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 }
 
 /* An earlier aggregator with the same address as `peer`, or NULL. */
@@ -220,7 +220,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.host = host,
 			.rank = comm->config.rank,
 			.world = comm->at_door ? 0 : comm->config.world,
-			.keyed = comm->has_key,
+			.keyed = comm->tls != NULL,
 			.payload = comm->config.payload,
 			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,

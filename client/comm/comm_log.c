@@ -130,5 +130,5 @@ void comm_tell_joined(struct winnow_comm *comm)
 	          "channels=%u key=%s aggregators=%s",
 	          comm->job, comm->config.world, comm->backend->name, stats.multicast,
 	          comm->peer_count, stats.payload, bitmap_best()->name, stats.channels,
-	          comm->has_key ? "yes" : "no", names);
+	          comm->tls != NULL ? "yes" : "no", names);
 }

@@ -99,7 +99,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
 	peer->connected = true;
 	peer->connected_us = now_us;
-	if (!comm->has_key) {
+	if (comm->tls == NULL) {
 		pending_set(peer, strdup(FIRST_LINE), strlen(FIRST_LINE));
 	} else if (tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls) != 0) {
 		peer_gone(comm, peer, "out of memory", now_us);
@@ -242,9 +242,10 @@ static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 			          now_us);
 			return;
 		}
-		peer->plain = peer->plain || (comm->has_key && !peer->heard && is_plain(buffer));
+		peer->plain =
+			peer->plain || (comm->tls != NULL && !peer->heard && is_plain(buffer));
 		peer->heard = true;
-		if (comm->has_key && !peer->plain)
+		if (comm->tls != NULL && !peer->plain)
 			tls_take(comm, peer, buffer, (size_t)count, now_us);
 		else
 			lines_take(comm, peer, buffer, (size_t)count, now_us);
@@ -259,12 +260,12 @@ static bool pending_next(struct winnow_comm *comm, struct comm_peer *peer, uint6
 	size_t count = peer->tls != NULL ? tls_pull(peer->tls, bytes, sizeof(bytes)) : 0;
 
 	while (count == 0) {
-		if (comm->has_key && (peer->tls == NULL || !tls_ready(peer->tls)))
+		if (comm->tls != NULL && (peer->tls == NULL || !tls_ready(peer->tls)))
 			return false;
 		line = session_take_line(comm->session, index, now_us);
 		if (line == NULL)
 			return false;
-		if (!comm->has_key) {
+		if (comm->tls == NULL) {
 			pending_set(peer, line, strlen(line));
 			return true;
 		}
@@ -332,7 +333,7 @@ static void look_read(struct winnow_comm *comm, struct comm_peer *peer)
 	if (net_end(getpeername, peer->fd, &there) != 0)
 		return; /* it is not connected yet */
 	count = recv(peer->fd, bytes, sizeof(bytes), 0);
-	if (!comm->has_key) {
+	if (comm->tls == NULL) {
 		to = lines_room(&peer->lines, &room);
 		count = count < (ssize_t)room ? count : (ssize_t)room;
 		lines_added(&peer->lines, count > 0 ? (size_t)count : 0);
@@ -378,7 +379,7 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		if (net_source_bind(peer->fd, &comm->source,
 		                    &peer->addresses[peer->address_at].ip) == 0)
 			(void)connect(peer->fd, &address.any, size);
-		if (comm->has_key)
+		if (comm->tls != NULL)
 			(void)tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls);
 		return;
 	}

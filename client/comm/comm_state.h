@@ -82,7 +82,8 @@ struct comm_peer {
 	bool fd_ready;                 /* and so may the connection */
 	struct lines lines;
 	struct tls *tls;     /* with a key, once connected */
-	bool heard, plain;   /* something has come; but no TLS, although there is a key */
+	bool heard;          /* something has come */
+	bool plain;          /* it was no TLS, although there is a key */
 	uint32_t look_turns; /* so often we have looked at what it says */
 	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
 	size_t pending_bytes, pending_at;
@@ -112,7 +113,6 @@ struct winnow_comm {
 	struct winnow_config config; /* rank, world, payload and join_timeout_ms as they are now */
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	struct job_key key;
-	bool has_key;
 	struct tls_context *tls; /* NULL: there is no key */
 	int wake_fd;
 	const struct net_backend *backend;

@@ -374,6 +374,7 @@ class Probes:
 
 FLOODS = {
     "pings": (Stream, pings, 60),
+    "secured": (Stream, pings, 60),
     "wrong": (Stream, wrong, 400),
     "halves": (Stream, halves, 200),
     "huge": (Stream, huge, 60),

@@ -17,7 +17,7 @@ from endpoint import Endpoint, drive
 from seal import job_key
 
 port, key_file, daemon, log = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-key = open(key_file).read().split()[-1]
+key = open(key_file).read().split()[1]  # "* KEY" comes first
 JOB = "memory"
 LIBRARY = """
 import json, sys
@@ -69,7 +69,9 @@ def until(holds, what, limit_s=20):
 
 def secrets_of(joining):
     keys = joining.keys
-    return {"seed": bytes.fromhex(joining.welcome["seed"]), "stretch": keys.stretch[:64], "group": keys.group, "worker": keys.worker}
+    seed = joining.welcome["seed"]
+    made = {"stretch": keys.stretch[:64], "group": keys.group, "worker": keys.worker}
+    return {"seed": bytes.fromhex(seed), "seed's text": seed.encode(), **made}
 
 
 os.environ.update(OMP_NUM_THREADS="1")

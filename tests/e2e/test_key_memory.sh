@@ -8,7 +8,10 @@ export PYTHONPATH=$PWD/client/python:$PWD/tests/protocol WINNOW_LIBRARY=$PWD/$BU
 umask 077
 text=$("$BUILD/winnow" key)
 for key in "$text" correct-horse-battery-staple; do
-	echo "* $key" >"$tmp/keys"
+	{
+		echo "* $key"
+		for i in $(seq 20); do echo "other$i $("$BUILD/winnow" key)"; done # for which memory has to grow
+	} >"$tmp/keys"
 	winnowd --key-file "$tmp/keys" --threads 2
 	/usr/bin/python3 tests/e2e/key_memory.py "$PORT" "$tmp/keys" "$DAEMON" "$tmp/winnowd-$PORT.log" || fail "keys stay in memory"
 	winnowd_stop

@@ -27,8 +27,8 @@ static int find(void *context, const char *identity, uint8_t key[SECRET_BYTES])
 
 static void contexts_open(void)
 {
-	if (contexts[0] == NULL &&
-	    (tls_server(find, &contexts[0]) != 0 || tls_client(&contexts[1]) != 0))
+	if (contexts[0] == NULL && (tls_context_open(find, &contexts[0]) != 0 ||
+	                            tls_context_open(NULL, &contexts[1]) != 0))
 		abort();
 }
 

@@ -371,10 +371,9 @@ COMM_TEST(look_without_descriptor, opened(1))
 
 	comm->peers[0].gone = true;
 	comm->peers_known = 2;
-	comm->has_key = true;
 	snprintf(left_out->name, sizeof(left_out->name), "127.0.0.1:1");
 	left_out->addresses[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
-	assert_int_equal(tls_client(&comm->tls), 0);
+	assert_int_equal(tls_context_open(NULL, &comm->tls), 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	none = (struct rlimit){.rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);

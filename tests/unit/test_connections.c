@@ -642,7 +642,7 @@ static int begin_with(const char *text)
 	struct why why;
 
 	assert_int_equal(job_keys_load(NULL, text, &keys, &why), 0);
-	assert_int_equal(tls_client(&clients), 0);
+	assert_int_equal(tls_context_open(NULL, &clients), 0);
 	first_keys = keys;
 	return begin(NULL);
 }

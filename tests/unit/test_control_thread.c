@@ -2,6 +2,7 @@
 /* test_control_thread.c - control.c on a real loop with real signals; all that it holds together only takes notes */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -663,8 +664,14 @@ TEST_BETWEEN(copies_in_vain, begin, end)
 
 TEST_BETWEEN(failures, begin, end)
 {
+	struct reports unwatched = {.read_fd = open("/dev/null", O_RDONLY)};
 	struct why why;
 
+	config.reports = &unwatched; /* epoll takes no such file */
+	assert_int_equal(control_open(&config, &control, &why), -EPERM);
+	assert_string_equal(why.text, "cannot set up jobs: Operation not permitted");
+	close(unwatched.read_fd);
+	config.reports = &reports;
 	notes.jobs_err = -ENOMEM;
 	assert_int_equal(control_open(&config, &control, &why), -ENOMEM);
 	assert_string_equal(why.text, "cannot set up jobs: Cannot allocate memory");

@@ -73,8 +73,8 @@ static int find(void *context, const char *identity, uint8_t key[SECRET_BYTES])
 static void pair_open(struct pair *pair, const char *identity, const uint8_t *key)
 {
 	*pair = (struct pair){.piece = 65536};
-	assert_int_equal(tls_server(find, &pair->contexts[0]), 0);
-	assert_int_equal(tls_client(&pair->contexts[1]), 0);
+	assert_int_equal(tls_context_open(find, &pair->contexts[0]), 0);
+	assert_int_equal(tls_context_open(NULL, &pair->contexts[1]), 0);
 	assert_int_equal(tls_accept(pair->contexts[0], pair, &pair->ends[0]), 0);
 	assert_int_equal(tls_connect(pair->contexts[1], identity, key, &pair->ends[1]), 0);
 }
@@ -197,7 +197,7 @@ TEST(tls_certificate)
 	ssl = SSL_new(impostor);
 	SSL_set_bio(ssl, in, out);
 	SSL_set_accept_state(ssl);
-	assert_int_equal(tls_client(&client), 0);
+	assert_int_equal(tls_context_open(NULL, &client), 0);
 	assert_int_equal(tls_connect(client, "job", right, &tls), 0);
 	for (int turn = 0; turn < 4 && result == 0; turn++) {
 		size_t count = tls_pull(tls, bytes, sizeof(bytes));
@@ -421,8 +421,8 @@ TEST(tls_no_memory)
 	bool refused = true;
 	struct pair pair = {.piece = 65536};
 
-	assert_int_equal(tls_server(find, &pair.contexts[0]), 0);
-	assert_int_equal(tls_client(&pair.contexts[1]), 0);
+	assert_int_equal(tls_context_open(find, &pair.contexts[0]), 0);
+	assert_int_equal(tls_context_open(NULL, &pair.contexts[1]), 0);
 	for (size_t first = 0; refused; first++) {
 		pair.ends[0] = pair.ends[1] = NULL;
 		pieces = first;
