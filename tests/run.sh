@@ -246,8 +246,7 @@ if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	add check sim-deaths 600 "$build/tests/sim/sim" --deaths
 	add check sim-split 600 "$build/tests/sim/sim" --split
 	add check sim-members 600 "$build/tests/sim/sim" --members 1 200
-	[ -n "$san" ] || add check model 600 env QUICK=1 tests/model/run.sh
-	[ -n "$san" ] || add release model-more 3600 tests/model/run.sh
+	[ -n "$san" ] || add release model 3600 tests/model/run.sh
 	[ -n "$san" ] || add release sim-second-deaths 3600 "$build/tests/sim/sim" --deaths 1999
 	[ -n "$san" ] || add release sim-members-more 3600 "$build/tests/sim/sim" --members 201 1000
 	[ -n "$san" ] || add release sim-breaker 1200 "$build/tests/sim/sim" --breaker
