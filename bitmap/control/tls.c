@@ -210,7 +210,13 @@ int tls_connect(struct tls_context *client, const char *identity, const uint8_t 
 	memcpy((*out)->key, key, SECRET_BYTES);
 	memcpy((*out)->identity, identity, message_name_base(identity));
 	SSL_set_connect_state((*out)->ssl);
-	(void)SSL_do_handshake((*out)->ssl); /* which says hello; the first read finds out if not */
+	ERR_clear_error();
+	/* Which says hello, and waits for the answer. After any other end OpenSSL may not be called again. */
+	if (SSL_get_error((*out)->ssl, SSL_do_handshake((*out)->ssl)) != SSL_ERROR_WANT_READ) {
+		tls_close(*out);
+		*out = NULL;
+		return -ENOMEM;
+	}
 	return 0;
 }
 

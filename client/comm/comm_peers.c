@@ -379,8 +379,9 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		if (net_source_bind(peer->fd, &comm->source,
 		                    &peer->addresses[peer->address_at].ip) == 0)
 			(void)connect(peer->fd, &address.any, size);
-		if (comm->tls != NULL)
-			(void)tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls);
+		if (comm->tls != NULL &&
+		    tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls) != 0)
+			comm_peer_close(peer);
 		return;
 	}
 	look_read(comm, peer);
