@@ -74,7 +74,8 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-void data_stats(struct data *data, struct data_stats *out); /* for the control thread */
+void data_await(
+	struct data *data); /* for the control thread: until each data thread has turned once */
 
 /* What is asked about a channel. */
 struct data_look {

@@ -71,21 +71,12 @@ struct data_strays {
 
 struct order;
 
-/* What another thread has asked data_look(). */
-struct looks {
-	struct data_look *list;
-	uint32_t count, next;
-	struct data_stats stats;
-};
-
-/* What other threads ask of this one: the lock guards `order` and `looks`. */
-struct data_asks {
+/* What one other thread asks of this one, and waits for. */
+struct data_mailbox {
 	pthread_mutex_t lock;
-	pthread_cond_t carried_out, looked;
-	struct order *order; /* control: wo, thread: ro, then NULL again. */
-	atomic_bool ordered; /* control: wo, thread: ro: there is an order. */
-	struct looks *looks; /* The asker: wo, thread: rw, then NULL again. */
-	atomic_bool asked;   /* The asker: wo, thread: ro: there are looks. */
+	pthread_cond_t carried_out;
+	struct order *order; /* The asker: wo, thread: rw, then NULL again. */
+	atomic_bool full;    /* The asker: wo, thread: ro: there is an order. */
 };
 
 /* The datagrams in hand, read and to be sent. */
@@ -103,7 +94,7 @@ struct data_thread {
 	pthread_t thread;
 	struct net *net;
 	int wake_fd;
-	struct data_asks asks;
+	struct data_mailbox orders, looks; /* the control thread's; data_look()'s */
 	struct data_strays strays;
 
 	/* The thread's own. */

@@ -84,7 +84,7 @@ STARTED_TEST(stuck, some)
 		await(net, net->in_count == 0);
 	}
 	while (stats.unsent < 3 * (1 + BLOCKS) + 100 && clock_ms() < from_ms + LIMIT_MS)
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	took_ms = clock_ms() - from_ms;
 	/* PLAN and RESULTs to the group and to two workers, and an answer to each question. */
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
@@ -102,7 +102,7 @@ STARTED_TEST(stuck, some)
 	pthread_mutex_unlock(&net->lock);
 	deliver(net, (struct datagram *[]){status_of(ID, 3, FIRST_FRAME, true)}, 1);
 	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(3)) == 1);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
 }
 

@@ -36,7 +36,7 @@ WORLD_TEST(knocks)
 	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.to.ip), GROUP_IP);
 	assert_int_equal(nets[0]->sent[1].to.to.port, GROUP_PORT);
 	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.local), LOCAL_IP(2));
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
@@ -92,7 +92,7 @@ WORLD_TEST(knock_proofs)
 	await(net, net->sent_count == 1);
 	assert_int_equal(net_ip_number(&net->sent[0].to.local), LOCAL_IP(1));
 	assert_int_equal(net->sent[0].bytes, 1472);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
 }
 
@@ -121,7 +121,7 @@ WORLD_TEST(stays)
 	forget_sent(net);
 	deliver(net, (struct datagram *[]){knock_with(proof_at(2), 2), knock_with(0, 2)}, 2);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_ADDRESS] < 2);
 	assert_int_equal(net->sent_count, 0);
 }
@@ -142,7 +142,7 @@ WORLD_TEST(large_knocks)
 	await(nets[0], nets[0]->sent_count >= 2);
 	assert_int_equal(nets[0]->sent_count, 2); /* KNOCKED and PROBE */
 	assert_int_equal(nets[0]->sent[0].bytes, most);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_LENGTH], 2);
 }
 

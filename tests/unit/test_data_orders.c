@@ -51,7 +51,7 @@ TEST(orders)
 		assert_int_equal(view.slots, 64);
 		assert_int_equal(view.wait.stall.missing, 3);
 	}
-	data_stats(w->data, &sum);
+	data_look(w->data, NULL, 0, &sum);
 	assert_int_equal(sum.net.received, 6);
 	for (uint16_t i = 0; i < 3; i++) {
 		data_detach(w->data, configs[i].id);
@@ -86,16 +86,16 @@ TEST(counters)
 			assert_true(channel_looked(w, ID, &of_channel, &view, waits));
 		while (of_channel.drops[WIRE_DROP_SEAL] == 0);
 		assert_int_equal(of_channel.drops[WIRE_DROP_SEAL], 1);
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job); /* of those that have ended */
 		data_detach(w->data, ID);
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job + 1);
 	}
 	/* For nobody now. */
 	deliver(nets[0], (struct datagram *[]){push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS)}, 1);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
 	world_close(w);
@@ -230,14 +230,14 @@ TEST(strays)
 			      count_sent(nets[configs[i].id % 256 % 3], WIRE_KNOCKED,
 			                 WORKER_IP(rank)) == 1);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
 	for (uint16_t i = 0; i < 3; i++)
 		data_detach(w->data, configs[i].id);
 	deliver(nets[2], (struct datagram *[]){knock_of(configs[0].id, 0, 600)}, 1);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 1);
 	world_close(w);
 }
