@@ -179,7 +179,7 @@ static void check_group(const struct geometry *g, uint64_t group)
 
 		assert_int_equal(block / g->shard_count, group);
 		assert_int_equal(place, want);
-		assert_int_equal(geometry_shard(g, block), shard);
+		assert_int_equal(deal_shard(g->shard_count, block), shard);
 		assert_false(seen[place]);
 		seen[place] = true;
 	}
@@ -224,7 +224,7 @@ static void mark_segment(const struct geometry *g, const struct geometry_segment
 		if (tile.rows == 0)
 			continue;
 		assert_in_range(block, first_block, first_block + blocks - 1);
-		assert_int_equal(geometry_shard(g, block), shard);
+		assert_int_equal(deal_shard(g->shard_count, block), shard);
 		assert_true(tile.columns <= tile.width);
 		assert_true(tile.rows * tile.width * g->elem_bytes <= segment->frames.block_bytes);
 		for (uint32_t row = 0; row < tile.rows; row++)
@@ -692,7 +692,7 @@ TEST(spread)
 		uint32_t got[8] = {0}, total = 0;
 
 		for (uint64_t block = 0; block < g.block_count; block += stride, total++)
-			got[geometry_shard(&g, block)]++;
+			got[deal_shard(g.shard_count, block)]++;
 		for (unsigned shard = 0; shard < 8; shard++)
 			assert_in_range(got[shard], total / 8 / 2, total / 8 * 3 / 2 + 1);
 	}
