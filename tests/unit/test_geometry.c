@@ -381,50 +381,6 @@ TEST(parts)
 	}
 }
 
-/* Tiles of 2 x 3 in a matrix of 3 x 7: six of them, those at the edges short. */
-TEST(tiles)
-{
-	static const struct {
-		uint64_t first;
-		uint32_t rows, columns;
-	} want[] = {{5, 2, 3}, {8, 2, 3}, {11, 2, 1}, {19, 1, 3}, {22, 1, 3}, {25, 1, 1}};
-	struct geometry_part parts[] = {
-		{.count = 5, .tile_rows = 1, .tile_columns = 4, .copies = 1},
-		{.count = 21, .columns = 7, .tile_rows = 2, .tile_columns = 3, .copies = 1}};
-	struct geometry_input input = {.count = 26,
-	                               .block_elems = 4,
-	                               .elem_bytes = 4,
-	                               .shard_count = 1,
-	                               .payload = 584,
-	                               .converted = true,
-	                               .part_count = 2,
-	                               .parts = parts};
-	struct geometry_segment segment;
-	struct geometry g;
-
-	assert_true(geometry_compute(&input, &g));
-	assert_int_equal(g.segment_count, 2);
-	assert_int_equal(g.block_count, 2 + 6);
-	segment = geometry_segment(&g, 1);
-	assert_int_equal(segment.block_count, 6);
-	assert_int_equal(segment.frames.block_bytes, 24);
-	for (uint64_t block = 0; block < 6; block++) {
-		struct geometry_tile tile = geometry_tile(&segment, block);
-
-		assert_int_equal(tile.first, want[block].first);
-		assert_int_equal(tile.rows, want[block].rows);
-		assert_int_equal(tile.columns, want[block].columns);
-		assert_int_equal(tile.stride, 7);
-		assert_int_equal(tile.width, 3);
-	}
-	assert_int_equal(geometry_tile(&segment, 6).rows, 0);
-	/* What is small is eager, and flat. */
-	input.converted = false;
-	assert_true(geometry_compute(&input, &g) && g.eager);
-	assert_int_equal(g.block_count, 7);
-	assert_ptr_equal(geometry_segment(&g, 0).part, &g.one);
-}
-
 TEST(parts_refused)
 {
 	const struct geometry_part good = {
@@ -571,36 +527,28 @@ TEST(no_shares)
 	assert_false(geometry_compute(&input, &g));
 }
 
-TEST(nothing)
-{
-	struct geometry_input input = {
-		.block_elems = 256, .elem_bytes = 4, .shard_count = 4, .payload = 1472};
-	struct geometry g;
-
-	for (unsigned fixed = 0; fixed < 2; fixed++) {
-		input.converted = fixed;
-		assert_true(geometry_compute(&input, &g));
-		assert_int_equal(g.eager, !fixed);
-		assert_int_equal(g.block_count, 0);
-		assert_int_equal(g.one.tile_columns, 1);
-		assert_int_equal(g.shard_count, fixed ? 4 : 1);
-		assert_int_equal(g.segment_count, 1);
-		assert_int_equal(geometry_segment(&g, 0).block_count, 0);
-		assert_int_equal(geometry_frame_count(&g.one.frames, 0), 1);
-	}
-}
-
 /* The largest segment of an eager operation, and one more byte: 50 and 8 a word of the bitmap are the overhead. */
 TEST(eager_edge)
 {
 	struct geometry_input input = {
 		.block_elems = 1, .elem_bytes = 1, .shard_count = 2, .payload = 65000};
+	struct geometry_part part = {
+		.count = 16384, .columns = 128, .tile_rows = 2, .tile_columns = 3, .copies = 1};
 	struct geometry g;
 
 	input.count = 4 * 16384;
 	assert_true(geometry_compute(&input, &g) && g.eager);
 	assert_int_equal(g.segment_count, 4);
 	input.count = 4 * 16384 + 1;
+	assert_true(geometry_compute(&input, &g) && !g.eager);
+	/* With a layout it is one segment, and flat. */
+	input.count = 16384;
+	input.part_count = 1;
+	input.parts = &part;
+	assert_true(geometry_compute(&input, &g) && g.eager);
+	assert_int_equal(g.block_count, 16384);
+	assert_ptr_equal(geometry_segment(&g, 0).part, &g.one);
+	part.count = input.count = 16384 + 128;
 	assert_true(geometry_compute(&input, &g) && !g.eager);
 	for (uint32_t payload = 32 + 50 + 8 + 64 * 8; payload < 32 + 50 + 16 + 66 * 8; payload++)
 		assert_int_equal(geometry_eager_blocks(8, 8, payload),
