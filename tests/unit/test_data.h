@@ -65,6 +65,14 @@ static inline uint64_t clock_ms(void)
 		}                                                                                  \
 	} while (0)
 
+/* Do this under the net's lock. */
+#define locked(net, statement)                                                                     \
+	do {                                                                                       \
+		pthread_mutex_lock(&(net)->lock);                                                  \
+		statement;                                                                         \
+		pthread_mutex_unlock(&(net)->lock);                                                \
+	} while (0)
+
 static const struct seal_key knock_secret = {{0x0123456789abcdef, 0x1122334455667788}};
 
 /* ---- data threads, with what they report ---- */
@@ -91,9 +99,7 @@ static inline struct told told_of(struct world *w)
 {
 	struct told told;
 
-	pthread_mutex_lock(&w->lock);
-	told = w->told;
-	pthread_mutex_unlock(&w->lock);
+	locked(w, told = w->told);
 	return told;
 }
 
@@ -178,18 +184,16 @@ static inline struct channel_config channel_usual(uint16_t id)
 	};
 }
 
-/* What data_look() says of a channel. False: it knows no such channel. */
-static inline bool channel_looked(struct world *w, uint16_t id, struct channel_stats *stats,
-                                  struct channel_view *view, struct channel_waits *waits)
+/* What data_look() says of a channel, in *look. False: it knows no such channel. */
+static inline bool channel_looked(struct world *w, uint16_t id, struct data_look *look)
 {
-	struct data_look look = {
-		.id = id, .group_token = GROUP_TOKEN, .worker_count = WORKERS, .waits = waits};
+	struct channel_waits waits[WORKERS] = {0};
 	struct data_stats unused;
 
-	data_look(w->data, &look, 1, &unused);
-	*stats = look.stats;
-	*view = look.view;
-	return look.found;
+	*look = (struct data_look){
+		.id = id, .group_token = GROUP_TOKEN, .worker_count = WORKERS, .waits = waits};
+	data_look(w->data, look, 1, &unused);
+	return look->found;
 }
 
 static inline void attach(struct world *w, const struct channel_config *config)
@@ -253,6 +257,11 @@ static inline void deliver(struct net *net, struct datagram *const list[], uint3
 	net->in_count += count;
 	assert_int_equal(write(net->readable, &one, sizeof(one)), sizeof(one));
 	pthread_mutex_unlock(&net->lock);
+}
+
+static inline void deliver_one(struct net *net, struct datagram *datagram)
+{
+	deliver(net, &datagram, 1);
 }
 
 /* What KNOCKs from there must carry, as an answer has said. */
@@ -350,9 +359,7 @@ static inline uint32_t count_sent(const struct net *net, uint8_t kind, uint32_t 
 
 static inline void forget_sent(struct net *net)
 {
-	pthread_mutex_lock(&net->lock);
-	net->sent_count = net->batches = 0;
-	pthread_mutex_unlock(&net->lock);
+	locked(net, net->sent_count = net->batches = 0);
 }
 
 /* All workers knock; each has its answer. */
@@ -360,7 +367,7 @@ static inline void knock_all(struct net *net, uint16_t id, uint32_t bytes)
 {
 	forget_sent(net); /* other channels' answers are none */
 	for (uint16_t rank = 0; rank < WORKERS; rank++) {
-		deliver(net, (struct datagram *[]){knock_of(id, rank, bytes)}, 1);
+		deliver_one(net, knock_of(id, rank, bytes));
 		await(net, count_sent(net, WIRE_KNOCKED, WORKER_IP(rank)) > 0);
 	}
 }

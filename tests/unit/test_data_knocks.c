@@ -10,9 +10,7 @@ WORLD_TEST(knocks)
 	const struct channel_config config = channel_usual(ID);
 	struct datagram *list[5];
 	struct data_stats stats;
-	struct channel_stats of_channel;
-	struct channel_view view;
-	struct channel_waits waits[WORKERS] = {0};
+	struct data_look look;
 
 	attach(w, &config);
 	list[0] = knock_of(ID, 1, 1472);
@@ -40,7 +38,7 @@ WORLD_TEST(knocks)
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
-	assert_false(channel_looked(w, ID, &of_channel, &view, waits));
+	assert_false(channel_looked(w, ID, &look));
 }
 
 static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
@@ -62,7 +60,7 @@ WORLD_TEST(knock_proofs)
 	uint64_t proof;
 
 	attach(w, &config);
-	deliver(net, (struct datagram *[]){knock_with(0, 1)}, 1);
+	deliver_one(net, knock_with(0, 1));
 	await(net, net->sent_count == 1);
 	assert_int_equal(net->sent[0].bytes, WIRE_HEADER_BYTES);
 	proof = net->sent[0].number;
@@ -75,10 +73,10 @@ WORLD_TEST(knock_proofs)
 	/* To another address of ours it proves nothing: answers would come from there. */
 	from_there = knock_with(proof, 1);
 	from_there->local = net_ipv4(LOCAL_IP(3));
-	deliver(net, (struct datagram *[]){from_there}, 1);
+	deliver_one(net, from_there);
 	await(net, net->sent_count == 4);
 	assert_int_equal(net->sent[3].bytes, WIRE_HEADER_BYTES);
-	deliver(net, (struct datagram *[]){knock_with(proof, 1)}, 1);
+	deliver_one(net, knock_with(proof, 1));
 	await(net, net->sent_count == 6);
 	assert_int_equal(net->sent[4].bytes, 1472);
 	assert_int_equal(net->sent[4].number, 0);
@@ -115,7 +113,7 @@ WORLD_TEST(stays)
 	struct data_stats stats;
 
 	attach(w, &config);
-	deliver(net, (struct datagram *[]){knock_with(proof_of_worker(ID, 1), 1)}, 1);
+	deliver_one(net, knock_with(proof_of_worker(ID, 1), 1));
 	await(net, net->sent_count == 2);
 	start(w, &config, none);
 	forget_sent(net);
@@ -169,7 +167,7 @@ WORLD_TEST(probes)
 	forget_sent(nets[0]);
 	from_ms = clock_ms();
 	for (uint16_t i = 0; probes < 10; i++) {
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, i % WORKERS, 1472)}, 1);
+		deliver_one(nets[0], knock_of(ID, i % WORKERS, 1472));
 		await(nets[0], nets[0]->in_count == 0);
 		usleep(1000); /* the list of what was sent has an end */
 		pthread_mutex_lock(&nets[0]->lock);
