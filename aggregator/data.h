@@ -3,7 +3,7 @@
  * data.h - the data threads: packets from nets to channels and back
  *
  * Each thread owns one net and the channels attached to it, and makes no system call but the net's
- * and one wait. It takes no lock, but to hand a datagram to another thread (data_strays.c). The
+ * and one wait. It takes no lock, but to hand a datagram to another thread (data_packets.c). The
  * control thread gives orders through a mailbox and waits until they are carried out, so a channel
  * is never used after data_detach(). Only what begins or ends a job, or follows from its end, is an order.
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out), data_strays.c
- * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
- * them
+ * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out, and to other
+ * threads) and data_trouble.c (workers that are not reached) share; private to them
  */
 #ifndef AGGREGATOR_DATA_STATE_H
 #define AGGREGATOR_DATA_STATE_H
@@ -134,12 +133,6 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 {
 	return data->threads[(id & 0xff) % data->thread_count];
 }
-
-/* data_strays.c */
-bool strays_put(struct data_thread *owner,
-                const struct net_in *in); /* any thread; false: is full */
-/* What has come since the last call, lent until the next one; returns how many. */
-uint32_t strays_take(struct data_strays *strays, const struct net_in **in);
 
 /* data_trouble.c */
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
