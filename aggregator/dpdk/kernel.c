@@ -220,18 +220,10 @@ int kernel_single_frames(uint32_t if_index)
 
 int kernel_join(uint32_t if_index, const struct net_ip *group)
 {
-	struct ip_mreqn four = {.imr_ifindex = (int)if_index};
-	struct ipv6_mreq six = {.ipv6mr_interface = if_index};
-	bool v4 = net_ip_is_v4(group);
-	int fd = socket_on(if_index, v4 ? AF_INET : AF_INET6), err;
+	const struct net_ip any = {.scope = 0};
+	int fd = socket_on(if_index, net_ip_is_v4(group) ? AF_INET : AF_INET6);
 
-	memcpy(&four.imr_multiaddr, group->bytes + 12, sizeof(four.imr_multiaddr));
-	memcpy(&six.ipv6mr_multiaddr, group->bytes, sizeof(six.ipv6mr_multiaddr));
-	if (fd < 0)
-		return -errno;
-	err = v4 ? setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four))
-	         : setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
-	return fd_unless(err != 0, fd);
+	return fd_unless(fd < 0 || net_group_join(fd, group, if_index, &any) != 0, fd);
 }
 
 int kernel_hear_groups(uint32_t if_index)
