@@ -110,18 +110,6 @@ STARTED_TEST(writable_but_full, all)
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
 }
 
-/* A thread with nothing under way sleeps until something comes. */
-STARTED_TEST(idle, all)
-{
-	uint32_t before, after;
-
-	usleep(600000); /* until the last look for stalls is over */
-	locked(nets[0], before = nets[0]->recv_calls);
-	usleep(800000);
-	locked(nets[0], after = nets[0]->recv_calls);
-	assert_in_range(after - before, 0, 1);
-}
-
 /* Data threads allocate nothing. */
 TEST(no_allocation)
 {

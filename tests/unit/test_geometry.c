@@ -439,47 +439,28 @@ static uint64_t layout_of(struct geometry_part part, uint64_t agreed, uint32_t c
 	return geometry_layout(&g, 0, channels);
 }
 
-/* The hash depends on all that the cut does, and not on how a part is written. */
+/* docs/vectors has the hash of many cuts; it depends on the cut, and not on how a part is written. */
 TEST(layout)
 {
 	const struct geometry_part good = {
 		.count = 30000, .columns = 30, .tile_rows = 8, .tile_columns = 4, .copies = 1};
+	const struct geometry_part flat = {
+		.count = 30000, .tile_rows = 1, .tile_columns = 240, .copies = 1};
 	const uint64_t usual = layout_of(good, 0, 2);
-	struct geometry_part part;
+	uint64_t as_high;
+	struct geometry_part part = good;
 
 	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, 0) == UINT64_C(0xa8c7f832281a39c5));
-	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6261)) !=
-	            geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6162)));
-#define PART(field, value, same)                                                                   \
-	(part = good, part.field = (value), assert_int_equal(layout_of(part, 0, 2) == usual, same))
-	PART(count, 30000, true);
-	PART(count, 29970, false);
-	PART(columns, 60, false);
-	PART(columns, 0, false);
-	PART(tile_rows, 9, false);
-	PART(tile_columns, 3, false);
-	PART(copies, 2, false);
-#undef PART
-	assert_true(layout_of(good, 1, 2) != usual);
-	assert_true(layout_of(good, 0, 3) != usual);
-	part = good;
-	part.tile_rows = 5000;
-	assert_true(layout_of(good, 0, 2) != layout_of(part, 0, 2));
+	assert_true(layout_of(good, 1, 2) != usual && layout_of(good, 0, 3) != usual);
 	part.tile_rows = 1000;
+	assert_true(layout_of(part, 0, 2) != usual);
 	part.tile_columns = 7;
-	{
-		struct geometry_part higher = part;
-
-		higher.tile_rows = 1001; /* than the matrix */
-		assert_true(layout_of(part, 0, 2) == layout_of(higher, 0, 2));
-	}
-	part = good;
+	as_high = layout_of(part, 0, 2);
+	part.tile_rows = 1001; /* than the matrix */
+	assert_true(layout_of(part, 0, 2) == as_high);
+	part.tile_rows = 8;
 	part.tile_columns = 30; /* its tiles are as wide as it is: they are stretches of 8 rows */
-	assert_true(layout_of(part, 0, 2) == layout_of((struct geometry_part){.count = 30000,
-	                                                                      .tile_rows = 1,
-	                                                                      .tile_columns = 240,
-	                                                                      .copies = 1},
-	                                               0, 2));
+	assert_true(layout_of(part, 0, 2) == layout_of(flat, 0, 2));
 }
 
 /* Eager, empty, or of one worker: cut as if there were no shares. What does not divide is refused. */

@@ -190,32 +190,6 @@ TEST(empty_datagram)
 	net_udp.close(to);
 }
 
-/* Nobody listens: that is the receiver's business, and the socket goes on working. */
-TEST(port_unreachable)
-{
-	struct net *from = opened(0, 0, 1), *gone = opened(0, 0, 1), *to = opened(0, 0, 1);
-	const struct net_addr source = net_udp.facts(from)->address,
-			      target = net_udp.facts(to)->address;
-	const struct net_addr nobody = net_udp.facts(gone)->address;
-	struct batch *batch = batch_new();
-	struct net_in in[4];
-
-	net_udp.close(gone);
-	batch_add(batch, 100);
-	for (int i = 0; i < 5; i++) {
-		net_udp.send(from, &(struct net_path){.to = nobody}, 1, batch->out, 1);
-		assert_true(net_udp.ready(from));
-		assert_int_equal(net_udp.recv(from, in, 4), 0);
-	}
-	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 1);
-	check_batch(to, batch, &source, 4);
-	assert_int_equal(stats(from).sent, 6);
-	assert_int_equal(stats(from).tx_errors, 0);
-	batch_free(batch);
-	net_udp.close(from);
-	net_udp.close(to);
-}
-
 /* Datagrams in many pieces: one system call takes 1024 of them. */
 NETS_TEST(many_pieces)
 {
