@@ -16,6 +16,7 @@
 
 #include "aggregator/jobs/knocks.h"
 #include "bitmap/bitmap.h"
+#include "bitmap/net/clock.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_data_net.h"
 
@@ -42,10 +43,7 @@ static const bool __attribute__((unused)) none[WORKERS];
 
 static inline uint64_t clock_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return clock_us() / 1000;
 }
 
 /* Wait until `sign` is true of the net, looked at under its lock. */
@@ -264,10 +262,10 @@ static inline void deliver_one(struct net *net, struct datagram *datagram)
 	deliver(net, &datagram, 1);
 }
 
-/* What KNOCKs from there must carry, as an answer has said. */
-static inline uint64_t proof_of_worker(uint16_t id, uint16_t rank)
+/* What KNOCKs of a worker from the address of another must carry, as an answer has said. */
+static inline uint64_t proof_at(uint16_t id, uint16_t rank, uint16_t ip_rank)
 {
-	const struct net_ip from = net_ipv4(WORKER_IP(rank)), local = net_ipv4(LOCAL_IP(rank));
+	const struct net_ip from = net_ipv4(WORKER_IP(ip_rank)), local = net_ipv4(LOCAL_IP(rank));
 	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(rank), (uint64_t)id << 32 | rank};
 
 	memcpy(path, from.bytes, sizeof(from.bytes));
@@ -282,7 +280,7 @@ static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t byt
 	struct wire_header head = head_of(id, rank, WIRE_KNOCK, ++count);
 	struct packet_out out;
 
-	head.number = proof_of_worker(id, rank);
+	head.number = proof_at(id, rank, rank);
 	packet_begin(&out, &head);
 	packet_point(&out, padding, bytes - WIRE_HEADER_BYTES);
 	return datagram_of(rank, &out);

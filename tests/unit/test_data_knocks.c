@@ -64,7 +64,7 @@ WORLD_TEST(knock_proofs)
 	await(net, net->sent_count == 1);
 	assert_int_equal(net->sent[0].bytes, WIRE_HEADER_BYTES);
 	proof = net->sent[0].number;
-	assert_true(proof == proof_of_worker(ID, 1));
+	assert_true(proof == proof_at(ID, 1, 1));
 	deliver(net, (struct datagram *[]){knock_with(proof, 2), knock_with(proof ^ 1, 1)}, 2);
 	await(net, net->sent_count == 3);
 	assert_int_equal(net_ip_number(&net->sent[1].to.to.ip), WORKER_IP(2));
@@ -94,17 +94,6 @@ WORLD_TEST(knock_proofs)
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
 }
 
-/* For worker 1 at the address of another. */
-static uint64_t proof_at(uint16_t ip_rank)
-{
-	const struct net_ip from = net_ipv4(WORKER_IP(ip_rank)), local = net_ipv4(LOCAL_IP(1));
-	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(1), (uint64_t)ID << 32 | 1};
-
-	memcpy(path, from.bytes, sizeof(from.bytes));
-	memcpy(path + 2, local.bytes, sizeof(local.bytes));
-	return knock_proof(&knock_secret, path);
-}
-
 /* Once a job without a key runs its addresses are what they are. */
 WORLD_TEST(stays)
 {
@@ -113,11 +102,11 @@ WORLD_TEST(stays)
 	struct data_stats stats;
 
 	attach(w, &config);
-	deliver_one(net, knock_with(proof_of_worker(ID, 1), 1));
+	deliver_one(net, knock_with(proof_at(ID, 1, 1), 1));
 	await(net, net->sent_count == 2);
 	start(w, &config, none);
 	forget_sent(net);
-	deliver(net, (struct datagram *[]){knock_with(proof_at(2), 2), knock_with(0, 2)}, 2);
+	deliver(net, (struct datagram *[]){knock_with(proof_at(ID, 1, 2), 2), knock_with(0, 2)}, 2);
 	do
 		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_ADDRESS] < 2);

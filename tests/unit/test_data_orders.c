@@ -169,34 +169,6 @@ WORLD_TEST(looks_beside_orders)
 	assert_true(looker.looked >= looker.found && looker.found > 0);
 }
 
-/* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */
-TEST(channels)
-{
-	struct channel_config configs[4];
-	struct world *w = world_open(1);
-	struct datagram *list[4];
-	struct net *net = nets[0];
-
-	for (uint16_t i = 0; i < 4; i++) {
-		configs[i] = channel_usual((uint16_t)(0x0100 * (i + 1)));
-		attach(w, &configs[i]);
-		knock_all(net, configs[i].id, 600);
-		start(w, &configs[i], all);
-	}
-	forget_sent(net);
-	for (uint16_t i = 0; i < 4; i++)
-		list[i] = status_of(configs[i].id, i, FIRST_FRAME, true);
-	deliver(net, list, 4);
-	await(net, net->sent_count == 4);
-	for (uint16_t i = 0; i < 4; i++) {
-		assert_int_equal(count_sent(net, WIRE_STATUS_BACK, WORKER_IP(i)), 1);
-		assert_int_equal(net->sent[i].worker, i);
-	}
-	for (uint16_t i = 0; i < 4; i++)
-		data_detach(w->data, configs[i].id);
-	world_close(w);
-}
-
 /* Datagrams of three threads come in one burst, joined by the kernel: each goes to its own thread. */
 TEST(strays)
 {
