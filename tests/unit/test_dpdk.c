@@ -6,7 +6,7 @@
 #include "tests/unit/test_dpdk.h"
 
 /* Several datagrams in one, cut off where the ring's frames end, or whole: lost, and told of. */
-static void merged_is_told(void)
+PORT_TEST(merged_is_told)
 {
 	struct frame_route route = {.from_ip = address(PEER_IP + 2),
 	                            .from_port = PEER_PORT,
@@ -38,7 +38,7 @@ static void merged_is_told(void)
 }
 
 /* A group's frames and our own come out in the order of their arrival, whoever asks first. */
-static void order_is_kept(void)
+PORT_TEST(order_is_kept)
 {
 	FILE *in = pcap_new("in");
 	struct net_config group = {.group = address(GROUP_IP), .local.port = GROUP_PORT};
@@ -86,7 +86,7 @@ static void queues_open(struct net *nets[2])
  * The fifth byte of a datagram names the thread; the queue that it came by does not matter. Marks are told of those
  * that have one, also of those that another queue has handed over.
  */
-static void frames_are_handed_over(void)
+PORT_TEST(frames_are_handed_over)
 {
 	uint32_t seen[2] = {0}, count;
 	struct net_in in[NET_BURST_MAX];
@@ -115,7 +115,7 @@ static void frames_are_handed_over(void)
 }
 
 /* One payload to two neighbours, a stranger and a group: each gets its own headers and all bytes. */
-static void receivers_share(void)
+PORT_TEST(receivers_share)
 {
 	FILE *in = pcap_new("in");
 	struct net_addr to[] = {peer(1), {address(GROUP_IP), GROUP_PORT}, peer(2)};
@@ -142,7 +142,7 @@ static void receivers_share(void)
 }
 
 /* A ring that comes back to us fills up: what it does not take is kept, and nothing is lost. */
-static void full_ports_keep(void)
+PORT_TEST(full_ports_keep)
 {
 	const struct net_addr group = {address(GROUP_IP), GROUP_PORT};
 	struct net *net = net_new("--vdev=net_ring0", (struct net_config){0});
@@ -170,7 +170,7 @@ static void full_ports_keep(void)
 }
 
 /* Again and again, to two receivers of which the second finds no room: no payload may stay behind. */
-static void full_ports_give_back(void)
+PORT_TEST(full_ports_give_back)
 {
 	const struct net_addr groups[] = {{address(GROUP_IP), GROUP_PORT},
 	                                  {address(GROUP_IP + 1), GROUP_PORT}};
@@ -193,7 +193,7 @@ static void full_ports_give_back(void)
 }
 
 /* A thread that does not take what is handed over to it: what finds no room is lost, and counted. */
-static void lost_in_hand_over(void)
+PORT_TEST(lost_in_hand_over)
 {
 	FILE *in = pcap_new("in");
 	struct net *nets[2];
@@ -220,7 +220,7 @@ static void lost_in_hand_over(void)
 }
 
 /* What we have sent ourselves, as a packet socket shows it, is not for us. */
-static void own_frames_are_others(void)
+PORT_TEST(own_frames_are_others)
 {
 	static const uint8_t ours[FRAME_MAC_BYTES] = {2,    0x70, 0x63,
 	                                              0x61, 0x70, 0}; /* of net_pcap0 */
@@ -249,20 +249,4 @@ static void own_frames_are_others(void)
 	dpdk->close(net);
 	assert_int_equal(pcap_read("out"), 1);
 	assert_memory_equal(sent[0].frame.from_mac, ours, FRAME_MAC_BYTES);
-}
-
-static const struct scenario scenarios[] = {
-	{"merged is told", merged_is_told},
-	{"order is kept", order_is_kept},
-	{"frames are handed over", frames_are_handed_over},
-	{"receivers share", receivers_share},
-	{"full ports keep", full_ports_keep},
-	{"full ports give back", full_ports_give_back},
-	{"lost in hand-over", lost_in_hand_over},
-	{"own frames are others'", own_frames_are_others},
-};
-
-int main(int argc, char **argv)
-{
-	return scenarios_run(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), argc, argv);
 }

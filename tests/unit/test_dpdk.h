@@ -11,19 +11,15 @@
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "aggregator/dpdk/frame.h"
 #include "bitmap/net/net.h"
+#include "tests/unit/unit.h"
 
 /* Numbers for address(): */
 #define OUR_IP 0x0a090001u  /* 10.9.0.1/24 */
@@ -37,11 +33,6 @@
 #define OUR_CLASS 18 /* DSCP */
 #define FRAMES_MAX 4096
 #define BYTES_MAX 1600
-
-struct scenario {
-	const char *name;
-	void (*run)(void);
-};
 
 static const struct net_backend *dpdk;
 static char folder[PATH_MAX];
@@ -325,44 +316,37 @@ static inline bool plugin_open(void)
 	return dpdk != NULL;
 }
 
-/* This program again, for one scenario. */
-static inline void in_child(void **state)
+static inline void run_scenario(void **state)
 {
-	const struct scenario *scenario = *state;
+	void (*const *run)(void) = *state;
+
+	(*run)();
+}
+
+/* Each scenario has a child of its own, because DPDK starts once a process. */
+static inline void in_child(const char *name, void (*run)(void))
+{
+	const struct CMUnitTest test[] = {{name, run_scenario, NULL, NULL, &run}};
 	int status;
 	pid_t pid;
 
 	fflush(NULL);
 	pid = fork();
-	if (pid == 0) {
-		execl("/proc/self/exe", "test", scenario->name, folder, six ? "6" : "4", NULL);
-		_exit(127);
-	}
+	if (pid == 0)
+		exit(_cmocka_run_group_tests(name, test, 1, NULL, NULL));
 	assert_true(pid > 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static inline void run_scenario(void **state)
-{
-	((const struct scenario *)*state)->run();
-}
-
-static inline int child(const struct scenario scenarios[], size_t count, char **argv)
-{
-	six = *argv[3] == '6';
-	assert_true(plugin_open());
-	snprintf(folder, sizeof(folder), "%s", argv[2]);
-	for (size_t i = 0; i < count; i++) {
-		const struct CMUnitTest test[] = {{scenarios[i].name, run_scenario, NULL, NULL,
-		                                   (void *)(uintptr_t)&scenarios[i]}};
-
-		if (strcmp(scenarios[i].name, argv[1]) == 0)
-			return cmocka_run_group_tests(test, NULL, NULL);
-	}
-	return 1;
-}
+#define PORT_TEST(name)                                                                            \
+	static void name(void);                                                                    \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		in_child(#name, name);                                                             \
+	}                                                                                          \
+	static void name(void)
 
 static inline int remove_folder(void)
 {
@@ -376,28 +360,21 @@ static inline int remove_folder(void)
 	return rmdir(folder);
 }
 
-/* Each scenario by IPv4 and by IPv6, in a child of its own: DPDK starts once a process. */
-static inline int scenarios_run(const struct scenario scenarios[], size_t count, int argc,
-                                char **argv)
+/* All scenarios by IPv4 and by IPv6. */
+int main(void)
 {
-	struct CMUnitTest tests[32];
 	int failed = 0;
 
-	if (argc == 4)
-		return child(scenarios, count, argv);
 	if (!plugin_open()) {
 		printf("built without DPDK\n");
 		return 77;
 	}
 	snprintf(folder, sizeof(folder), "/tmp/test_dpdk-XXXXXX");
-	if (mkdtemp(folder) == NULL || count > 32)
+	if (mkdtemp(folder) == NULL)
 		return 1;
-	for (size_t i = 0; i < count; i++)
-		tests[i] = (struct CMUnitTest){scenarios[i].name, in_child, NULL, NULL,
-		                               (void *)(uintptr_t)&scenarios[i]};
 	for (int family = 0; family < 2; family++) {
 		six = family == 1;
-		failed += _cmocka_run_group_tests(six ? "IPv6" : "IPv4", tests, count, NULL, NULL);
+		failed += unit_run(NULL, NULL);
 	}
 	return remove_folder() != 0 || failed;
 }

@@ -8,7 +8,7 @@
 #include "tests/unit/test_frame.h"
 
 /* Whoever asks for us gets an answer, and is known from then on. */
-static void neighbour_is_answered(void)
+PORT_TEST(neighbour_is_answered)
 {
 	FILE *in = pcap_new("in");
 	const struct net_addr to = peer(3);
@@ -65,31 +65,31 @@ static void stranger_is_asked_for(uint32_t to_ip, uint32_t asked_ip)
 		assert_datagram(&sent[i], to_ip, mac, 0x12);
 }
 
-static void neighbour_is_asked_for(void)
+PORT_TEST(neighbour_is_asked_for)
 {
 	stranger_is_asked_for(PEER_IP + 4, PEER_IP + 4);
 }
 
-static void gateway_is_asked_for(void)
+PORT_TEST(gateway_is_asked_for)
 {
 	stranger_is_asked_for(FAR_IP, GATEWAY_IP);
 }
 
 /* A network of four, whose border is within a byte: its last is asked for, of the next one the gateway. */
-static void last_is_asked_for(void)
+PORT_TEST(last_is_asked_for)
 {
 	prefix_bits = six ? 126 : 30;
 	stranger_is_asked_for(OUR_IP + 2, OUR_IP + 2);
 }
 
-static void next_is_beyond(void)
+PORT_TEST(next_is_beyond)
 {
 	prefix_bits = six ? 126 : 30;
 	stranger_is_asked_for(OUR_IP + 3, GATEWAY_IP);
 }
 
 /* Nobody answers: asked again and again, and told of after a second. */
-static void strangers_are_told(void)
+PORT_TEST(strangers_are_told)
 {
 	const struct net_addr to = peer(9);
 	struct net_trouble list[NET_TROUBLES_MAX];
@@ -117,7 +117,7 @@ static void strangers_are_told(void)
 }
 
 /* Beyond our network, and there is no gateway. */
-static void no_road_is_told(void)
+PORT_TEST(no_road_is_told)
 {
 	const struct net_addr to = {.ip = address(FAR_IP), .port = PEER_PORT};
 	struct net *net;
@@ -154,7 +154,7 @@ static void pcap_put_query(FILE *file, uint32_t group)
 	pcap_put(file, bytes, (uint32_t)size);
 }
 
-static void query_is_answered(void)
+PORT_TEST(query_is_answered)
 {
 	struct net_config group = {.group = address(GROUP_IP), .local.port = GROUP_PORT};
 	FILE *in = pcap_new("in");
@@ -177,7 +177,7 @@ static void query_is_answered(void)
 }
 
 /* Where its address is of one family, nothing of the other goes or is heard. */
-static void one_family(void)
+PORT_TEST(one_family)
 {
 	const struct net_ip other =
 		six ? net_ipv4(GROUP_IP) : (struct net_ip){.bytes = {0xff, 0x15, [15] = 1}};
@@ -200,7 +200,7 @@ static void one_family(void)
 }
 
 /* Whom we know may move and say so to all; of those we do not know we keep nothing that they say to others. */
-static void moved_neighbours(void)
+PORT_TEST(moved_neighbours)
 {
 	FILE *in = pcap_new("in");
 	const struct net_addr known = peer(3), other = peer(4);
@@ -242,7 +242,7 @@ static void without_option(uint8_t *bytes)
 }
 
 /* What RFC 4861 has beside the usual: who tries out our address, who does not say his own, who is far away. */
-static void odd_neighbours(void)
+PORT_TEST(odd_neighbours)
 {
 	uint8_t bytes[FRAME_SMALL_BYTES_MAX] = {0}, mac[FRAME_MAC_BYTES], fills[4];
 	const struct net_ip ours = address(OUR_IP), theirs = address(PEER_IP + 5);
@@ -288,23 +288,4 @@ static void odd_neighbours(void)
 			                    FRAME_MAC_BYTES);
 	}
 	assert_true(sent[six ? 2 : 1].frame.asks); /* whoever has said nothing is not known */
-}
-
-static const struct scenario scenarios[] = {
-	{"a neighbour is answered", neighbour_is_answered},
-	{"a neighbour is asked for", neighbour_is_asked_for},
-	{"the gateway is asked for", gateway_is_asked_for},
-	{"the network's last is asked for", last_is_asked_for},
-	{"the next is beyond", next_is_beyond},
-	{"strangers are given up", strangers_are_told},
-	{"no road is told", no_road_is_told},
-	{"queries are answered", query_is_answered},
-	{"one family", one_family},
-	{"moved neighbours", moved_neighbours},
-	{"odd neighbours", odd_neighbours},
-};
-
-int main(int argc, char **argv)
-{
-	return scenarios_run(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), argc, argv);
 }
