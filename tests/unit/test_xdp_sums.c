@@ -27,19 +27,19 @@ static void shape_sizes(struct shape *shape, uint32_t round)
 	switch (round % 4) {
 	case 0: /* one block, any size */
 		shape->block_count = 1;
-		shape->unit_bytes = 4 * (1 + below(units));
+		shape->unit_bytes = 4 * (1 + (uint32_t)random_below(units));
 		break;
 	case 1: /* as many as there may be */
 		shape->block_count = 64;
-		shape->unit_bytes = 4 * (1 + below(units / 64));
+		shape->unit_bytes = 4 * (1 + (uint32_t)random_below(units / 64));
 		break;
 	case 2: /* whole chunks of the loop */
-		shape->block_count = 1 + below(6);
-		shape->unit_bytes = 64 * (1 + below(8));
+		shape->block_count = 1 + (uint32_t)random_below(6);
+		shape->unit_bytes = 64 * (1 + (uint32_t)random_below(8));
 		break;
 	default:
-		shape->block_count = 1 + below(64);
-		shape->unit_bytes = 4 * (1 + below(units / shape->block_count));
+		shape->block_count = 1 + (uint32_t)random_below(64);
+		shape->unit_bytes = 4 * (1 + (uint32_t)random_below(units / shape->block_count));
 	}
 	if (round == 0)
 		shape->unit_bytes = 4;
@@ -63,13 +63,13 @@ static void shape_masks(struct shape *shape, uint32_t worker_count, uint32_t rou
 		shape->owned[i] = mask & every;
 		any |= shape->owned[i];
 	}
-	shape->owned[below(worker_count)] |= every & ~any;
+	shape->owned[(uint32_t)random_below(worker_count)] |= every & ~any;
 	shape->pushes = 0;
 	for (uint32_t i = 0; i < worker_count; i++)
 		if (shape->owned[i] != 0)
 			shape->order[shape->pushes++] = i;
 	for (uint32_t i = shape->pushes; i > 1; i--) {
-		uint32_t other = below(i), was = shape->order[i - 1];
+		uint32_t other = (uint32_t)random_below(i), was = shape->order[i - 1];
 
 		shape->order[i - 1] = shape->order[other];
 		shape->order[other] = was;
@@ -111,7 +111,7 @@ static void check_result(const struct world *world, const struct shape *shape,
 
 static void run_round(const struct world *world, uint32_t round, uint32_t number)
 {
-	uint32_t worker_count = 1 + below(round % 5 == 0 ? 64 : 4);
+	uint32_t worker_count = 1 + (uint32_t)random_below(round % 5 == 0 ? 64 : 4);
 	bool call = (number + 1) % (WINDOW / 4) == 0; /* user space gets it all */
 	struct fast_slot *slot;
 	struct shape shape = {.frame = number};

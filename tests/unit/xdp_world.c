@@ -5,17 +5,30 @@
 
 #include <linux/ipv6.h>
 
-uint32_t below(uint32_t limit)
-{
-	return (uint32_t)random_below(limit);
-}
-
 bool world_sealed, world_six;
 struct six_edit world_six_edit;
 
-uint64_t token_of(uint32_t worker)
+static uint64_t token_of(uint32_t worker)
 {
 	return (worker + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* As RFC 1071 has it: 16-bit words, high byte first. */
+static uint32_t words_sum(const void *data, uint32_t bytes)
+{
+	const uint8_t *byte = data;
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < bytes; i++)
+		sum += i % 2 == 0 ? (uint32_t)byte[i] << 8 : byte[i];
+	return sum;
+}
+
+static uint16_t words_fold(uint32_t sum)
+{
+	while (sum > 0xffff)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
 }
 
 /* ---- IPv6 ---- */
@@ -200,15 +213,16 @@ static void unload(void)
 	}
 }
 
-void world_open(struct world *world, uint16_t worker_count)
+int set_up(void **state)
 {
+	struct world *world = malloc(sizeof(*world));
 	struct fast_channel *channel;
 
 	world->xdp = load();
 	world->index = xdp_channel_open(world->xdp, CHANNEL, WINDOW);
 	assert_int_equal(world->index, 0);
 	channel = &xdp_look(world->xdp)->channels[world->index];
-	channel->worker_count = worker_count;
+	channel->worker_count = 3;
 	channel->group_token = GROUP_TOKEN;
 	channel->multicast = 1;
 	channel->group_ip = world_six ? 0 : htonl(GROUP_IP);
@@ -231,11 +245,17 @@ void world_open(struct world *world, uint16_t worker_count)
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
 	world->channel = channel;
 	world->slots = xdp_look(world->xdp)->slots + channel->first_slot;
+	*state = world;
+	return 0;
 }
 
-void world_close(struct world *world)
+int tear_down(void **state)
 {
+	struct world *world = *state;
+
 	xdp_known(world->xdp, world->channel->id, false);
+	free(world);
+	return 0;
 }
 
 struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t unit_bytes,
@@ -271,23 +291,6 @@ struct fast_slot *slot_open_dense(const struct world *world, uint32_t frame, uin
 }
 
 /* ---- packets ---- */
-
-uint32_t words_sum(const void *data, uint32_t bytes)
-{
-	const uint8_t *byte = data;
-	uint32_t sum = 0;
-
-	for (uint32_t i = 0; i < bytes; i++)
-		sum += i % 2 == 0 ? (uint32_t)byte[i] << 8 : byte[i];
-	return sum;
-}
-
-uint16_t words_fold(uint32_t sum)
-{
-	while (sum > 0xffff)
-		sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)sum;
-}
 
 void frame_resize(struct frame *frame, uint32_t payload)
 {
@@ -385,7 +388,7 @@ void expect(const struct world *world, const struct frame *in, uint32_t verdict)
 
 /* ---- what was sent ---- */
 
-void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
+static void check_ip(const struct frame *out)
 {
 	struct iphdr ip = out->at.ip;
 
@@ -396,14 +399,14 @@ void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
 	assert_int_equal(ip.tos, TOS);
 	assert_int_equal(ntohs(ip.tot_len), out->length - 14);
 	assert_int_equal(ntohs(ip.frag_off), 0x4000);
-	assert_int_equal(ip.ttl, ttl);
+	assert_int_equal(ip.ttl, 3);
 	assert_int_equal(ip.protocol, 17);
 	assert_int_equal(ntohl(ip.saddr), OUR_IP);
-	assert_int_equal(ntohl(ip.daddr), to);
+	assert_int_equal(ntohl(ip.daddr), GROUP_IP);
 	assert_int_equal(words_fold(words_sum(&ip, sizeof(ip))), 0xffff);
 }
 
-void check_udp(const struct frame *out, uint16_t port)
+static void check_udp(const struct frame *out)
 {
 	uint32_t bytes = out->length - 34;
 	uint32_t sum = 17 + bytes;
@@ -418,14 +421,14 @@ void check_udp(const struct frame *out, uint16_t port)
 	assert_int_not_equal(out->at.udp.check, 0);
 	assert_int_equal(ntohs(out->at.udp.len), bytes);
 	assert_int_equal(ntohs(out->at.udp.source), OUR_PORT);
-	assert_int_equal(ntohs(out->at.udp.dest), port);
+	assert_int_equal(ntohs(out->at.udp.dest), GROUP_PORT);
 }
 
 void check_answer(const struct world *world, const struct frame *out, struct packet *packet)
 {
 	assert_memory_equal(out->at.eth.h_dest, "\x01\x00\x5e\x41\x62\x07", 6);
-	check_ip(out, GROUP_IP, 3);
-	check_udp(out, GROUP_PORT);
+	check_ip(out);
+	check_udp(out);
 	assert_int_equal(packet_parse(&out->at.wire, out->length - 42, true, packet), 0);
 	assert_int_equal(packet->channel, CHANNEL);
 	assert_int_equal(packet->worker, WIRE_EVERYONE);
@@ -484,24 +487,6 @@ void expect_pass_as(const struct world *world, const struct frame *frame, enum f
 void expect_pass(const struct world *world, const struct frame *frame)
 {
 	expect_pass_as(world, frame, FAST_COUNT_PASSED);
-}
-
-/* ---- each test in a world of its own, of three workers ---- */
-
-int set_up(void **state)
-{
-	struct world *world = malloc(sizeof(*world));
-
-	world_open(world, 3);
-	*state = world;
-	return 0;
-}
-
-int tear_down(void **state)
-{
-	world_close(*state);
-	free(*state);
-	return 0;
 }
 
 int tear_all_down(void **state)

@@ -78,16 +78,7 @@ extern struct six_edit {
 	uint8_t high, low;
 } world_six_edit;
 
-/* 0 .. limit - 1 */
-uint32_t below(uint32_t limit);
-
-uint64_t token_of(uint32_t worker);
-
 /* ---- a world ---- */
-
-void world_open(struct world *world, uint16_t worker_count);
-
-void world_close(struct world *world);
 
 /* Data is poisoned: an open slot's old sums must not matter. */
 struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t unit_bytes,
@@ -98,11 +89,6 @@ struct fast_slot *slot_open_dense(const struct world *world, uint32_t frame, uin
                                   uint32_t block_count, uint32_t workers);
 
 /* ---- packets ---- */
-
-/* As RFC 1071 has it: 16-bit words, high byte first. */
-uint32_t words_sum(const void *data, uint32_t bytes);
-
-uint16_t words_fold(uint32_t sum);
 
 /* Lengths of a packet with `payload` bytes of UDP payload, everywhere that a length stands. */
 void frame_resize(struct frame *frame, uint32_t payload);
@@ -123,10 +109,6 @@ void assert_unchanged(const struct frame *in, const struct frame *out);
 void expect(const struct world *world, const struct frame *in, uint32_t verdict);
 
 /* ---- what was sent ---- */
-
-void check_ip(const struct frame *out, uint32_t to, uint8_t ttl);
-
-void check_udp(const struct frame *out, uint16_t port);
 
 /* check_answer - headers of a packet to the group. */
 void check_answer(const struct world *world, const struct frame *out, struct packet *packet);
