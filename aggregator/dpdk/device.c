@@ -32,19 +32,19 @@
 #define XDP_ROOM 256 /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
 
-static struct device device = {.reserved_fd = -1};
+struct device device = {.reserved_fd = -1};
 
-void device_log(const struct device *d, const char *level, const char *format, ...)
+void device_log(const char *level, const char *format, ...)
 {
 	char text[WHY_BYTES];
 	va_list args;
 
-	if (d->log == NULL)
+	if (device.log == NULL)
 		return;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	d->log(level, text);
+	device.log(level, text);
 }
 
 static int port_explain(struct why *why, int err, const char *what, const struct device_port *port)
@@ -301,12 +301,12 @@ static void ask_for_single_frames(struct device_port *port)
 	port->single_fd = kernel_single_frames(port->if_index);
 	if_indextoname(port->if_index, name);
 	if (port->single_fd >= 0)
-		device_log(&device, "info",
+		device_log("info",
 		           "port %s: %s is a veth: an XDP program that lets everything pass has "
 		           "its other end cut super-packets",
 		           port->name, name);
 	else if (port->single_fd != -ENOTSUP && port->single_fd != -EBUSY)
-		device_log(&device, "warn",
+		device_log("warn",
 		           "port %s: %s is a veth, and no XDP program can be put there (%s), so "
 		           "super-packets come whole and are lost: on the senders ethtool -K IFACE "
 		           "tx-udp-segmentation off",
@@ -502,7 +502,7 @@ static int device_start(const struct net_config *config, struct why *why)
 	return err;
 }
 
-int device_get(const struct net_config *config, struct device **out, struct why *why)
+int device_get(const struct net_config *config, struct why *why)
 {
 	int err = 0;
 
@@ -515,13 +515,12 @@ int device_get(const struct net_config *config, struct device **out, struct why 
 		return err;
 	device.users++;
 	environment.in_use = true;
-	*out = &device;
 	return 0;
 }
 
-void device_put(struct device *d)
+void device_put(void)
 {
-	if (d == NULL || --d->users > 0)
+	if (--device.users > 0)
 		return;
 	shut_down();
 	environment.in_use = false;

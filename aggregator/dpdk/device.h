@@ -40,7 +40,7 @@ struct device_port {
 	rte_spinlock_t tx_locks[DPDK_QUEUES_MAX]; /* of queues that several nets share */
 };
 
-struct device {
+extern struct device {
 	struct net_ip ip, gateway; /* of one family, which all datagrams are of */
 	uint32_t prefix_bits;      /* bits of 128 that addresses of our network share */
 	uint16_t udp_port;
@@ -60,23 +60,22 @@ struct device {
 	uint32_t users;  /* open nets */
 	uint64_t looked_us;
 	char gone[WHY_BYTES]; /* why nothing will come any more; "" while all is well */
-};
+} device;
 
 /*
- * device_get - the device; starts it for the first net. Later ones must ask for the same address
+ * device_get - starts the device for the first net. Later ones must ask for the same address
  * and queue count. On failure -errno and one line in `why`.
  */
-int device_get(const struct net_config *config, struct device **out, struct why *why);
+int device_get(const struct net_config *config, struct why *why);
 
 /* device_put - the last one stops the ports. */
-void device_put(struct device *device);
+void device_put(void);
 
 /* device_log - a line to winnowd's log; nothing in a library. */
-void device_log(const struct device *device, const char *level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+void device_log(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* links.c: device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
-int device_look(struct device *device, uint64_t now_us, struct why *why);
+int device_look(uint64_t now_us, struct why *why);
 
 /* ---- environment.c: DPDK's own start (EAL), its log, the CPUs that it was told to use ---- */
 
@@ -96,32 +95,32 @@ extern struct environment {
 /* ---- addresses ---- */
 
 /* Frames know no scope. */
-static inline bool device_is(const struct device *device, const struct net_ip *ip)
+static inline bool device_is(const struct net_ip *ip)
 {
-	return memcmp(ip->bytes, device->ip.bytes, sizeof(ip->bytes)) == 0;
+	return memcmp(ip->bytes, device.ip.bytes, sizeof(ip->bytes)) == 0;
 }
 
 /* Of which interface an address is that has come by a frame. */
-static inline struct net_ip device_scoped(const struct device *device, struct net_ip ip)
+static inline struct net_ip device_scoped(struct net_ip ip)
 {
-	ip.scope = net_ip_link_local(&ip) ? device->ip.scope : 0;
+	ip.scope = net_ip_link_local(&ip) ? device.ip.scope : 0;
 	return ip;
 }
 
-static inline bool device_on_link(const struct device *device, const struct net_ip *ip)
+static inline bool device_on_link(const struct net_ip *ip)
 {
-	const uint8_t *a = ip->bytes, *b = device->ip.bytes;
-	uint32_t whole = device->prefix_bits / 8, rest = device->prefix_bits % 8;
+	const uint8_t *a = ip->bytes, *b = device.ip.bytes;
+	uint32_t whole = device.prefix_bits / 8, rest = device.prefix_bits % 8;
 
 	if (net_ip_link_local(ip))
-		return !net_ip_is_v4(&device->ip);
+		return !net_ip_is_v4(&device.ip);
 	return memcmp(a, b, whole) == 0 && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0);
 }
 
 /* What the port of this number says that it is. */
-static inline struct frame_station device_station(const struct device *device, uint32_t port)
+static inline struct frame_station device_station(uint32_t port)
 {
-	return (struct frame_station){.mac = device->ports[port].mac, .ip = device->ip};
+	return (struct frame_station){.mac = device.ports[port].mac, .ip = device.ip};
 }
 
 #endif /* AGGREGATOR_DPDK_DEVICE_H */

@@ -143,19 +143,19 @@ static uint64_t huge_bytes_free(void)
  */
 static int arguments_for(const struct net_config *config, char *text, struct why *why)
 {
-	const char *device = config->port->device;
-	uint32_t if_index = device != NULL ? if_nametoindex(device) : 0;
+	const char *name = config->port->device;
+	uint32_t if_index = name != NULL ? if_nametoindex(name) : 0;
 	uint32_t mtu = kernel_mtu(if_index), frame = 2048, memory_mb = MEMORY_MB;
 	char memory[48];
 
-	if (device == NULL)
+	if (name == NULL)
 		return why_set(
 			why, -EINVAL,
 			"the dpdk datapath needs --device IFACE, or --eal with DPDK's arguments");
 	if (mtu == 0)
 		return why_set(why, -ENODEV,
 		               "there is no interface '%.60s'; other ports need --eal \"...\"",
-		               device);
+		               name);
 	if (mtu > config->payload_max + FRAME_UDP_BYTES_MAX)
 		mtu = config->payload_max + FRAME_UDP_BYTES_MAX;
 	while (frame < mtu + PACKET_RING_BYTES)
@@ -168,7 +168,7 @@ static int arguments_for(const struct net_config *config, char *text, struct why
 	snprintf(text, TEXT_BYTES,
 	         "%s --no-pci --no-telemetry "
 	         "--vdev=net_af_packet0,iface=%s,framesz=%u,blocksz=65536,framecnt=4096",
-	         memory, device, frame);
+	         memory, name, frame);
 	return 0;
 }
 

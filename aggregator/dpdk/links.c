@@ -19,42 +19,44 @@ static bool link_up(const struct device_port *port)
 }
 
 /* The largest datagram that the kernel's MTU has room for now. */
-static void look_at_mtu(struct device *d)
+static void look_at_mtu(void)
 {
-	uint32_t least = d->payload_max, before = d->payload_now, headers = net_headers(&d->ip);
+	uint32_t least = device.payload_max, before = device.payload_now,
+		 headers = net_headers(&device.ip);
 
-	for (uint32_t i = 0; i < d->port_count; i++) {
-		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		uint32_t mtu = kernel_mtu(device.ports[i].if_index);
 
 		if (mtu > headers && mtu - headers < least)
 			least = mtu - headers;
 	}
-	d->payload_now = least;
+	device.payload_now = least;
 	if (least < before)
-		device_log(d, "warn",
+		device_log("warn",
 		           "the MTU is smaller now: datagrams of more than %u bytes cannot be sent",
 		           least);
 }
 
-int device_look(struct device *d, uint64_t now_us, struct why *why)
+int device_look(uint64_t now_us, struct why *why)
 {
-	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
+	if (device.gone[0] == '\0' && now_us - device.looked_us < LOOK_US)
 		return 0;
-	d->looked_us = now_us;
-	look_at_mtu(d);
-	for (uint32_t i = 0; i < d->port_count && d->gone[0] == '\0'; i++) {
-		struct device_port *port = &d->ports[i];
+	device.looked_us = now_us;
+	look_at_mtu();
+	for (uint32_t i = 0; i < device.port_count && device.gone[0] == '\0'; i++) {
+		struct device_port *port = &device.ports[i];
 		bool up = link_up(port);
 
 		if (atomic_load(&port->removed) ||
 		    (port->if_index != 0 && kernel_mtu(port->if_index) == 0)) {
-			snprintf(d->gone, sizeof(d->gone), "port %s has been removed", port->name);
+			snprintf(device.gone, sizeof(device.gone), "port %s has been removed",
+			         port->name);
 			break;
 		}
 		if (up != port->up)
-			device_log(d, up ? "info" : "warn", "port %s: the link is %s", port->name,
+			device_log(up ? "info" : "warn", "port %s: the link is %s", port->name,
 			           up ? "up" : "down");
 		port->up = up;
 	}
-	return why_set(why, d->gone[0] != '\0' ? -ENODEV : 0, "%s", d->gone);
+	return why_set(why, device.gone[0] != '\0' ? -ENODEV : 0, "%s", device.gone);
 }

@@ -33,7 +33,7 @@ static struct queue *queues[DPDK_QUEUES_MAX];
 
 static void queue_free(struct queue *queue)
 {
-	for (uint32_t i = 0; i < queue->device->port_count; i++)
+	for (uint32_t i = 0; i < device.port_count; i++)
 		rte_pktmbuf_free_bulk(queue->kept[i], queue->kept_count[i]);
 	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
 	rte_mempool_free(queue->headers);
@@ -41,7 +41,7 @@ static void queue_free(struct queue *queue)
 	free(queue);
 }
 
-static struct queue *queue_new(struct device *device, uint32_t index, struct why *why)
+static struct queue *queue_new(uint32_t index, struct why *why)
 {
 	struct queue *queue = calloc(1, sizeof(*queue));
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -55,7 +55,6 @@ static struct queue *queue_new(struct device *device, uint32_t index, struct why
 		why_set(why, -ENOMEM, "no memory for %d headers: give EAL more (-m)", HEADERS);
 		return NULL;
 	}
-	queue->device = device;
 	queue->index = index;
 	queues[index] = queue;
 	return queue;
@@ -63,14 +62,12 @@ static struct queue *queue_new(struct device *device, uint32_t index, struct why
 
 static void dpdk_close(struct net *net)
 {
-	struct device *device;
 	struct queue *queue;
 	struct net **place;
 
 	if (net == NULL)
 		return;
 	queue = net->queue;
-	device = queue->device;
 	for (place = &queue->nets; *place != net; place = &(*place)->next)
 		;
 	*place = net->next;
@@ -80,26 +77,25 @@ static void dpdk_close(struct net *net)
 	free(net);
 	if (queue->nets == NULL)
 		queue_free(queue);
-	device_put(device);
+	device_put();
 }
 
 /* Tell switches, or let the kernel tell them, that we listen. */
 static int group_join(struct net *net, struct why *why)
 {
-	struct device *device = net->queue->device;
 	const struct net_ip group = net_listens(net);
 	uint8_t report[FRAME_SMALL_BYTES_MAX];
 
-	for (uint32_t i = 0; i < device->port_count && !net_ip_none(&group); i++) {
-		const struct frame_station us = device_station(device, i);
+	for (uint32_t i = 0; i < device.port_count && !net_ip_none(&group); i++) {
+		const struct frame_station us = device_station(i);
 
-		if (!device->kernels) {
+		if (!device.kernels) {
 			queue_small(net->queue, i, report, frame_report(report, &us, &group));
 			continue;
 		}
 		if (net_ip_none(&net->group)) /* the kernel's own affair */
 			continue;
-		net->group_fd = kernel_join(device->ports[i].if_index, &group);
+		net->group_fd = kernel_join(device.ports[i].if_index, &group);
 		if (net->group_fd < 0)
 			return why_set(why, net->group_fd, "cannot join the multicast group: %s",
 			               strerror(-net->group_fd));
@@ -119,40 +115,39 @@ static bool already_open(const struct queue *queue, const struct net_ip *group)
 static int dpdk_open(const struct net_config *config, struct net **out, struct why *why)
 {
 	bool grouped = !net_ip_none(&config->group);
-	struct device *device;
 	struct net *net;
-	int err = device_get(config, &device, why);
+	int err = device_get(config, why);
 
 	if (err != 0)
 		return err;
-	if (grouped && net_ip_is_v4(&config->group) != net_ip_is_v4(&device->ip)) {
-		device_put(device);
+	if (grouped && net_ip_is_v4(&config->group) != net_ip_is_v4(&device.ip)) {
+		device_put();
 		return why_set(why, -EAFNOSUPPORT,
 		               "the group is not of the family of the address for datagrams");
 	}
 	if (already_open(queues[config->queue], &config->group)) {
-		device_put(device);
+		device_put();
 		return why_set(why, -EBUSY,
 		               "the dpdk datapath serves one communicator a process at a time");
 	}
 	net = calloc(1, sizeof(*net));
 	if (net != NULL)
 		net->queue = queues[config->queue] != NULL ? queues[config->queue]
-		                                           : queue_new(device, config->queue, why);
+		                                           : queue_new(config->queue, why);
 	if (net == NULL || net->queue == NULL) {
 		free(net);
-		device_put(device);
+		device_put();
 		return -ENOMEM;
 	}
 	net->group = config->group;
 	net->dscp = config->dscp;
-	net->port = grouped ? config->local.port : device->udp_port;
+	net->port = grouped ? config->local.port : device.udp_port;
 	net->facts = (struct net_facts){
 		.fd = -1,
 		/* As a socket counts: the frames that may wait in a queue of each port. */
-		.buffer_bytes = device->payload_max * 1024,
-		.payload_max = device->payload_max,
-		.address = {.ip = grouped ? config->group : device->ip, .port = net->port},
+		.buffer_bytes = device.payload_max * 1024,
+		.payload_max = device.payload_max,
+		.address = {.ip = grouped ? config->group : device.ip, .port = net->port},
 	};
 	net->group_fd = -1;
 	net->next = net->queue->nets;
@@ -190,7 +185,7 @@ static uint32_t dpdk_recv(struct net *net, struct net_in in[], uint32_t max)
 static uint32_t dpdk_rest(struct net *net)
 {
 	struct queue *queue = net->queue;
-	uint32_t most_us = queue->device->idle_us;
+	uint32_t most_us = device.idle_us;
 	uint64_t now_us = clock_us(), idle_us;
 
 	if (queue->idle_since_us == 0)
@@ -215,7 +210,7 @@ static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBL
 static int dpdk_health(struct net *net, struct why *why)
 {
 	/* One thread looks after the ports. */
-	return net->queue->index == 0 ? device_look(net->queue->device, clock_us(), why) : 0;
+	return net->queue->index == 0 ? device_look(clock_us(), why) : 0;
 }
 
 static void dpdk_stats(const struct net *net, struct net_stats *out)
@@ -226,10 +221,10 @@ static void dpdk_stats(const struct net *net, struct net_stats *out)
 	out->tx_errors += queue->tx_errors;
 	out->rx_errors += queue->rx_errors;
 	out->rx_others += queue->rx_others;
-	for (uint32_t i = 0; i < queue->device->port_count && queue->index == 0; i++) {
+	for (uint32_t i = 0; i < device.port_count && queue->index == 0; i++) {
 		struct rte_eth_stats stats;
 
-		if (rte_eth_stats_get(queue->device->ports[i].id, &stats) != 0)
+		if (rte_eth_stats_get(device.ports[i].id, &stats) != 0)
 			continue;
 		out->rx_errors += stats.imissed + stats.ierrors + stats.rx_nombuf;
 		out->tx_errors += stats.oerrors;

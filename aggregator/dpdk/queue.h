@@ -38,7 +38,6 @@ struct queue_asked {
 };
 
 struct queue {
-	struct device *device;
 	uint32_t index;
 	struct net *nets;
 	bool entered; /* its thread is known to DPDK */
@@ -64,7 +63,7 @@ struct queue {
 /* The group that switches must know us to be in: its own, or that of those who ask who we are. */
 static inline struct net_ip net_listens(const struct net *net)
 {
-	return net_ip_none(&net->group) ? frame_asked_group(&net->queue->device->ip) : net->group;
+	return net_ip_none(&net->group) ? frame_asked_group(&device.ip) : net->group;
 }
 
 /* receive.c */

@@ -11,21 +11,20 @@
 
 static void take_neighbour(struct queue *queue, uint32_t port, const struct frame *frame)
 {
-	struct device *device = queue->device;
-	const struct frame_station us = device_station(device, port),
+	const struct frame_station us = device_station(port),
 				   them = {.mac = frame->mac != NULL ? frame->mac : frame->from_mac,
 	                                   .ip = frame->from_ip};
 	uint8_t answer[FRAME_SMALL_BYTES_MAX];
-	bool to_us = device_is(device, &frame->to_ip);
+	bool to_us = device_is(&frame->to_ip);
 	struct neighbour known;
 
 	queue->rx_others++;
-	if (device->kernels)
+	if (device.kernels)
 		return;
 	/* RFC 826 and 4861: news of those we know; those we do not know only if they speak to us. */
 	if (frame->mac != NULL &&
-	    (to_us || neighbours_find(device->neighbours, &frame->from_ip, &known)))
-		neighbours_learn(device->neighbours, &frame->from_ip, frame->mac, (uint8_t)port,
+	    (to_us || neighbours_find(device.neighbours, &frame->from_ip, &known)))
+		neighbours_learn(device.neighbours, &frame->from_ip, frame->mac, (uint8_t)port,
 		                 clock_us());
 	if (frame->asks && to_us)
 		queue_small(queue, port, answer, frame_answer(answer, &us, &them));
@@ -33,14 +32,14 @@ static void take_neighbour(struct queue *queue, uint32_t port, const struct fram
 
 static void take_query(struct queue *queue, uint32_t port, const struct net_ip *group)
 {
-	const struct frame_station us = device_station(queue->device, port);
+	const struct frame_station us = device_station(port);
 	uint8_t report[FRAME_SMALL_BYTES_MAX];
 
 	queue->rx_others++;
 	for (const struct net *net = queue->nets; net != NULL; net = net->next) {
 		const struct net_ip ours = net_listens(net);
 
-		if (net_ip_none(&ours) || queue->device->kernels ||
+		if (net_ip_none(&ours) || device.kernels ||
 		    (!net_ip_none(group) && !net_ip_same(group, &ours)))
 			continue;
 		queue_small(queue, port, report, frame_report(report, &us, &ours));
@@ -53,7 +52,7 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 {
 	bool grouped = net_ip_multicast(&frame->to_ip);
 
-	if (!grouped && !device_is(queue->device, &frame->to_ip))
+	if (!grouped && !device_is(&frame->to_ip))
 		return NULL;
 	for (struct net *net = queue->nets; net != NULL; net = net->next)
 		if (net->port == frame->to_port &&
@@ -65,8 +64,8 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 /* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
 static void take_merged(struct queue *queue, const struct frame *frame)
 {
-	const struct net_path from = {.to = {.ip = device_scoped(queue->device, frame->from_ip),
-	                                     .port = frame->from_port}};
+	const struct net_path from = {
+		.to = {.ip = device_scoped(frame->from_ip), .port = frame->from_port}};
 	struct net *net = net_for(queue, frame);
 
 	queue->rx_errors++;
@@ -77,9 +76,9 @@ static void take_merged(struct queue *queue, const struct frame *frame)
 /* The queue whose net a datagram is for. */
 static uint32_t owner_of(const struct queue *queue, const struct frame *frame)
 {
-	if (queue->device->queue_count == 1 || frame->payload_bytes <= NET_STEERING_BYTE)
+	if (device.queue_count == 1 || frame->payload_bytes <= NET_STEERING_BYTE)
 		return queue->index;
-	return frame->payload[NET_STEERING_BYTE] % queue->device->queue_count;
+	return frame->payload[NET_STEERING_BYTE] % device.queue_count;
 }
 
 /* False when that queue has no room: the frame is lost. */
@@ -87,7 +86,7 @@ static bool hand_over(struct queue *queue, uint32_t owner, struct rte_mbuf *mbuf
 {
 	/* It has been checked. */
 	mbuf->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-	if (rte_ring_mp_enqueue(queue->device->handed_over[owner], mbuf) == 0)
+	if (rte_ring_mp_enqueue(device.handed_over[owner], mbuf) == 0)
 		return true;
 	queue->rx_errors++;
 	return false;
@@ -106,12 +105,12 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 	}
 	if (owner != queue->index)
 		return hand_over(queue, owner, mbuf);
-	item->in = (struct net_in){.data = frame->payload,
-	                           .bytes = frame->payload_bytes,
-	                           .from = {.ip = device_scoped(queue->device, frame->from_ip),
-	                                    .port = frame->from_port},
-	                           .local = frame->to_ip,
-	                           .marked = frame->marked};
+	item->in = (struct net_in){
+		.data = frame->payload,
+		.bytes = frame->payload_bytes,
+		.from = {.ip = device_scoped(frame->from_ip), .port = frame->from_port},
+		.local = frame->to_ip,
+		.marked = frame->marked};
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;
@@ -148,9 +147,9 @@ static void frame_take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf
 	/* A packet socket also sees what the kernel sends, cut off where it is long. */
 	if (frame.from_mac != NULL &&
 	    (foreign_vlan(mbuf) ||
-	     memcmp(frame.from_mac, queue->device->ports[port].mac, FRAME_MAC_BYTES) == 0))
+	     memcmp(frame.from_mac, device.ports[port].mac, FRAME_MAC_BYTES) == 0))
 		frame.kind = FRAME_OTHER;
-	if (frame.kind == FRAME_UDP && frame.payload_bytes > queue->device->payload_max)
+	if (frame.kind == FRAME_UDP && frame.payload_bytes > device.payload_max)
 		frame.kind = FRAME_CUT;
 	switch (frame.kind) {
 	case FRAME_UDP:
@@ -181,7 +180,7 @@ static void frame_take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf
 
 static uint32_t fill_from_port(struct queue *queue, uint32_t index)
 {
-	const struct device_port *port = &queue->device->ports[index];
+	const struct device_port *port = &device.ports[index];
 	struct rte_mbuf *burst[PORT_BURST];
 	uint16_t count;
 
@@ -198,7 +197,7 @@ static uint32_t fill_from_port(struct queue *queue, uint32_t index)
 
 static uint32_t fill_from_others(struct queue *queue)
 {
-	struct rte_ring *ring = queue->device->handed_over[queue->index];
+	struct rte_ring *ring = device.handed_over[queue->index];
 	struct rte_mbuf *burst[PORT_BURST];
 	uint32_t count;
 
@@ -217,7 +216,7 @@ static void queue_fill(struct queue *queue)
 	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
 	queue->mbuf_count = queue->count = queue->at = 0;
 	/* One burst of each: what is handed out now is still in the cache when it is added. */
-	for (uint32_t i = 0; i < queue->device->port_count; i++)
+	for (uint32_t i = 0; i < device.port_count; i++)
 		if (queue->count + PORT_BURST <= NET_BURST_MAX)
 			frames += fill_from_port(queue, i);
 	if (queue->count + PORT_BURST <= NET_BURST_MAX)

@@ -24,9 +24,9 @@
 static uint32_t port_burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[],
                            uint32_t count)
 {
-	struct device_port *port = &queue->device->ports[index];
+	struct device_port *port = &device.ports[index];
 	uint16_t tx_queue = (uint16_t)(queue->index % port->tx_queues);
-	bool shared = port->tx_queues < queue->device->queue_count;
+	bool shared = port->tx_queues < device.queue_count;
 	uint32_t sent = 0;
 	uint16_t now;
 
@@ -62,7 +62,7 @@ bool queue_ready(struct net *net)
 	struct queue *queue = net->queue;
 	bool empty = true;
 
-	for (uint32_t i = 0; i < queue->device->port_count; i++) {
+	for (uint32_t i = 0; i < device.port_count; i++) {
 		uint32_t count = queue->kept_count[i], sent;
 
 		if (count == 0)
@@ -111,21 +111,20 @@ static struct queue_asked *asked_of(struct queue *queue, const struct net_ip *ip
 /* Find out who has `ip`; true when the kernel knew it at once. */
 static bool neighbour_ask(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
-	struct device *device = queue->device;
 	uint8_t frame[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES];
 	struct queue_asked *asked = asked_of(queue, ip, now_us);
 
 	if (now_us - asked->when_us < ASK_AGAIN_US)
 		return false;
 	asked->when_us = now_us;
-	for (uint32_t i = 0; i < device->port_count; i++) {
-		const struct frame_station us = device_station(device, i);
-		struct device_port *port = &device->ports[i];
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		const struct frame_station us = device_station(i);
+		struct device_port *port = &device.ports[i];
 
-		if (!device->kernels) {
+		if (!device.kernels) {
 			queue_small(queue, i, frame, frame_ask(frame, &us, ip));
 		} else if (kernel_neighbour(port->if_index, ip, mac)) {
-			neighbours_learn(device->neighbours, ip, mac, (uint8_t)i, now_us);
+			neighbours_learn(device.neighbours, ip, mac, (uint8_t)i, now_us);
 			return true;
 		} else {
 			kernel_ask(port->if_index, ip);
@@ -136,7 +135,7 @@ static bool neighbour_ask(struct queue *queue, const struct net_ip *ip, uint64_t
 
 static bool hop_find(struct queue *queue, const struct net_ip *hop, struct neighbour *out)
 {
-	struct neighbours *neighbours = queue->device->neighbours;
+	struct neighbours *neighbours = device.neighbours;
 	uint64_t now_us = clock_us();
 
 	if (neighbours_find(neighbours, hop, out)) {
@@ -148,13 +147,13 @@ static bool hop_find(struct queue *queue, const struct net_ip *hop, struct neigh
 }
 
 /* NULL: there is no road. */
-static const struct net_ip *hop_to(const struct device *device, const struct net_ip *ip)
+static const struct net_ip *hop_to(const struct net_ip *ip)
 {
-	if (net_ip_is_v4(ip) != net_ip_is_v4(&device->ip))
+	if (net_ip_is_v4(ip) != net_ip_is_v4(&device.ip))
 		return NULL;
-	if (device_on_link(device, ip))
+	if (device_on_link(ip))
 		return ip;
-	return net_ip_none(&device->gateway) ? NULL : &device->gateway;
+	return net_ip_none(&device.gateway) ? NULL : &device.gateway;
 }
 
 /* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
@@ -186,8 +185,8 @@ static void datagram_gather(struct rte_mbuf *mbuf, const struct net_out *out)
 static uint32_t payloads_make(struct queue *queue, const struct net_out out[], uint32_t count,
                               struct net_stats *stats, uint32_t *too_large)
 {
-	struct rte_mempool *pool = queue->device->pools[queue->index];
-	uint32_t made = 0, bytes_max = queue->device->payload_now;
+	struct rte_mempool *pool = device.pools[queue->index];
+	uint32_t made = 0, bytes_max = device.payload_now;
 
 	for (uint32_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = NULL;
@@ -212,7 +211,7 @@ static struct rte_mbuf *frame_copy(struct queue *queue, struct rte_mbuf *payload
 {
 	uint16_t bytes = rte_pktmbuf_data_len(payload);
 	struct rte_mbuf *frame =
-		rte_pktmbuf_alloc(chains ? queue->headers : queue->device->pools[queue->index]);
+		rte_pktmbuf_alloc(chains ? queue->headers : device.pools[queue->index]);
 
 	if (frame == NULL)
 		return NULL;
@@ -276,16 +275,15 @@ static uint32_t frames_make(struct queue *queue, const struct device_port *port,
 static void send_to_group(struct queue *queue, struct frame_route *route, uint32_t count, bool last,
                           struct net_stats *stats)
 {
-	struct device *device = queue->device;
 
 	frame_multicast_mac(&route->to_ip, route->to_mac);
 	route->hops = HOPS_MULTICAST;
-	for (uint32_t i = 0; i < device->port_count; i++) {
-		struct device_port *port = &device->ports[i];
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		struct device_port *port = &device.ports[i];
 		uint32_t made;
 
 		memcpy(route->from_mac, port->mac, FRAME_MAC_BYTES);
-		made = frames_make(queue, port, route, count, last && i + 1 == device->port_count,
+		made = frames_make(queue, port, route, count, last && i + 1 == device.port_count,
 		                   stats);
 		port_emit(queue, i, queue->frames, made);
 	}
@@ -295,18 +293,17 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 {
 	const struct net_addr *to = &path->to;
 	struct queue *queue = net->queue;
-	struct device *device = queue->device;
-	struct frame_route route = {.from_ip = device->ip,
-	                            .from_port = device->udp_port,
+	struct frame_route route = {.from_ip = device.ip,
+	                            .from_port = device.udp_port,
 	                            .to_ip = to->ip,
 	                            .to_port = to->port,
 	                            .hops = HOPS,
 	                            .tos = NET_TOS(net->dscp)};
-	const struct net_ip *ip = hop_to(device, &to->ip);
+	const struct net_ip *ip = hop_to(&to->ip);
 	struct neighbour hop;
 	uint32_t made;
 
-	if (net_ip_multicast(&to->ip) && net_ip_is_v4(&to->ip) == net_ip_is_v4(&device->ip)) {
+	if (net_ip_multicast(&to->ip) && net_ip_is_v4(&to->ip) == net_ip_is_v4(&device.ip)) {
 		send_to_group(queue, &route, count, last, &net->stats);
 		return;
 	}
@@ -317,14 +314,14 @@ static void send_to(struct net *net, const struct net_path *path, uint32_t count
 		return;
 	}
 	memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
-	memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
-	made = frames_make(queue, &device->ports[hop.port], &route, count, last, &net->stats);
+	memcpy(route.from_mac, device.ports[hop.port].mac, FRAME_MAC_BYTES);
+	made = frames_make(queue, &device.ports[hop.port], &route, count, last, &net->stats);
 	port_emit(queue, hop.port, queue->frames, made);
 }
 
 static bool any_kept(const struct queue *queue)
 {
-	for (uint32_t i = 0; i < queue->device->port_count; i++)
+	for (uint32_t i = 0; i < device.port_count; i++)
 		if (queue->kept_count[i] > 0)
 			return true;
 	return false;
