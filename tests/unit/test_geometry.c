@@ -237,55 +237,6 @@ static void mark_segment(const struct geometry *g, const struct geometry_segment
 	}
 }
 
-TEST(shares)
-{
-	const uint32_t workers[] = {2, 3, 4, 7, 64};
-
-	for (unsigned round = 0; round < 300; round++) {
-		uint32_t world = workers[random_below(5)];
-		uint64_t share = 1 + random_below(round % 3 == 0 ? 40 : 20000), left = 0;
-		struct geometry_input input = {
-			.count = share * world,
-			.block_elems = 1 + (uint32_t)random_below(300),
-			.elem_bytes = 2u << random_below(3),
-			.shard_count = 1 + (uint32_t)random_below(5),
-			.payload = 584 + (uint32_t)random_below(3000),
-			.converted = round % 2,
-			.scatter = world,
-		};
-		struct geometry_input part = input;
-		struct geometry g, of_share;
-		uint8_t *seen = calloc(1, input.count);
-
-		assert_non_null(seen);
-		assert_true(geometry_compute(&input, &g));
-		/* A share is cut like a tensor of its own, which is no eager one. */
-		part.count = share;
-		part.scatter = 0;
-		part.converted = true;
-		assert_true(geometry_compute(&part, &of_share));
-		if (!g.eager) {
-			assert_true(g.scatter);
-			assert_int_equal(g.one.copies, world);
-			assert_int_equal(g.one.tile_columns, of_share.one.tile_columns);
-			assert_int_equal(g.block_count, world * of_share.block_count);
-			assert_int_equal(g.segment_count, world * of_share.segment_count);
-			for (uint32_t shard = 0; shard < g.shard_count; shard++)
-				for (uint32_t n = 0; n < g.segment_count; n++) {
-					struct geometry_segment s = geometry_segment(&g, n);
-					uint64_t first = s.receiver * share;
-
-					assert_int_equal(s.receiver, n / of_share.segment_count);
-					mark_segment(&g, &s, shard, first, first + share, seen);
-				}
-			for (uint64_t e = 0; e < input.count; e++)
-				left += seen[e] == 0;
-			assert_int_equal(left, 0);
-		}
-		free(seen);
-	}
-}
-
 static struct geometry_part random_part(void)
 {
 	const uint32_t sides[] = {1, 2, 7, 32, 100};
@@ -303,7 +254,10 @@ static struct geometry_part random_part(void)
 	return part;
 }
 
-/* A part of its own, like a copy of it, is cut like a tensor that has no other; it is no eager one. */
+/*
+ * A part of its own, like a copy of it, is cut like a tensor that has no other; it is no eager one. Its first segment
+ * and element are given; marks its elements.
+ */
 static void check_part(const struct geometry_input *whole, const struct geometry *g,
                        const struct geometry_part *part, uint64_t first, uint32_t segment,
                        uint8_t *seen)
@@ -314,10 +268,12 @@ static void check_part(const struct geometry_input *whole, const struct geometry
 	                              .tile_columns = part->tile_columns,
 	                              .copies = 1};
 	struct geometry_input input = *whole;
+	uint64_t copy = (first - part->first) / part->count;
 	struct geometry own;
 
 	input.count = part->count;
 	input.converted = true;
+	input.scatter = 0;
 	input.part_count = 1;
 	input.parts = &alone;
 	assert_true(geometry_compute(&input, &own));
@@ -332,52 +288,89 @@ static void check_part(const struct geometry_input *whole, const struct geometry
 		assert_ptr_equal(s.part, part);
 		assert_int_equal(s.block_count, wanted.block_count);
 		assert_int_equal(s.index, wanted.index);
-		assert_int_equal(s.receiver, WIRE_EVERYONE);
+		assert_int_equal(s.receiver, g->scatter ? copy : WIRE_EVERYONE);
 		assert_memory_equal(&s.frames, &wanted.frames, sizeof(s.frames));
 		for (uint32_t shard = 0; shard < g->shard_count; shard++)
 			mark_segment(g, &s, shard, first, first + part->count, seen);
 	}
 }
 
-/* Parts of any shape, in any order: every element is in one block of one segment of its part. */
+/* One after the other; every element is in one block of one segment of its part. */
+static void check_parts(const struct geometry_input *input, const struct geometry *g)
+{
+	uint8_t *seen = test_calloc(1, input->count);
+	uint64_t first = 0, blocks = 0;
+	uint32_t segment = 0;
+
+	for (uint32_t i = 0; i < g->part_count; i++) {
+		const struct geometry_part *part = geometry_part(g, i);
+
+		for (uint32_t copy = 0; copy < part->copies; copy++) {
+			assert_int_equal(geometry_segment(g, segment).first, first);
+			assert_int_equal(geometry_segment(g, segment).first_block, blocks);
+			check_part(input, g, part, first, segment, seen);
+			first += part->count;
+			segment += part->segment_count;
+			blocks += part->block_count;
+		}
+	}
+	assert_int_equal(first, input->count);
+	assert_int_equal(segment, g->segment_count);
+	assert_int_equal(blocks, g->block_count);
+	assert_null(memchr(seen, 0, input->count));
+	test_free(seen);
+}
+
+static struct geometry_input random_whole(void)
+{
+	return (struct geometry_input){
+		.block_elems = 1 + (uint32_t)random_below(300),
+		.elem_bytes = 2u << random_below(3),
+		.shard_count = 1 + (uint32_t)random_below(5),
+		.payload = 584 + (uint32_t)random_below(3000),
+	};
+}
+
+/* Parts of any shape, in any order. */
 TEST(parts)
 {
 	for (unsigned round = 0; round < 300; round++) {
+		struct geometry_input input = random_whole();
 		struct geometry_part parts[9];
-		struct geometry_input input = {
-			.block_elems = 256,
-			.elem_bytes = 2u << random_below(3),
-			.shard_count = 1 + (uint32_t)random_below(5),
-			.payload = 584 + (uint32_t)random_below(3000),
-			.converted = true,
-			.part_count = 1 + (uint32_t)random_below(9),
-			.parts = parts,
-		};
-		uint64_t first = 0, blocks = 0;
-		uint32_t segment = 0;
 		struct geometry g;
-		uint8_t *seen;
 
+		input.converted = true;
+		input.part_count = 1 + (uint32_t)random_below(9);
+		input.parts = parts;
 		for (uint32_t i = 0; i < input.part_count; i++) {
 			parts[i] = random_part();
 			input.count += parts[i].count * parts[i].copies;
 		}
-		seen = calloc(1, input.count);
-		assert_non_null(seen);
 		assert_true(geometry_compute(&input, &g));
-		for (uint32_t i = 0; i < input.part_count; i++)
-			for (uint32_t copy = 0; copy < parts[i].copies; copy++) {
-				assert_int_equal(geometry_segment(&g, segment).first, first);
-				assert_int_equal(geometry_segment(&g, segment).first_block, blocks);
-				check_part(&input, &g, &parts[i], first, segment, seen);
-				first += parts[i].count;
-				segment += parts[i].segment_count;
-				blocks += parts[i].block_count;
-			}
-		assert_int_equal(segment, g.segment_count);
-		assert_int_equal(blocks, g.block_count);
-		assert_null(memchr(seen, 0, input.count));
-		free(seen);
+		check_parts(&input, &g);
+	}
+}
+
+/* Of what is not eager, each worker receives a copy of one part. */
+TEST(shares)
+{
+	const uint32_t workers[] = {2, 3, 4, 7, 64};
+
+	for (unsigned round = 0; round < 300; round++) {
+		uint64_t share = 1 + random_below(round % 3 == 0 ? 40 : 20000);
+		struct geometry_input input = random_whole();
+		struct geometry g;
+
+		input.scatter = workers[random_below(5)];
+		input.count = share * input.scatter;
+		input.converted = round % 2;
+		assert_true(geometry_compute(&input, &g));
+		assert_int_equal(g.scatter, !g.eager);
+		if (g.eager)
+			continue;
+		assert_int_equal(g.one.copies, input.scatter);
+		assert_int_equal(g.one.count, share);
+		check_parts(&input, &g);
 	}
 }
 
