@@ -118,29 +118,9 @@ static bool same_bits(const unsigned char *a, const unsigned char *b, enum dtype
 	       (isnan(number_of(a, dtype).value) && isnan(number_of(b, dtype).value));
 }
 
-struct buffers {
-	struct arena src;
-	struct arena acc;
-	unsigned char first[COUNT_MAX * DTYPE_BYTES_MAX]; /* what the first engine gave */
-	unsigned char before[COUNT_MAX * DTYPE_BYTES_MAX];
-};
-
-static void *buffers_open(void)
-{
-	struct buffers *buffers = malloc(sizeof(*buffers));
-
-	assert_non_null(buffers);
-	buffers->src = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
-	buffers->acc = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
-	return buffers;
-}
-
-static void buffers_close(struct buffers *buffers)
-{
-	arena_close(&buffers->src);
-	arena_close(&buffers->acc);
-	free(buffers);
-}
+static struct arena src_arena, acc_arena;
+static unsigned char first[COUNT_MAX * DTYPE_BYTES_MAX]; /* what the first engine gave */
+static unsigned char before[COUNT_MAX * DTYPE_BYTES_MAX];
 
 static uint64_t random_count(void)
 {
@@ -150,54 +130,53 @@ static uint64_t random_count(void)
 }
 
 /* All engines on the same numbers. */
-static void check_fold(struct buffers *buffers, const unsigned char *src, uint64_t count,
-                       enum dtype dtype, enum reduction op)
+static void check_fold(const unsigned char *src, uint64_t count, enum dtype dtype,
+                       enum reduction op)
 {
 	const enum dtype wide = acc_dtype_of(dtype);
 	const size_t src_size = dtype_bytes(dtype), size = dtype_bytes(wide);
 	const struct bitmap_engine *engine;
 
-	fill_random(buffers->before, count, wide);
+	fill_random(before, count, wide);
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
-		unsigned char *acc = arena_place(&buffers->acc, count * size, size);
+		unsigned char *acc = arena_place(&acc_arena, count * size, size);
 
-		memcpy(acc, buffers->before, count * size);
+		memcpy(acc, before, count * size);
 		engine->reduce(acc, src, count, dtype, op);
-		arena_check(&buffers->acc, acc, count * size, engine->name);
+		arena_check(&acc_arena, acc, count * size, engine->name);
 		for (uint64_t i = 0; i < count; i++) {
-			struct number a = number_of(buffers->before + i * size, wide);
+			struct number a = number_of(before + i * size, wide);
 			struct number b = number_of(src + i * src_size, dtype);
 
 			if (!same(number_of(acc + i * size, wide), fold(a, b, dtype, op)) ||
-			    (e > 0 && !same_bits(acc + i * size, buffers->first + i * size, wide)))
+			    (e > 0 && !same_bits(acc + i * size, first + i * size, wide)))
 				fail_msg("%s %s of %s differs at %llu of %llu", engine->name,
 				         reduction_name(op), dtype_name(dtype),
 				         (unsigned long long)i, (unsigned long long)count);
 		}
 		if (e == 0)
-			memcpy(buffers->first, acc, count * size);
+			memcpy(first, acc, count * size);
 	}
 }
 
 TEST(reduce)
 {
-	struct buffers *buffers = buffers_open();
-
+	src_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
 		enum reduction op = (enum reduction)(1 + round / DTYPE_COUNT % REDUCE_COUNT);
 		uint64_t count = random_count();
 		unsigned char *src;
 
-		arena_protect(&buffers->src, PROT_READ | PROT_WRITE);
-		src = arena_place(&buffers->src, count * dtype_bytes(dtype), 1);
+		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
+		src = arena_place(&src_arena, count * dtype_bytes(dtype), 1);
 		fill_random(src, count, dtype);
-		arena_protect(&buffers->src, PROT_READ);
-		check_fold(buffers, src, count, dtype, op);
-		arena_protect(&buffers->src, PROT_READ | PROT_WRITE);
+		arena_protect(&src_arena, PROT_READ);
+		check_fold(src, count, dtype, op);
+		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
 		memset(src, 0, count * dtype_bytes(dtype)); /* of workers that lack a block */
-		arena_protect(&buffers->src, PROT_READ);
-		check_fold(buffers, src, count, dtype, op);
+		arena_protect(&src_arena, PROT_READ);
+		check_fold(src, count, dtype, op);
 	}
-	buffers_close(buffers);
 }

@@ -81,9 +81,6 @@ TEST(within)
 			assert_memory_equal(lanes, want, size);
 		}
 	}
-	arena_close(&mine_arena);
-	arena_close(&united_arena);
-	arena_close(&lanes_arena);
 }
 
 /* ---- neutral ---- */
@@ -129,13 +126,8 @@ TEST(neutral)
 
 /* ---- reduce_at ---- */
 
-struct buffers {
-	struct arena acc;
-	struct arena src;
-	struct arena bits;
-	unsigned char before[ELEMS_MAX * DTYPE_BYTES_MAX];
-	unsigned char want[ELEMS_MAX * DTYPE_BYTES_MAX];
-};
+static struct arena acc_arena, src_arena, bits_arena;
+static unsigned char before[ELEMS_MAX * DTYPE_BYTES_MAX], want[ELEMS_MAX * DTYPE_BYTES_MAX];
 
 struct shape {
 	enum dtype dtype;
@@ -150,7 +142,7 @@ static uint64_t acc_bytes(const struct shape *shape)
 	       dtype_bytes(acc_dtype_of(shape->dtype));
 }
 
-static struct shape random_shape(struct buffers *buffers)
+static struct shape random_shape(void)
 {
 	const uint32_t likely[] = {1, 1, 1, 2, 3, 4, 8, 15, 16, 17, 32, 256};
 	struct shape shape = {
@@ -164,7 +156,7 @@ static struct shape random_shape(struct buffers *buffers)
 	most = most < BLOCKS_MAX ? most : BLOCKS_MAX;
 	shape.lanes.block_count = random_below(random_below(2) ? most + 1 : 100 % most + 1);
 	words = bitmap_word_count(shape.lanes.block_count);
-	bits = arena_place(&buffers->bits, words * 8, 8);
+	bits = arena_place(&bits_arena, words * 8, 8);
 	memset(bits, 0, words * 8);
 	fill_bits(bits, words); /* past the last block, too */
 	shape.lanes.bits = bits;
@@ -186,23 +178,22 @@ static void plain_reduce_at(const struct shape *shape, unsigned char *acc, const
 	}
 }
 
-static void check_reduce_at(struct buffers *buffers, const struct shape *shape,
-                            const unsigned char *src)
+static void check_reduce_at(const struct shape *shape, const unsigned char *src)
 {
 	const enum dtype wide = acc_dtype_of(shape->dtype);
 	const uint64_t bytes = acc_bytes(shape), size = dtype_bytes(wide);
 	const struct bitmap_engine *engine;
 
-	memcpy(buffers->want, buffers->before, bytes);
-	plain_reduce_at(shape, buffers->want, src);
+	memcpy(want, before, bytes);
+	plain_reduce_at(shape, want, src);
 	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
-		unsigned char *acc = arena_place(&buffers->acc, bytes, size);
+		unsigned char *acc = arena_place(&acc_arena, bytes, size);
 
-		memcpy(acc, buffers->before, bytes);
+		memcpy(acc, before, bytes);
 		engine->reduce_at(acc, &shape->lanes, src, shape->dtype, shape->op);
-		arena_check(&buffers->acc, acc, bytes, engine->name);
+		arena_check(&acc_arena, acc, bytes, engine->name);
 		for (uint64_t i = 0; i < bytes; i += size)
-			if (!same(acc + i, buffers->want + i, wide))
+			if (!same(acc + i, want + i, wide))
 				fail_msg("%s %s of %s, %u an element, differs at %llu of %llu",
 				         engine->name, reduction_name(shape->op),
 				         dtype_name(shape->dtype), shape->lanes.block_elems,
@@ -219,27 +210,20 @@ static void fill_elements(unsigned char *at, uint64_t count, enum dtype dtype)
 
 TEST(reduce_at)
 {
-	struct buffers *buffers = test_malloc(sizeof(*buffers));
-
-	buffers->acc = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
-	buffers->src = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
-	buffers->bits = arena_open(WORDS_MAX * 8);
+	acc_arena = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
+	src_arena = arena_open(ELEMS_MAX * DTYPE_BYTES_MAX);
+	bits_arena = arena_open(WORDS_MAX * 8);
 	for (unsigned round = 0; round < ROUNDS; round++) {
-		struct shape shape = random_shape(buffers);
+		struct shape shape = random_shape();
 		uint64_t count = shape.own * shape.lanes.block_elems;
 		unsigned char *src;
 
-		arena_protect(&buffers->src, PROT_READ | PROT_WRITE);
-		src = arena_place(&buffers->src, count * dtype_bytes(shape.dtype), 1);
+		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
+		src = arena_place(&src_arena, count * dtype_bytes(shape.dtype), 1);
 		fill_elements(src, count, shape.dtype);
-		arena_protect(&buffers->src, PROT_READ);
-		fill_elements(buffers->before,
-		              acc_bytes(&shape) / dtype_bytes(acc_dtype_of(shape.dtype)),
+		arena_protect(&src_arena, PROT_READ);
+		fill_elements(before, acc_bytes(&shape) / dtype_bytes(acc_dtype_of(shape.dtype)),
 		              acc_dtype_of(shape.dtype));
-		check_reduce_at(buffers, &shape, src);
+		check_reduce_at(&shape, src);
 	}
-	arena_close(&buffers->acc);
-	arena_close(&buffers->src);
-	arena_close(&buffers->bits);
-	test_free(buffers);
 }
