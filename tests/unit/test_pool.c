@@ -19,40 +19,18 @@
 #define SANITIZED false
 #endif
 
-struct memory {
-	unsigned char *data;
-	uint64_t *want;
-	uint64_t *got;
-};
-
-static struct memory memory_open(void)
-{
-	struct memory memory = {
-		.data = calloc(1, TENSOR_BYTES),
-		.want = malloc((WORDS_MAX + 1) * sizeof(uint64_t)),
-		.got = malloc((WORDS_MAX + 1) * sizeof(uint64_t)),
-	};
-
-	assert_true(memory.data != NULL && memory.want != NULL && memory.got != NULL);
-	return memory;
-}
-
-static void memory_close(const struct memory *memory)
-{
-	free(memory->data);
-	free(memory->want);
-	free(memory->got);
-}
+static _Alignas(64) unsigned char data[TENSOR_BYTES]; /* zero but for marks */
+static uint64_t want_bits[WORDS_MAX + 1], got_bits[WORDS_MAX + 1];
 
 /* Around the size where threads join and above; blocks of any length. */
-static struct bitmap_tensor random_tensor(const struct memory *memory, enum dtype dtype)
+static struct bitmap_tensor random_tensor(enum dtype dtype)
 {
 	const uint64_t lengths[] = {1, 32, 63, 256, 1000, 4096, 20000, TENSOR_BYTES};
 	const uint64_t limit = TENSOR_BYTES / dtype_bytes(dtype);
 	uint64_t count = random_below(4) == 0 ? random_below(2000) : limit - random_below(limit);
 
 	return (struct bitmap_tensor){
-		.data = memory->data,
+		.data = data,
 		.count = count,
 		.block_elems = lengths[random_below(8)],
 		.dtype = dtype,
@@ -60,19 +38,19 @@ static struct bitmap_tensor random_tensor(const struct memory *memory, enum dtyp
 }
 
 /* A few ordinary elements, rarely an edge case such as a NaN; returns where, to undo it. */
-static size_t random_mark(const struct memory *memory, const struct bitmap_tensor *tensor)
+static size_t random_mark(const struct bitmap_tensor *tensor)
 {
 	const size_t size = dtype_bytes(tensor->dtype);
 	const size_t at = random_below(tensor->count) * size;
 	uint64_t element = random_below(8) == 0 ? random_element(tensor->dtype)
 	                                        : random_below(UINT64_C(1) << (size * 8 - 3)) | 1;
 
-	store_element(memory->data + at, tensor->dtype, element);
+	store_element(data + at, tensor->dtype, element);
 	return at;
 }
 
 static void check(struct bitmap_pool *pool, const struct bitmap_engine *engine,
-                  const struct memory *memory, const struct bitmap_tensor *tensor)
+                  const struct bitmap_tensor *tensor)
 {
 	const uint64_t blocks =
 		tensor->count / tensor->block_elems + (tensor->count % tensor->block_elems != 0);
@@ -80,17 +58,17 @@ static void check(struct bitmap_pool *pool, const struct bitmap_engine *engine,
 	struct bitmap_range want = {0}, got = {.exponent = 77};
 
 	/* The word behind the last one stays. */
-	memset(memory->want, POISON, (words + 1) * sizeof(uint64_t));
-	memset(memory->got, POISON, (words + 1) * sizeof(uint64_t));
-	engine->scan(tensor, memory->want);
-	bitmap_pool_scan(pool, tensor, memory->got, NULL);
-	assert_memory_equal(memory->got, memory->want, (words + 1) * sizeof(uint64_t));
+	memset(want_bits, POISON, (words + 1) * sizeof(uint64_t));
+	memset(got_bits, POISON, (words + 1) * sizeof(uint64_t));
+	engine->scan(tensor, want_bits);
+	bitmap_pool_scan(pool, tensor, got_bits, NULL);
+	assert_memory_equal(got_bits, want_bits, (words + 1) * sizeof(uint64_t));
 	if (!dtype_is_float(tensor->dtype))
 		return;
-	memset(memory->got, POISON, words * sizeof(uint64_t));
-	engine->scan_range(tensor, memory->want, &want);
-	bitmap_pool_scan(pool, tensor, memory->got, &got);
-	assert_memory_equal(memory->got, memory->want, (words + 1) * sizeof(uint64_t));
+	memset(got_bits, POISON, words * sizeof(uint64_t));
+	engine->scan_range(tensor, want_bits, &want);
+	bitmap_pool_scan(pool, tensor, got_bits, &got);
+	assert_memory_equal(got_bits, want_bits, (words + 1) * sizeof(uint64_t));
 	assert_int_equal(got.nonfinite, want.nonfinite);
 	if (!want.nonfinite)
 		assert_int_equal(got.exponent, want.exponent);
@@ -98,7 +76,6 @@ static void check(struct bitmap_pool *pool, const struct bitmap_engine *engine,
 
 TEST(equal)
 {
-	const struct memory memory = memory_open();
 	const struct bitmap_engine *engine = bitmap_best();
 
 	for (uint32_t threads = 1; threads <= THREADS_MAX; threads++) {
@@ -107,49 +84,46 @@ TEST(equal)
 		assert_int_equal(bitmap_pool_open(engine, threads, &pool), 0);
 		for (unsigned round = 0; round < 30; round++) {
 			enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
-			struct bitmap_tensor tensor = random_tensor(&memory, dtype);
+			struct bitmap_tensor tensor = random_tensor(dtype);
 			size_t marks[20];
 			uint64_t mark_count = tensor.count > 0 ? random_below(20) : 0;
 
 			for (uint64_t i = 0; i < mark_count; i++)
-				marks[i] = random_mark(&memory, &tensor);
-			check(pool, engine, &memory, &tensor);
+				marks[i] = random_mark(&tensor);
+			check(pool, engine, &tensor);
 			for (uint64_t i = 0; i < mark_count; i++)
-				memset(memory.data + marks[i], 0, dtype_bytes(dtype));
+				memset(data + marks[i], 0, dtype_bytes(dtype));
 		}
 		bitmap_pool_close(pool);
 	}
-	memory_close(&memory);
 }
 
 /* Short scans, so that threads come late to some of them, and must not take part in the next. */
 TEST(many_scans)
 {
-	const struct memory memory = memory_open();
 	const struct bitmap_engine *engine = bitmap_best();
 	struct bitmap_pool *pool = NULL;
 
 	assert_int_equal(bitmap_pool_open(engine, 4, &pool), 0);
 	for (unsigned round = 0; round < 1500; round++) {
 		const uint64_t count = ((1 << 20) + 4 + random_below(1 << 19)) / 4;
-		struct bitmap_tensor tensor = {memory.data, count, 256, DTYPE_F32};
+		struct bitmap_tensor tensor = {data, count, 256, DTYPE_F32};
 		const uint64_t at = random_below(count);
 		const uint64_t block = at / 256;
 		struct bitmap_range range;
 		const float one = 1;
 
-		memcpy(memory.data + at * 4, &one, 4);
-		memset(memory.got, POISON, (count / 256 / 64 + 1) * 8);
-		bitmap_pool_scan(pool, &tensor, memory.got, round % 2 ? &range : NULL);
+		memcpy(data + at * 4, &one, 4);
+		memset(got_bits, POISON, (count / 256 / 64 + 1) * 8);
+		bitmap_pool_scan(pool, &tensor, got_bits, round % 2 ? &range : NULL);
 		for (uint64_t w = 0; w <= (count - 1) / 256 / 64; w++)
-			assert_int_equal(memory.got[w],
+			assert_int_equal(got_bits[w],
 			                 w == block / 64 ? UINT64_C(1) << (block % 64) : 0);
 		if (round % 2)
 			assert_true(range.exponent == 1 && !range.nonfinite);
-		memset(memory.data + at * 4, 0, 4);
+		memset(data + at * 4, 0, 4);
 	}
 	bitmap_pool_close(pool);
-	memory_close(&memory);
 }
 
 TEST(open)
