@@ -22,8 +22,6 @@ NETS_TEST(send_errors)
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 2);
 	check_batch(to, batch, &source, 4);
 	assert_int_equal(stats(from).sent, 2);
-	batch_free(batch);
-	batch_free(large);
 }
 
 /* What the kernel has no room for is kept, whole, until it has; then nothing is missing. */
@@ -44,7 +42,6 @@ NETS_TEST(backlog)
 		             1, batch->out, batch->count);
 		/* The caller's memory is its own again: what is kept is a copy. */
 		memset(batch->data, 0xee, batch->bytes);
-		batch_free(batch);
 		assert_int_equal(stats(from).tx_waits, room + 1);
 		while (!net_udp.ready(from)) {
 			assert_int_equal(sends_left, 0);
@@ -55,7 +52,6 @@ NETS_TEST(backlog)
 		check_batch(to, copy, &source, NET_BURST_MAX);
 		assert_int_equal(stats(from).sent, 200 * (room + 1));
 		assert_false(wait_for(to, 0));
-		batch_free(copy);
 	}
 	assert_int_equal(stats(from).tx_errors, 0);
 }
@@ -82,7 +78,6 @@ NETS_TEST(batch_too_large)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-	batch_free(batch);
 }
 
 /* A road that does not segment: the same datagrams, one by one from then on. */
@@ -99,7 +94,6 @@ NETS_TEST(no_segmentation)
 		check_batch(to, batch, &source, NET_BURST_MAX);
 		assert_int_equal(stats(from).tx_calls - calls, round == 0 ? 21 : 20);
 		refusal = round == 0 ? EIO : 0; /* it is not tried again */
-		batch_free(batch);
 	}
 	refusal = 0;
 	assert_int_equal(stats(from).sent, 60);
@@ -160,5 +154,4 @@ NETS_TEST(troubles)
 		assert_int_equal(troubles[i].peer.port, i + 1);
 		assert_int_equal(troubles[i].count, i + 1 == 7 ? 2 : 1);
 	}
-	batch_free(batch);
 }

@@ -44,7 +44,6 @@ NETS_TEST(boundaries)
 		check_batch(to, batch, address, round % 3 == 0 ? NET_BURST_MAX : 7);
 		sent += batch->count;
 		sent_bytes += batch->bytes;
-		batch_free(batch);
 	}
 	assert_int_equal(stats(from).sent, sent);
 	assert_int_equal(stats(from).sent_bytes, sent_bytes);
@@ -74,7 +73,6 @@ NETS_TEST(super_packets)
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
-	batch_free(batch);
 }
 
 /* Datagrams that wait at `to` were all sent to `ip` of ours. */
@@ -120,7 +118,6 @@ TEST(local_address)
 		net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 		expect_local(to, batch->count, LOOPBACK); /* bound to this one */
 	}
-	batch_free(batch);
 	net_udp.close(from);
 	net_udp.close(to);
 }
@@ -159,7 +156,6 @@ TEST(families)
 	}
 	assert_int_equal(stats(dual).tx_errors, 0);
 	net_udp.close(dual);
-	batch_free(batch);
 }
 
 /* An empty datagram, from anybody, is received as one and nothing stops. */
@@ -207,7 +203,6 @@ NETS_TEST(many_pieces)
 	}
 	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
-	batch_free(batch);
 }
 
 /*
@@ -245,7 +240,6 @@ TEST(steering)
 		assert_int_equal(net_udp.recv(queues[queue], in, 1), 0);
 		net_udp.close(queues[queue]);
 	}
-	batch_free(batch);
 	net_udp.close(from);
 }
 
