@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * test_data.c - data threads: who is sent what, what a full network does, orders, reports, counters
+ * test_data.c - data threads: what a full network does to them, and whose seals they take
  *
- * waits: until they sleep
+ * waits: for a network that stays full
  */
 
 #include <sys/mman.h>
@@ -11,55 +11,6 @@
 #include "ebpf/seal.h"
 #include "tests/unit/test_data.h"
 #include "tests/unit/unit.h"
-
-/* ---- allocations of data threads ---- */
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-
-static atomic_ulong allocations;
-
-static void count_allocation(void)
-{
-	char name[16] = "";
-
-	pthread_getname_np(pthread_self(), name, sizeof(name));
-	allocations += strcmp(name, "winnow-data") == 0;
-}
-
-void *malloc(size_t bytes)
-{
-	count_allocation();
-	return __libc_malloc(bytes);
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-	count_allocation();
-	return __libc_calloc(count, bytes);
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-	count_allocation();
-	return __libc_realloc(memory, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-	count_allocation();
-	return __libc_memalign(alignment, bytes);
-}
-#else
-#define COUNTS_ALLOCATIONS 0
-static unsigned long allocations;
-#endif
-
-/* ---- tests ---- */
 
 /*
  * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
@@ -108,24 +59,6 @@ STARTED_TEST(writable_but_full, all)
 	usleep(500000); /* an eventfd is always writable */
 	locked(net, after = net->ready_calls; net->full_calls = 0);
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
-}
-
-/* Data threads allocate nothing. */
-TEST(no_allocation)
-{
-	const struct channel_config config = channel_usual(ID);
-	struct world *w;
-	unsigned long before;
-
-	if (!COUNTS_ALLOCATIONS)
-		skip();
-	w = started(&config, some);
-	before = allocations;
-	operation(nets[0], BLOCKS);
-	await(nets[0], count_sent(nets[0], WIRE_RESULT, GROUP_IP) == BLOCKS);
-	assert_int_equal(allocations - before, 0);
-	data_detach(w->data, ID);
-	world_close(w);
 }
 
 /* ---- seals ---- */
