@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # docs/options.md, metrics.md and api.md are what `make docs` writes from this code.
+# waits: it looks at one winnowd
 . "$(dirname "$0")/lib.sh"
 /usr/bin/python3 docs/reference.py "$BUILD" "$tmp" || fail "docs/reference.py"
 for page in options metrics api; do
