@@ -252,9 +252,3 @@ void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uin
 {
 	packet->token = seal_right(datagram, bytes, stretch, key, edge) ? token : ~token;
 }
-
-void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2])
-{
-	out[0] = out[1] = 0;
-	nh(stretch->pairs, data, bytes, out);
-}
