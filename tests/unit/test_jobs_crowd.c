@@ -346,8 +346,3 @@ TEST(memory_is_kept)
 	assert_int_equal(totals_of(b).bytes, config.bytes_max);
 	bench_close(b);
 }
-
-int main(void)
-{
-	return unit_run(NULL, NULL);
-}

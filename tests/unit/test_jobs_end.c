@@ -7,7 +7,7 @@
 
 /* ---- what is no message, or comes at the wrong time ---- */
 
-static void test_garbage(void **state)
+TEST(garbage)
 {
 	const struct {
 		const char *line, *why;
@@ -23,7 +23,6 @@ static void test_garbage(void **state)
 	         "ready: 'multicast' is missing, or not true or false"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct bench *b = usual_open();
 
@@ -39,11 +38,8 @@ static void test_garbage(void **state)
 }
 
 /* Its job is not whole yet: it is told why, and its place is free again. */
-static void test_before_welcome(void **state)
+BENCH_TEST(before_welcome)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	for (uint32_t i = 0; i < 2; i++) {
 		join(b, 0, "job", 0, 2);
 		if (i == 0)
@@ -55,15 +51,13 @@ static void test_before_welcome(void **state)
 			strstr(expect_end(b, 0, "protocol", 0)->text, "is not a message: "));
 		assert_int_equal(totals_of(b).joins_refused, i + 1);
 	}
-	bench_close(b);
 }
 
-static void test_wrong_time(void **state)
+TEST(wrong_time)
 {
 	struct control_message again = join_of("job", 1, 3), ready = {.kind = CONTROL_READY};
 	struct bench *b;
 
-	(void)state;
 	b = usual_open();
 	job_running(b, 0, "job", 3);
 	say(b, 1, &again);
@@ -95,15 +89,13 @@ static void test_wrong_time(void **state)
 /* ---- leaving, aborting, stalling ---- */
 
 /* What `winnow status` shows of a job and its workers, and of the last that failed. */
-static void test_looking(void **state)
+BENCH_TEST(looking)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
-	struct bench *b = usual_open();
 	struct jobs_failure failure;
 	struct jobs_worker worker;
 	struct jobs_view view;
 
-	(void)state;
 	assert_false(jobs_last_failure(b->jobs, &failure));
 	join(b, 1, "job", 1, 2);
 	jobs_worker(b->jobs, 0, 0, &worker);
@@ -157,15 +149,13 @@ static void test_looking(void **state)
 	assert_string_equal(failure.code, "lost");
 	assert_string_equal(failure.text, "rank 1 (host1) is lost: connection reset");
 	assert_true(failure.age_us == 7000000);
-	bench_close(b);
 }
 
-static void test_leave(void **state)
+TEST(leave)
 {
 	struct bench *b = usual_open();
 	struct jobs_view view;
 
-	(void)state;
 	job_running(b, 0, "job", 3);
 	say_kind(b, 1, CONTROL_LEAVE);
 	assert_true(b->workers[1].closed);
@@ -196,14 +186,13 @@ static void test_leave(void **state)
 	bench_close(b);
 }
 
-static void test_abort(void **state)
+TEST(abort)
 {
 	const char *const codes[][2] = {{"aborted", "aborted"},
 	                                {"lost", "lost"},
 	                                {"stalled", "stalled"},
 	                                {"nonsense", "aborted"}};
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		struct control_message m = {.kind = CONTROL_ABORT, .text = "the disk is full"};
 		struct bench *b = usual_open();
@@ -228,7 +217,7 @@ static void expect_stalled(struct bench *b, uint32_t count, const char *text)
 }
 
 /* The line says who is awaited, for what, and what it does meanwhile, by its heartbeats. */
-static void test_stalled(void **state)
+TEST(stalled)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
 	struct channel_stall stall = {
@@ -236,7 +225,6 @@ static void test_stalled(void **state)
 	struct bench *b = usual_open();
 	char many[256];
 
-	(void)state;
 	job_running(b, 3, "other", 1);
 	job_running(b, 0, "job", 3);
 	jobs_stalled(b->jobs, 0xffff, &stall);
@@ -289,7 +277,7 @@ static void test_stalled(void **state)
 }
 
 /* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
-static void test_path(void **state)
+TEST(path)
 {
 	static const struct {
 		uint64_t any_us, whole_us; /* since KNOCKs came; its silence time is 4 s */
@@ -314,7 +302,6 @@ static void test_path(void **state)
 	struct control_message m = {.kind = CONTROL_PATH, .payload = PAYLOAD, .sent = 48};
 	struct bench *b;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		b = usual_open();
 		job_running(b, 0, "job", 3);
@@ -342,11 +329,8 @@ static void test_path(void **state)
 	expect_lost(b, "lost", "not a message");
 }
 
-static void test_shutdown(void **state)
+BENCH_TEST(shutdown)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "job", 2);
 	join(b, 2, "forming", 0, 2);
 	connect_worker(b, 3);
@@ -354,21 +338,6 @@ static void test_shutdown(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		assert_string_equal(expect_end(b, i, "shutdown", 2)->text, "the power is off");
 	assert_true(b->workers[3].closed);
-	bench_close(b);
 }
 
 /* ---- what is given back ---- */
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_garbage),    cmocka_unit_test(test_before_welcome),
-		cmocka_unit_test(test_wrong_time), cmocka_unit_test(test_looking),
-		cmocka_unit_test(test_leave),      cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_stalled),    cmocka_unit_test(test_path),
-		cmocka_unit_test(test_shutdown),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
-}
