@@ -377,7 +377,8 @@ static int serve_http(struct control *control, struct why *why)
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
-		.start_s = http_process_start(),
+		.start_us = loop_us(),
+		.epoch_us = config->jobs.epoch_us,
 	};
 	int err = http_open(&config->metrics, &sources, &control->http, why);
 

@@ -23,7 +23,7 @@
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
 #define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
-#define PAGE_SHARE 10         /* pages take one part in so many of the time */
+#define PAGE_SHARE 20         /* each page takes one part in so many of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
@@ -33,27 +33,17 @@ struct http {
 	pthread_t thread;
 	uv_loop_t loop;
 	uv_poll_t poll;
-	uv_timer_t timer, pages_due;
+	uv_timer_t timer;
 	struct MHD_Daemon *daemon;
 	struct listener listener;
 	struct crowd crowd; /* all connections, by address; each is its socket's number */
 	struct http_sources sources;
 	bool local; /* it listens on a loopback address */
-	uint64_t since_us;
-
-	/* Pages, and the connections that wait for the next ones. */
-	struct MHD_Response *pages[PAGE_COUNT]; /* NULL: could not be made */
-	uint64_t next_us;                       /* The next pages are not made before it. */
 	struct {
-		struct MHD_Connection *connection;
-		enum page page;
-	} waiting[HTTP_CONNECTIONS_MAX + LEAVING_MAX];
-	uint32_t waiting_count;
-	bool stopping;
+		struct MHD_Response *response; /* NULL: could not be made */
+		uint64_t until_us;             /* who asks before then is given this one */
+	} pages[PAGE_COUNT];
 };
-
-static void daemon_work(struct http *http);
-static void pages_make(uv_timer_t *timer);
 
 /* ---- answering ---- */
 
@@ -100,36 +90,63 @@ static bool is_rebound(const struct http *http, struct MHD_Connection *connectio
 	return http->local && host != NULL && !host_is_here(host);
 }
 
-/* The next pages are made for all who wait for them. */
-static enum MHD_Result page_await(struct http *http, struct MHD_Connection *connection,
-                                  enum page page)
+/* ---- pages ---- */
+
+static struct MHD_Response *page_response(char *body, const char *type)
+{
+	struct MHD_Response *response = NULL;
+
+	if (body != NULL)
+		response =
+			MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
+	if (response != NULL)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	else
+		free(body);
+	return response;
+}
+
+static void page_forget(struct http *http, enum page page)
+{
+	if (http->pages[page].response != NULL)
+		MHD_destroy_response(http->pages[page].response);
+	http->pages[page].response = NULL;
+}
+
+/* A copy that does not come costs nobody anything, so the next one who asks may try again soon. */
+static void page_make(struct http *http, enum page page, uint64_t begun_us)
+{
+	struct snapshot now;
+	uint64_t rest_us = 0;
+
+	page_forget(http, page);
+	if (snapshot_take(&http->sources, &now)) {
+		http->pages[page].response =
+			page == PAGE_STATUS ? page_response(http_status(&http->sources, &now),
+		                                            "application/json")
+					    : page_response(http_metrics(&http->sources, &now),
+		                                            "text/plain; version=0.0.4");
+		snapshot_free(&now);
+		rest_us = (uv_hrtime() / 1000 - begun_us) * PAGE_SHARE;
+	}
+	http->pages[page].until_us =
+		uv_hrtime() / 1000 + (rest_us > HTTP_PAGE_US ? rest_us : HTTP_PAGE_US);
+}
+
+static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *connection,
+                                   enum page page)
 {
 	const uint64_t now_us = uv_hrtime() / 1000;
 
-	if (http->stopping || http->waiting_count == HTTP_CONNECTIONS_MAX + LEAVING_MAX)
-		return MHD_NO;
-	if (!uv_is_active((uv_handle_t *)&http->pages_due))
-		uv_timer_start(&http->pages_due, pages_make,
-		               http->next_us > now_us ? (http->next_us - now_us) / 1000 + 1 : 0, 0);
-	http->waiting[http->waiting_count].connection = connection;
-	http->waiting[http->waiting_count++].page = page;
-	MHD_suspend_connection(connection);
-	return MHD_YES;
-}
-
-/* Called again for the same request, it answers. */
-static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *connection,
-                                   enum page page, void **awaited)
-{
-	if (*awaited == NULL) {
-		*awaited = http;
-		return page_await(http, connection, page);
-	}
-	if (http->pages[page] == NULL)
+	if (now_us >= http->pages[page].until_us)
+		page_make(http, page, now_us);
+	if (http->pages[page].response == NULL)
 		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
 		                    "no memory, or the control loop does not answer\n");
-	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page]);
+	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page].response);
 }
+
+/* ---- requests ---- */
 
 static enum MHD_Result probe_answer(const struct http *http, struct MHD_Connection *connection,
                                     const char *url)
@@ -154,6 +171,7 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 	(void)version;
 	(void)upload;
 	(void)upload_bytes;
+	(void)request;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return text_respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
 	if (is_rebound(http, connection))
@@ -162,67 +180,13 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 			"this is a loopback address: ask for it by number, as localhost, or by "
 			"this machine's name\n");
 	if (strcmp(url, "/metrics") == 0)
-		return page_answer(http, connection, PAGE_METRICS, request);
+		return page_answer(http, connection, PAGE_METRICS);
 	if (strcmp(url, "/status") == 0)
-		return page_answer(http, connection, PAGE_STATUS, request);
+		return page_answer(http, connection, PAGE_STATUS);
 	if (strcmp(url, "/healthz") == 0 || strcmp(url, "/readyz") == 0)
 		return probe_answer(http, connection, url);
 	return text_respond(connection, MHD_HTTP_NOT_FOUND,
 	                    "try /metrics, /status, /healthz or /readyz\n");
-}
-
-/* ---- pages ---- */
-
-static void page_set(struct http *http, enum page page, char *body)
-{
-	static const char *const types[] = {
-		[PAGE_METRICS] = "text/plain; version=0.0.4", [PAGE_STATUS] = "application/json"};
-	struct MHD_Response *response = NULL;
-
-	if (http->pages[page] != NULL)
-		MHD_destroy_response(http->pages[page]);
-	if (body != NULL)
-		response =
-			MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
-	if (response != NULL)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, types[page]);
-	else
-		free(body);
-	http->pages[page] = response;
-}
-
-static void pages_answer(struct http *http)
-{
-	while (http->waiting_count > 0)
-		MHD_resume_connection(http->waiting[--http->waiting_count].connection);
-	daemon_work(http);
-}
-
-static void pages_make(uv_timer_t *timer)
-{
-	struct http *http = timer->data;
-	const uint64_t begun_us = uv_hrtime() / 1000;
-	bool wanted[PAGE_COUNT] = {false};
-	struct snapshot now;
-	uint64_t took_us;
-	bool taken;
-
-	for (uint32_t i = 0; i < http->waiting_count; i++)
-		wanted[http->waiting[i].page] = true;
-	taken = snapshot_take(&http->sources, &now);
-	if (wanted[PAGE_STATUS])
-		page_set(http, PAGE_STATUS,
-		         taken ? http_status(&http->sources, &now, begun_us - http->since_us)
-		               : NULL);
-	/* It is the last: it leaves one membership of each job in `now`. */
-	if (wanted[PAGE_METRICS])
-		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
-	if (taken)
-		snapshot_free(&now);
-	pages_answer(http);
-	took_us = uv_hrtime() / 1000 - begun_us;
-	http->next_us = begun_us +
-	                (took_us * PAGE_SHARE > HTTP_PAGE_US ? took_us * PAGE_SHARE : HTTP_PAGE_US);
 }
 
 /* ---- on the loop ---- */
@@ -265,20 +229,6 @@ static int connection_fd(struct MHD_Connection *connection)
 	return info != NULL ? info->connect_fd : -1;
 }
 
-/* It waits no more, if it does. */
-static void waiting_end(struct http *http, int fd)
-{
-	for (uint32_t i = 0; i < http->waiting_count; i++) {
-		struct MHD_Connection *connection = http->waiting[i].connection;
-
-		if (connection_fd(connection) != fd)
-			continue;
-		http->waiting[i] = http->waiting[--http->waiting_count];
-		MHD_resume_connection(connection);
-		return;
-	}
-}
-
 /* The socket is the library's; it closes what has ended. False: there is none. */
 static bool crowd_out(void *context)
 {
@@ -290,7 +240,6 @@ static bool crowd_out(void *context)
 		return false;
 	crowd_remove(&http->crowd, oldest);
 	shutdown(fd, SHUT_RDWR);
-	waiting_end(http, fd);
 	daemon_work(http);
 	return true;
 }
@@ -336,8 +285,8 @@ static void connection_ended(void *context, struct MHD_Connection *connection, v
 
 static struct MHD_Daemon *daemon_start(struct http *http)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME,
-	                        0, NULL, NULL, request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
+	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+	                        request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
 	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
 	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
@@ -355,8 +304,6 @@ static void stop_asked(uv_async_t *async)
 {
 	struct http *http = async->data;
 
-	http->stopping = true;
-	pages_answer(http);
 	uv_walk(&http->loop, handle_close, NULL);
 }
 
@@ -375,7 +322,7 @@ static void free_all(struct http *http)
 	if (http->daemon != NULL)
 		MHD_stop_daemon(http->daemon);
 	for (uint32_t i = 0; i < PAGE_COUNT; i++)
-		page_set(http, i, NULL);
+		page_forget(http, i);
 	listener_close(&http->listener);
 	crowd_close(&http->crowd);
 	uv_loop_close(&http->loop);
@@ -390,8 +337,7 @@ static void handles_init(struct http *http)
 	uv_async_init(&http->loop, &http->stop, stop_asked);
 	uv_poll_init(&http->loop, &http->poll, info->epoll_fd);
 	uv_timer_init(&http->loop, &http->timer);
-	uv_timer_init(&http->loop, &http->pages_due);
-	http->stop.data = http->poll.data = http->timer.data = http->pages_due.data = http;
+	http->stop.data = http->poll.data = http->timer.data = http;
 	uv_poll_start(&http->poll, UV_READABLE, socket_polled);
 }
 
@@ -422,7 +368,6 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 	}
 	http->listener = LISTENER_NONE;
 	http->sources = *sources;
-	http->since_us = uv_hrtime() / 1000;
 	http->local = is_loopback(&listen->ip);
 	http->daemon = daemon_start(http);
 	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {

@@ -34,11 +34,15 @@ static void numbers_print(FILE *out, const struct http_number list[], const stru
 {
 	for (const struct http_number *n = list; n->bytes > 0; n++) {
 		number_family(out, n);
-		if (n->metric != NULL && !of_jobs) {
+		if (n->metric == NULL)
+			continue;
+		if (!of_jobs) {
 			fprintf(out, "winnow_%s", n->metric);
 			value_print(out, n, now);
 		}
-		for (uint32_t i = 0; n->metric != NULL && of_jobs && i < now->job_count; i++) {
+		for (uint32_t i = 0; of_jobs && i < now->job_count; i++) {
+			if (!now->jobs[i].series)
+				continue;
 			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].name,
 			        n->label);
 			value_print(out, n, &now->jobs[i]);
@@ -51,14 +55,16 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 	for (const struct http_number *n = http_worker_numbers; n->bytes > 0; n++) {
 		number_family(out, n);
 		for (uint32_t i = 0; i < now->job_count; i++) {
-			for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++) {
+			const struct job_snapshot *job = &now->jobs[i];
+
+			for (uint32_t rank = 0; job->series && rank < job->view.world; rank++) {
 				struct worker_snapshot worker;
 
-				if (!snapshot_worker(&now->jobs[i], rank, &worker) &&
+				if (!snapshot_worker(job, rank, &worker) &&
 				    n->at < offsetof(struct worker_snapshot, waits))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
-				        now->jobs[i].name, rank, n->label);
+				        job->name, rank, n->label);
 				value_print(out, n, &worker);
 			}
 		}
@@ -74,6 +80,8 @@ static void job_times(FILE *out, const struct snapshot *now)
 		const char *name = job->name;
 		uint64_t count = 0;
 
+		if (!job->series)
+			continue;
 		for (uint32_t k = 0; k < CHANNEL_TIMES; k++) {
 			count += job->times[k];
 			fprintf(out,
@@ -122,7 +130,7 @@ static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 		        jobs_refusals[i], totals->refused[i]);
 }
 
-char *http_metrics(const struct http_sources *sources, struct snapshot *now)
+char *http_metrics(const struct http_sources *sources, const struct snapshot *now)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -139,11 +147,10 @@ char *http_metrics(const struct http_sources *sources, struct snapshot *now)
 	drop_metrics(out, now);
 	if (sources->offload != NULL)
 		fast_metrics(out, now);
-	snapshot_name(now);
 	numbers_print(out, http_job_numbers, now, true);
 	worker_numbers(out, now);
 	job_times(out, now);
-	http_process(out, sources->start_s);
+	http_process(out, (double)(sources->epoch_us + sources->start_us) / 1e6);
 	fclose(out);
 	return text;
 }

@@ -431,13 +431,12 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
-	static const char *const states[] = {"free", "forming", "probing", "running", "ending"};
 	const struct job *job;
 
 	if (index >= jobs->config.jobs_max || jobs->jobs[index].state == JOB_FREE)
 		return false;
 	job = &jobs->jobs[index];
-	*out = (struct jobs_view){.state = states[job->state],
+	*out = (struct jobs_view){.state = job->state,
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .payload = job->shape.payload,

@@ -119,10 +119,20 @@ struct jobs_ports {
 	            const struct log_field fields[], const char *text);
 };
 
+/* JOB_ENDING: it is asked who is left. */
+enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
+
+static inline const char *job_state_name(enum job_state state)
+{
+	static const char *const names[] = {"free", "forming", "probing", "running", "ending"};
+
+	return names[state];
+}
+
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
-	const char *state; /* "forming", "probing", "running"; "ending": it is asked who is left. */
+	enum job_state state;
 	uint32_t world, joined;
 	uint32_t payload, window;
 	bool multicast; /* At least one worker gets results by the group. */

@@ -22,8 +22,6 @@
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
-enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
-
 /* 5.1: "more than 1,000 lines of a worker at once, or 100 a second for long" */
 #define JOBS_LINE_US 10000
 #define JOBS_LINES_US 10000000 /* a thousand lines at once */

@@ -278,10 +278,14 @@ TEST_BETWEEN(drops, begin, end)
 TEST_BETWEEN(memberships, begin, end)
 {
 	static const struct jobs_view here[] = {
-		{.name = "train/d", .state = "forming", .world = 6, .state_us = 1, .trouble = ""},
-		{.name = "train/b", .state = "running", .world = 4, .state_us = 10, .trouble = ""},
-		{.name = "train/c", .state = "running", .world = 5, .state_us = 5, .trouble = ""},
-		{.name = "train/next.1a", .state = "ending", .world = 3, .trouble = ""},
+		{.name = "train/d", .state = JOB_FORMING, .world = 6, .state_us = 1, .trouble = ""},
+		{.name = "train/b",
+	         .state = JOB_RUNNING,
+	         .world = 4,
+	         .state_us = 10,
+	         .trouble = ""},
+		{.name = "train/c", .state = JOB_RUNNING, .world = 5, .state_us = 5, .trouble = ""},
+		{.name = "train/next.1a", .state = JOB_ENDING, .world = 3, .trouble = ""},
 	};
 
 	for (uint32_t first = 0; first < 4; first++) {
@@ -298,6 +302,7 @@ TEST_BETWEEN(memberships, begin, end)
 		for (line = page; (line = strstr(line, "winnow_job_workers{")) != NULL; line++)
 			count++;
 		assert_int_equal(count, 2);
+		expect_answer(get("/status"), OK, "train/next.1a");
 	}
 	totals.jobs = 1;
 }

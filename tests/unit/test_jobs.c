@@ -18,7 +18,7 @@ BENCH_TEST(way)
 	say(b, 1, &m);
 	expect_silence(b, 1); /* one is missing */
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "forming");
+	assert_int_equal(view.state, JOB_FORMING);
 	assert_int_equal(totals_of(b).bytes, 0);
 	join(b, 0, "way", 0, 2);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -53,7 +53,7 @@ BENCH_TEST(way)
 	assert_int_equal(b->started, 2);
 	assert_int_equal(b->start_window, 16);
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "running");
+	assert_int_equal(view.state, JOB_RUNNING);
 	assert_string_equal(view.name, "way");
 	assert_true(view.world == 2 && view.joined == 2 && view.payload == 1252 && !view.multicast);
 	assert_int_equal(view.bytes, totals_of(b).bytes);
@@ -376,7 +376,7 @@ BENCH_TEST(copy)
 	assert_int_equal(copy->totals.jobs, 2);
 	assert_int_equal(copy->totals.peers, 3);
 	assert_string_equal(copy->jobs[0].view.name, "two");
-	assert_string_equal(copy->jobs[0].view.state, "running");
+	assert_int_equal(copy->jobs[0].view.state, JOB_RUNNING);
 	assert_int_equal(copy->jobs[0].view.channel_count, 2);
 	assert_int_not_equal(copy->jobs[0].view.channel_ids[0], copy->jobs[0].view.channel_ids[1]);
 	for (uint32_t rank = 0; rank < 2; rank++) {

@@ -168,7 +168,7 @@ BENCH_TEST(door)
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	expect_told(b, 2, "lost");
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "ending");
+	assert_int_equal(view.state, JOB_ENDING);
 	jobs_worker(b->jobs, 0, 0, &worker);
 	assert_string_equal(worker.state, "stays");
 	jobs_worker(b->jobs, 0, 1, &worker);
