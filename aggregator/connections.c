@@ -343,7 +343,8 @@ static int tls_work(struct connection *connection)
 	char *to = lines_room(&connection->lines, &room);
 	ssize_t count = tls_read(connection->tls, to, room);
 
-	jobs_awaits_key(connection->peer, count == -EAGAIN);
+	if (count == -EAGAIN)
+		jobs_awaits_key(connection->peer, uv_hrtime() / 1000);
 	if (!connection->secured && tls_ready(connection->tls)) {
 		connection->secured = true;
 		jobs_secured(all->jobs, connection->peer, tls_identity(connection->tls),

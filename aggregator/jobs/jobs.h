@@ -211,11 +211,11 @@ void *jobs_peer_handle(const struct jobs_peer *peer);
 /*
  * Where there are keys, jobs_connected() says nothing yet. The caller tells:
  *
- * jobs_awaits_key - the handshake waits for a key that is being made, or does not any more.
+ * jobs_awaits_key - the handshake still waits for a key that is being made: hello_us begins anew.
  * jobs_secured - the peer has shown that it knows the key of this job's name; `owner` stands for the key.
  * jobs_refuse - it has not, and that is why: it is told if it can be, and closed.
  */
-void jobs_awaits_key(struct jobs_peer *peer, bool awaits);
+void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us);
 void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner);
 void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text);
 

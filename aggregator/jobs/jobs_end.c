@@ -94,7 +94,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		return;
 	}
 	forms = job->state == JOB_FORMING && !job->named;
-	snprintf(host, sizeof(host), "%s", peer->host);
+	snprintf(host, sizeof(host), "%s", peer->worker.host);
 	if (!stands || forms || job->state == JOB_ENDING) {
 		job->members[rank] = NULL;
 		if (stands && forms)
@@ -107,8 +107,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		return;
 	}
 	if (forms) { /* 11.2: "Before WELCOME a loss only frees the worker's rank" */
-		job->joined--;
-		if (job->joined == 0)
+		if (members_count(job, PEER_JOINED) == 0)
 			job_release(jobs, job);
 		return;
 	}

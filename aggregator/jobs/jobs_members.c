@@ -103,7 +103,7 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	peer->rank = rank;
 	peer->state = PEER_NAMED;
 	peer->stays = false;
-	peer->open = 0;
+	peer->does.open = 0;
 	job->members[rank] = peer;
 }
 
@@ -309,7 +309,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		before->gone = true;
 	if (job->state != JOB_ENDING)
 		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
-		         rank, peer->host);
+		         rank, peer->worker.host);
 	peer_enter(jobs, peer);
 	peer->state = PEER_NAMED;
 	peer->job = job;
@@ -376,7 +376,7 @@ static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 		job_end(jobs, job);
 	} else if (job->state == JOB_FORMING || job->state == JOB_PROBING) {
 		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
-		         peer->host);
+		         peer->worker.host);
 	}
 	jobs->unsettled = true;
 }

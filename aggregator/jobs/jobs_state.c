@@ -14,11 +14,11 @@ void jobs_log(struct jobs *jobs, const char *level, const char *event,
 	jobs->ports.log(jobs->ports.context, level, event, fields, text);
 }
 
-struct job *job_with(struct jobs *jobs, uint16_t channel_id)
+struct job *job_with(const struct jobs *jobs, uint16_t channel_id)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		for (uint32_t c = 0; c < jobs->jobs[i].channel_count; c++)
-			if (jobs->jobs[i].channel_ids[c] == channel_id)
+			if (job_channel_id(jobs, &jobs->jobs[i], c) == channel_id)
 				return &jobs->jobs[i];
 	return NULL;
 }
@@ -30,6 +30,15 @@ uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t
 
 	return (uint16_t)(index / (256 / threads) * 256 + index % (256 / threads) * threads +
 	                  thread);
+}
+
+uint32_t members_count(const struct job *job, enum peer_state least)
+{
+	uint32_t count = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		count += job->members[rank] != NULL && job->members[rank]->state >= least;
+	return count;
 }
 
 /* ---- peers ---- */
@@ -74,11 +83,11 @@ void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
 
 void peer_note(struct jobs_peer *peer, const struct control_message *join)
 {
-	peer->payload = join->payload;
-	peer->rcvbuf = join->rcvbuf;
-	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
-	peer->silence_us = (uint64_t)join->silence_ms * 1000;
-	peer->stall_us = (uint64_t)join->stall_ms * 1000;
+	peer->asks.payload = join->payload;
+	peer->asks.rcvbuf = join->rcvbuf;
+	snprintf(peer->worker.host, sizeof(peer->worker.host), "%s", join->host);
+	peer->asks.silence_us = (uint64_t)join->silence_ms * 1000;
+	peer->asks.stall_us = (uint64_t)join->stall_ms * 1000;
 }
 
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
@@ -123,15 +132,16 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	jobs_count_refusal(jobs, code);
 	jobs_log(jobs, "warn", "refused",
-	         LOG_FIELDS(LOG_WORD("peer", peer->address), LOG_WORD("code", code)), message.text);
+	         LOG_FIELDS(LOG_WORD("peer", peer->worker.address), LOG_WORD("code", code)),
+	         message.text);
 	peer_send(jobs, peer, &message);
 	peer_end(jobs, peer);
 }
 
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job)
 {
-	return (*peer->keyed_for != '\0') == (job->seals != NULL) &&
-	       (job->seals == NULL || peer->owner == job->owner);
+	return (*peer->keyed_for != '\0') == (job->wire.seals != NULL) &&
+	       (job->wire.seals == NULL || peer->owner == job->owner);
 }
 
 /* ---- jobs ---- */
@@ -162,11 +172,11 @@ void job_forget(struct job *job)
 {
 	free(job->members);
 	free(job->seats);
-	free(job->tokens);
-	free(job->multicast);
-	if (job->seals != NULL)
-		explicit_bzero(job->seals, seals_bytes(job->world));
-	free(job->seals);
+	free(job->wire.tokens);
+	free(job->wire.multicast);
+	if (job->wire.seals != NULL)
+		explicit_bzero(job->wire.seals, seals_bytes(job->world));
+	free(job->wire.seals);
 	explicit_bzero(job, sizeof(*job)); /* its keys with it */
 }
 
@@ -174,7 +184,7 @@ void job_forget(struct job *job)
 void job_detach(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t i = 0; i < job->channel_count; i++) {
-		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
+		jobs->ports.detach(jobs->ports.context, job_channel_id(jobs, job, i));
 		channel_close(job->channels[i].channel);
 	}
 	job->channel_count = 0;

@@ -57,41 +57,36 @@ struct jobs_peer {
 	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool awaits_key;                 /* The key for its handshake is being made. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	struct job *job; /* NULL: it is no member. */
-	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
-	uint32_t payload, rcvbuf;
-	uint64_t silence_us, stall_us; /* It has asked for these. */
-	struct net_ip local;           /* Our address, of this connection. */
-	void *handle;                  /* The caller of jobs_connected() has given it. */
-	uint64_t since_us;             /* It is connected, or at a door, since then. */
-	uint64_t heard_us;             /* Its last line counts as heard at this time. */
-	uint64_t pinged_us;            /* It was last sent a PING at this time. */
-
-	/* How much it says: a line takes JOBS_LINE_US to say. */
-	uint64_t said_us;   /* Its last line came at this time. */
-	uint64_t saying_us; /* What it had said by then would have taken so long still. */
-
-	/* What its last PING has said. */
-	uint32_t open;                   /* It is in so many operations. */
-	uint64_t tag;                    /* The oldest of them has this tag. */
-	uint64_t same_us;                /* It has said the same two numbers since this time. */
-	struct control_seen seen;        /* It sees this of its path. */
-	struct control_seen seen_before; /* It saw this one report earlier. */
-	uint64_t seen_us;                /* `seen` came at this time. */
-	uint64_t seen_over_us;           /* So much time lies between the two reports. */
-	char says[CONTROL_NAME_BYTES];   /* Its program says this, for people. */
-
-	char keyed_for
-		[CONTROL_NAME_BYTES]; /* It has shown that it knows the key of this name; "": none. */
-	uint64_t
-		owner; /* Everyone with that key has this number; else everyone from its address. */
-	char host[CONTROL_NAME_BYTES];
-	char address[NET_TEXT_BYTES];
+	struct job *job;     /* NULL: it is no member. */
+	uint32_t rank;       /* At a door this is the rank that it had before, or 0. */
+	struct net_ip local; /* Our address, of this connection. */
+	void *handle;        /* The caller of jobs_connected() has given it. */
+	/* It has shown that it knows the key of this name; "": none. */
+	char keyed_for[CONTROL_NAME_BYTES];
+	/* Everyone with that key has this number; else everyone from its address. */
+	uint64_t owner;
+	uint64_t since_us;  /* It is connected, or at a door, since then. */
+	uint64_t heard_us;  /* Its last line counts as heard at this time. */
+	uint64_t pinged_us; /* It was last sent a PING at this time. */
+	struct {            /* It has said this in JOIN. */
+		uint32_t payload, rcvbuf;
+		uint64_t silence_us, stall_us;
+	} asks;
+	struct {                  /* How much it says: a line takes JOBS_LINE_US to say. */
+		uint64_t at_us;   /* Its last line came at this time. */
+		uint64_t left_us; /* What it had said by then would have taken so long still. */
+	} talk;
+	struct {                  /* Its last PING has said this. */
+		uint32_t open;    /* It is in so many operations. */
+		uint64_t tag;     /* The oldest of them has this tag. */
+		uint64_t same_us; /* It has said the same two numbers since this time. */
+		uint64_t seen_us; /* `worker.seen` came at this time. */
+	} does;
+	struct jobs_worker worker; /* What is shown of it, but what jobs_worker() fills in. */
 };
 
 struct job {
@@ -99,35 +94,39 @@ struct job {
 	char name[CONTROL_JOB_BYTES];
 	uint64_t owner; /* It is the first worker's. */
 	uint32_t world;
-	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
-	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
-	uint64_t since_us;            /* It is in its state since then. */
-	uint64_t silence_us;          /* No worker has asked for a shorter one. */
-	uint32_t opener;              /* The first worker to join has this rank. */
-	bool named;             /* We have named it: its members are those that NEXT has told. */
-	bool boundary;          /* JOB_ENDING: nothing has failed, and all want to continue. */
-	struct job_seat *seats; /* [world] */
-	size_t bytes;           /* Its slots and tables take so much. */
+	struct jobs_peer **members; /* [world]; NULL: that worker is not here, or has left. */
+	struct job_seat *seats;     /* [world] */
+	uint32_t opener;            /* The first worker to join has this rank. */
+	bool named;          /* We have named it: its members are those that NEXT has told. */
+	bool boundary;       /* JOB_ENDING: nothing has failed, and all want to continue. */
+	uint64_t since_us;   /* It is in its state since then. */
+	uint64_t silence_us; /* No worker has asked for a shorter one. */
+	size_t bytes;        /* Its slots and tables take so much. */
 	struct channel_config shape; /* All its channels have this in common. */
-	struct net_ip group;         /* Results go to this multicast group, if it is one. */
-	struct net_ip group_from;    /* They leave from this address of ours. */
-	uint64_t *tokens;            /* [world] */
-	struct seal_key secret;      /* It makes the numbers of KNOCKEDs. */
-	bool *multicast;             /* [world]; true: that worker gets results by the group. */
-	struct seals *seals;         /* [world]; NULL: there is no key. */
-	uint8_t seed[SECRET_BYTES];  /* It makes what they have in common. */
-	bool fast;                   /* The kernel adds its int32 frames, on all channels. */
-	const char *slow;            /* This is why the kernel does not. */
-	uint32_t fast_window;        /* The kernel has so many slots for each of its channels. */
-	char trouble[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
-	uint64_t trouble_us;              /* It was told at this time. */
+	struct {
+		struct net_ip group;      /* Results go to this multicast group, if it is one. */
+		struct net_ip group_from; /* They leave from this address of ours. */
+		uint64_t *tokens;         /* [world] */
+		struct seal_key secret;   /* It makes the numbers of KNOCKEDs. */
+		bool *multicast;     /* [world]; true: that worker gets results by the group. */
+		struct seals *seals; /* [world]; NULL: there is no key. */
+		uint8_t seed[SECRET_BYTES]; /* It makes what they have in common. */
+	} wire;
+	struct {
+		bool all;         /* The kernel adds its int32 frames, on all channels. */
+		const char *slow; /* This is why the kernel does not. */
+		uint32_t window;  /* The kernel has so many slots for each of its channels. */
+	} fast;
+	struct {
+		char text[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
+		uint64_t at_us;                /* It was told at this time. */
+	} trouble;
 	uint32_t channel_count;
 	struct job_channel {
 		struct channel *channel;      /* NULL before START. */
 		struct fast_channel *fast;    /* NULL: nothing is shared with the kernel. */
 		struct fast_slot *fast_slots; /* They are `fast`'s. */
 	} channels[JOBS_THREADS_MAX];
-	uint16_t channel_ids[JOBS_THREADS_MAX];
 };
 
 struct jobs {
@@ -214,9 +213,10 @@ void peer_enter(struct jobs *jobs, struct jobs_peer *peer);
 void peer_note(struct jobs_peer *peer, const struct control_message *join);
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
-struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
+struct job *job_with(const struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
-void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
+uint32_t members_count(const struct job *job, enum peer_state least); /* that have come so far */
+void door_leave(struct jobs *jobs, struct jobs_peer *peer);           /* if it waits at one */
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
 /* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */

@@ -33,7 +33,8 @@ struct jobs_peer {
 	uint64_t owner; /* 0: its address */
 	uint32_t lines;
 	char line[128];
-	bool garbage, gone, refused, awaits;
+	uint32_t awaited; /* times that it has waited for a key */
+	bool garbage, gone, refused;
 	char reason[128], secured[65];
 };
 
@@ -102,9 +103,10 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	}
 }
 
-void jobs_awaits_key(struct jobs_peer *peer, bool awaits)
+void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us)
 {
-	peer->awaits = awaits;
+	assert_true(now_us > 0);
+	peer->awaited++;
 }
 
 void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner)
@@ -797,20 +799,20 @@ TEST_BETWEEN(awaits_key, begin_aside, end_keyed)
 {
 	struct client client = client_dial("job", "a-passphrase");
 
-	UNTIL((client_turn(&client, 4096), peers[0].awaits));
+	UNTIL((client_turn(&client, 4096), peers[0].awaited > 0));
 	connections_keys_made(&connections, keys); /* but not this one */
 	for (int i = 0; i < 20; i++) {
 		turns(1);
 		client_turn(&client, 4096);
 	}
-	assert_true(peers[0].awaits && client.said[0] == '\0');
+	assert_true(peers[0].awaited == 2 && client.said[0] == '\0');
 	dial_peer(1);
 	peers[1].refused = true;
 	connections_shut(NULL, &peers[1]);
 	assert_int_equal(job_keys_stretch(keys, NULL), 1);
 	connections_keys_made(&connections, keys);
 	UNTIL(client_hears(&client, 4096, "hello\n"));
-	assert_false(peers[0].awaits);
+	assert_int_equal(peers[0].awaited, 2);
 	client_close(&client);
 	UNTIL(peers[0].gone);
 }
