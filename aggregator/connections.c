@@ -162,6 +162,8 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 
 	(void)unused;
 	connection->peer = NULL;
+	tls_close(connection->tls); /* which takes far more memory than what is still to be sent */
+	connection->tls = NULL;
 	connection->shut_us = uv_hrtime() / 1000;
 	connection->shutdown.data = connection;
 	LIST_REMOVE(connection, place);

@@ -370,4 +370,7 @@ BENCH_TEST(strangers)
 	knock(b, 2, "job", 0);
 	stay(b, 2, "jobs", 0, 2);
 	expect_end(b, 2, "protocol", 0);
+	knock(b, 2, "job", 0);
+	stay(b, 2, "job/next.ffffffffffffffff", 0, 2); /* nothing could follow */
+	expect_end(b, 2, "protocol", 0);
 }

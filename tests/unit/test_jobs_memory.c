@@ -55,12 +55,15 @@ TEST(no_memory_to_continue)
 		more.admit = 1;
 		job_running(b, 0, "job", 2);
 		knock(b, 2, "job", 0);
+		expect_line(b, 0, CONTROL_PING);
+		expect_line(b, 1, CONTROL_PING);
 		say(b, 0, &more);
 		more.rank = 1;
 		callocs_left = left;
 		say(b, 1, &more);
 		callocs_left = UINT32_MAX;
-		assert_true(b->workers[0].closed && b->workers[1].closed);
+		expect_end(b, 0, "memory", left == 0 ? 2 : 0);
+		expect_end(b, 1, "memory", left == 0 ? 2 : 0);
 		assert_int_equal(totals_of(b).jobs, 0);
 		assert_false(b->workers[2].closed);
 		job_running(b, 3, "job/2", 2);
