@@ -269,23 +269,33 @@ static void count_queued(uv_handle_t *handle, void *queued)
 		*(size_t *)queued += uv_stream_get_write_queue_size((uv_stream_t *)handle);
 }
 
-/* Lines of 8 KB to a peer that does not read: until the kernel takes no more, then up to our limit, and no further. */
-TEST_BETWEEN(does_not_read, begin, end)
+#define LONG_BYTES 8192
+
+/* To a peer that does not read: a line, which the kernel takes as long as it can. Returns what all have not taken. */
+static size_t send_long(struct jobs_peer *peer)
 {
-	int deaf = dial_peer(1), other = dial_peer(1);
-	static char line[8192];
-	size_t queued = 0, most = 0;
+	static char line[LONG_BYTES];
+	size_t queued = 0;
 
 	memset(line, 'x', sizeof(line) - 2);
 	line[sizeof(line) - 2] = '\n';
+	connections_send(NULL, peer, line);
+	uv_walk(&loop, count_queued, &queued);
+	return queued;
+}
+
+/* Until the kernel takes no more, then up to our limit, and no further. */
+TEST_BETWEEN(does_not_read, begin, end)
+{
+	int deaf = dial_peer(1), other = dial_peer(1);
+	size_t queued, most = 0;
+
 	for (uint32_t i = 0; i < 4000; i++) { /* 32 MB */
-		connections_send(NULL, &peers[0], line);
-		queued = 0;
-		uv_walk(&loop, count_queued, &queued);
+		queued = send_long(&peers[0]);
 		most = queued > most ? queued : most;
 		assert_false(peers[0].gone); /* not before the call has returned */
 	}
-	assert_in_range(most, CONNECTIONS_QUEUE_BYTES - sizeof(line), CONNECTIONS_QUEUE_BYTES);
+	assert_in_range(most, CONNECTIONS_QUEUE_BYTES - LONG_BYTES, CONNECTIONS_QUEUE_BYTES);
 	UNTIL(peers[0].gone);
 	assert_string_equal(peers[0].reason, "it does not read what it is sent");
 	/* The others do not notice. */
@@ -300,17 +310,10 @@ TEST_BETWEEN(does_not_read, begin, end)
 TEST_BETWEEN(linger, begin, end)
 {
 	int fd = dial_peer(1);
-	static char line[8192];
 	uint64_t shut_us;
-	size_t queued;
 
-	memset(line, 'x', sizeof(line) - 2);
-	line[sizeof(line) - 2] = '\n';
-	do {
-		connections_send(NULL, &peers[0], line);
-		queued = 0;
-		uv_walk(&loop, count_queued, &queued);
-	} while (queued < 2 * sizeof(line));
+	while (send_long(&peers[0]) < 2 * LONG_BYTES)
+		;
 	peers[0].refused = true;
 	shut_us = uv_hrtime() / 1000;
 	connections_shut(NULL, &peers[0]);
@@ -559,18 +562,11 @@ TEST_BETWEEN(no_reserve, begin, end)
 TEST_BETWEEN(lingering_gives_way, begin, end)
 {
 	int first = dial_peer(1), second = dial_peer(1), third;
-	static char line[8192];
 	struct rlimit before;
-	size_t queued = 0;
 
 	crowded = true;
-	memset(line, 'x', sizeof(line) - 2);
-	line[sizeof(line) - 2] = '\n';
-	while (queued < 2 * sizeof(line)) {
-		connections_send(NULL, &peers[1], line);
-		queued = 0;
-		uv_walk(&loop, count_queued, &queued);
-	}
+	while (send_long(&peers[1]) < 2 * LONG_BYTES)
+		;
 	peers[1].refused = true;
 	connections_shut(NULL, &peers[1]);
 	before = allow_descriptors(1);

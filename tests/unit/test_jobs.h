@@ -257,6 +257,13 @@ static inline struct jobs_totals totals_of(const struct bench *b)
 
 /* ---- talking ---- */
 
+static inline void tick(struct bench *b, uint64_t us)
+{
+	b->now_us += us;
+	jobs_tick(b->jobs, b->now_us);
+	jobs_check(b->jobs);
+}
+
 /* The next line to worker `i` is of this kind. */
 static inline const struct control_message *expect_line(struct bench *b, uint32_t i,
                                                         enum control_kind kind)

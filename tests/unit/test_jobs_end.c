@@ -3,8 +3,6 @@
 
 #include "tests/unit/test_jobs.h"
 
-/* ---- deaths ---- */
-
 /* ---- what is no message, or comes at the wrong time ---- */
 
 TEST(garbage)
@@ -53,36 +51,38 @@ BENCH_TEST(before_welcome)
 	}
 }
 
+/* Rank 1 says it when it is not the time for it, or with a payload that cannot be. */
 TEST(wrong_time)
 {
-	struct control_message again = join_of("job", 1, 3), ready = {.kind = CONTROL_READY};
-	struct bench *b;
+	static const struct {
+		bool runs;
+		enum control_kind kind;
+		uint32_t payload;
+		uint32_t times; /* The last one is too much. */
+		const char *text;
+	} cases[] = {
+		{true, CONTROL_JOIN, PAYLOAD, 1, "not a message"},
+		{true, CONTROL_READY, PAYLOAD, 1, "not a message"},
+		{false, CONTROL_READY, PAYLOAD, 2, "not a message"},
+		{false, CONTROL_READY, 0, 1, "not a message"},
+		{false, CONTROL_READY, WIRE_PAYLOAD_MIN - 1, 1, "not a message"},
+		{false, CONTROL_READY, PAYLOAD + 1, 1, "not a message"},
+		{false, CONTROL_LEAVE, 0, 1, "before the job began"},
+	};
 
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	say(b, 1, &again);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_READY);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_READY);
-	say_kind(b, 1, CONTROL_READY);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_LEAVE);
-	expect_lost(b, "lost", "before the job began");
-	for (unsigned i = 0; i < 3; i++) {
-		const uint32_t payloads[] = {0, WIRE_PAYLOAD_MIN - 1, PAYLOAD + 1};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message m = join_of("job", 1, 3);
+		struct bench *b = usual_open();
 
-		b = usual_open();
-		job_probing(b, 0, "job", 3);
-		ready.payload = payloads[i];
-		say(b, 1, &ready);
-		expect_lost(b, "lost", "not a message");
+		m.kind = cases[i].kind;
+		m.payload = cases[i].payload;
+		if (cases[i].runs)
+			job_running(b, 0, "job", 3);
+		else
+			job_probing(b, 0, "job", 3);
+		for (uint32_t k = 0; k < cases[i].times; k++)
+			say(b, 1, &m);
+		expect_lost(b, "lost", cases[i].text);
 	}
 }
 
@@ -205,75 +205,69 @@ TEST(abort)
 	}
 }
 
-static void expect_stalled(struct bench *b, uint32_t count, const char *text)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		const char *said = expect_end(b, i, "stalled", 1)->text;
-
-		if (strcmp(said, text) != 0)
-			fail_msg("'%s' is not '%s'", said, text);
-	}
-	bench_close(b);
-}
-
 /* The line says who is awaited, for what, and what it does meanwhile, by its heartbeats. */
 TEST(stalled)
 {
-	struct control_message ping = {.kind = CONTROL_PING};
-	struct channel_stall stall = {
-		.tag = 0xbeef, .rank = 1, .missing = 2, .waited_us = 61000000};
-	struct bench *b = usual_open();
-	char many[256];
-
-	job_running(b, 3, "other", 1);
-	job_running(b, 0, "job", 3);
-	jobs_stalled(b->jobs, 0xffff, &stall);
-	assert_int_equal(totals_of(b).jobs, 2);
-	jobs_stalled(b->jobs, b->attached[3].id, &stall);
-	expect_silence(b, 3);
-	expect_stalled(b, 3,
-	               "rank 1 (host1) and 1 more have not called operation 0xbeef for 61.0 s: it "
-	               "is alive, in no operation");
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	ping.open = 2;
-	ping.tag = (UINT64_C(1) << 63) + 16;
-	say(b, 1, &ping);
-	ping.tag++;
-	say(b, 2, &ping);
-	stall.tag = UINT64_C(1) << 63;
-	stall.missing = 1;
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	expect_stalled(b, 3,
-	               "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in "
-	               "operation #17 (2 under way)");
-	/* It has called more than it has slots for. */
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	ping.open = b->config.op_slots + 1;
-	say(b, 1, &ping);
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	snprintf(many, sizeof(many),
+	const uint64_t untagged = UINT64_C(1) << 63;
+	static const uint32_t slots = 2; /* of a worker */
+	const struct {
+		uint32_t open; /* what rank 1 says that it is in */
+		uint64_t doing;
+		struct channel_stall stall;
+		const char *text;
+	} cases[] = {
+		{0,
+	         0,
+	         {.tag = 0xbeef, .missing = 2},
+	         "rank 1 (host1) and 1 more have not called operation 0xbeef for 61.0 s: it is "
+	         "alive, in no operation"},
+		{2,
+	         untagged + 16,
+	         {.tag = untagged, .missing = 1},
 	         "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in operation "
-	         "#18 (%u under way, %u at a time: do workers call them in different orders?)",
-	         ping.open, b->config.op_slots);
-	expect_stalled(b, 3, many);
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	stall.streaming = true;
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	expect_stalled(
-		b, 3,
-		"operation #1 has waited 61.0 s for data of rank 1 (host1): it is alive, in no "
-		"operation");
-	/* The one that is missing has left. */
-	b = usual_open();
-	job_running(b, 0, "job", 2);
-	say_kind(b, 1, CONTROL_LEAVE);
-	expect_line(b, 0, CONTROL_LEFT);
-	stall.streaming = false;
-	jobs_stalled(b->jobs, b->attached[0].id, &stall);
-	expect_stalled(b, 1, "rank 1 has not called operation #1 for 61.0 s: it has left the job");
+	         "#17 (2 under way)"},
+		{slots + 1,
+	         untagged + 17,
+	         {.tag = untagged, .missing = 1},
+	         "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in operation "
+	         "#18 (3 under way, 2 at a time: do workers call them in different orders?)"},
+		{0,
+	         0,
+	         {.tag = untagged, .missing = 1, .streaming = true},
+	         "operation #1 has waited 61.0 s for data of rank 1 (host1): it is alive, in no "
+	         "operation"},
+		{UINT32_MAX,
+	         0,
+	         {.tag = untagged, .missing = 1},
+	         "rank 1 has not called operation #1 for 61.0 s: it has left the job"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message ping = {
+			.kind = CONTROL_PING, .open = cases[i].open, .tag = cases[i].doing};
+		struct channel_stall stall = cases[i].stall;
+		struct bench *b = usual_open();
+
+		assert_int_equal(b->config.op_slots, slots);
+		stall.rank = 1;
+		stall.waited_us = 61000000;
+		job_running(b, 3, "other", 1);
+		job_running(b, 0, "job", 3);
+		if (cases[i].open == UINT32_MAX) {
+			say_kind(b, 1, CONTROL_LEAVE);
+			expect_line(b, 0, CONTROL_LEFT);
+			expect_line(b, 2, CONTROL_LEFT);
+		} else {
+			say(b, 1, &ping);
+		}
+		jobs_stalled(b->jobs, 0xffff, &stall);
+		assert_int_equal(totals_of(b).jobs, 2);
+		jobs_stalled(b->jobs, b->attached[3].id, &stall);
+		expect_silence(b, 3);
+		for (uint32_t rank = 0; rank < 3; rank += 2)
+			assert_string_equal(expect_end(b, rank, "stalled", 1)->text, cases[i].text);
+		bench_close(b);
+	}
 }
 
 /* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
@@ -339,5 +333,3 @@ BENCH_TEST(shutdown)
 		assert_string_equal(expect_end(b, i, "shutdown", 2)->text, "the power is off");
 	assert_true(b->workers[3].closed);
 }
-
-/* ---- what is given back ---- */

@@ -22,48 +22,6 @@ static void shrink(struct bench *b, char name[CONTROL_JOB_BYTES])
 	expect_next(b, 3, 2, 3, 0, name);
 }
 
-static const uint32_t left[] = {0, 2, 3};
-
-BENCH_TEST(shrink)
-{
-	char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
-
-	shrink(b, name);
-	assert_true(message_name_number(name) > 0);
-	all_come(b, name, left, 3);
-	assert_int_equal(totals_of(b).jobs_continued, 1);
-	jobs_gone(b->jobs, b->workers[0].peer, "reset");
-	expect_told(b, 2, "lost");
-	expect_told(b, 3, "lost");
-	stay(b, 2, name, 1, 3);
-	stay(b, 3, name, 2, 3);
-	expect_next(b, 2, 0, 2, 0, next);
-	expect_next(b, 3, 1, 2, 0, next);
-	assert_true(message_name_number(next) > message_name_number(name));
-}
-
-/* While some are awaited others die, say other things, or are silent; who is busy is waited for. */
-BENCH_TEST(roll)
-{
-	char name[CONTROL_JOB_BYTES] = "";
-	struct control_message lost = {.kind = CONTROL_ABORT, .code = "lost", .text = "rank 1"};
-
-	job_running(b, 0, "job", 4);
-	say(b, 0, &lost); /* by another aggregator's word: rank 1 has not been seen to die here */
-	for (uint32_t i = 0; i < 4; i++)
-		expect_told(b, i, "lost");
-	say(b, 2, &lost);
-	say_kind(b, 2, CONTROL_READY);
-	stay(b, 0, "job", 0, 4);
-	stay(b, 2, "job", 2, 4);
-	wait(b, 12, 0xd); /* rank 3 is alive, rank 1 is not */
-	assert_true(b->workers[1].closed);
-	expect_silence(b, 0);
-	stay(b, 3, "job", 3, 4);
-	expect_next(b, 0, 0, 3, 0, name);
-	expect_next(b, 3, 2, 3, 0, name);
-}
-
 /* Nobody waits for ever for one that lives and does not want; nobody wants: nothing is left. */
 TEST(patience)
 {
@@ -105,34 +63,6 @@ BENCH_TEST(without)
 	expect_next(b, 0, 0, 2, 12, name);
 	expect_next(b, 1, 1, 2, 12, name);
 	assert_int_equal(totals_of(b).jobs_failed, 0);
-}
-
-/* A member that is named and does not come, or goes, or wants to go on: the others are told, and continue. */
-TEST(does_not_come)
-{
-	for (uint32_t way = 0; way < 3; way++) {
-		char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
-		struct bench *b = usual_open();
-
-		shrink(b, name);
-		come(b, 0, name, 0, 3);
-		come(b, 3, name, 2, 3);
-		if (way == 0)
-			wait(b, 4, 0xd);
-		else if (way == 1)
-			jobs_gone(b->jobs, b->workers[2].peer, "reset");
-		else
-			stay(b, 2, "job", 2, 4);
-		expect_told(b, 0, way == 0 ? "join_timeout" : "lost");
-		expect_told(b, 3, way == 0 ? "join_timeout" : "lost");
-		stay(b, 0, name, 0, 4);
-		stay(b, 3, name, 2, 4);
-		expect_next(b, 0, 0, way == 2 ? 3 : 2, 0, next);
-		expect_next(b, 3, way == 2 ? 2 : 1, way == 2 ? 3 : 2, 0, next);
-		if (way == 2)
-			expect_next(b, 2, 1, 3, 0, next);
-		bench_close(b);
-	}
 }
 
 /* NEXT is lost with a connection: the worker's STAY at the door, of the membership before, is still a member's. */
@@ -280,23 +210,6 @@ BENCH_TEST(no_place)
 	expect_end(b, 4, "jobs", 0);
 }
 
-/* All were silent for too long, and come back: nothing is known of them, so all are awaited. */
-BENCH_TEST(deserted)
-{
-	char name[CONTROL_JOB_BYTES] = "";
-
-	job_running(b, 0, "job", 2);
-	wait(b, 12, 0);
-	assert_int_equal(totals_of(b).jobs, 0);
-	knock(b, 0, "job", 0);
-	stay(b, 0, "job", 0, 2);
-	expect_silence(b, 0);
-	knock(b, 1, "job", 0);
-	stay(b, 1, "job", 1, 2);
-	expect_next(b, 0, 0, 2, 0, name);
-	expect_next(b, 1, 1, 2, 0, name);
-}
-
 /* Those who have not got the state of the job wait for one that has it, and do not continue alone. */
 BENCH_TEST(holds)
 {
@@ -323,38 +236,6 @@ BENCH_TEST(holds)
 	wait(b, 10, 1);
 	expect_end(b, 0, "orphaned", 0);
 	assert_int_equal(totals_of(b).jobs, 0);
-}
-
-/* What a member passes on before all have come is a loss to all, and the member stays one; its own end is a leave. */
-TEST(passes_on)
-{
-	for (uint32_t own = 0; own < 2; own++) {
-		struct control_message end = {.kind = CONTROL_ABORT, .text = "so there"};
-		char name[CONTROL_JOB_BYTES] = "", after[CONTROL_JOB_BYTES] = "";
-		struct bench *b = usual_open();
-
-		strcpy(end.code, own ? "aborted" : "gone");
-		job_running(b, 0, "job", 3);
-		jobs_gone(b->jobs, b->workers[2].peer, "reset");
-		for (uint32_t i = 0; i < 2; i++) {
-			expect_told(b, i, "lost");
-			stay(b, i, "job", i, 3);
-		}
-		for (uint32_t i = 0; i < 2; i++)
-			expect_next(b, i, i, 2, 0, name);
-		come(b, 0, name, 0, 2);
-		say(b, 0, &end);
-		assert_int_equal(b->workers[0].closed, own);
-		expect_told(b, 1, own ? "lost" : "gone");
-		if (!own) {
-			expect_told(b, 0, "gone");
-			stay(b, 0, name, 0, 3);
-		}
-		stay(b, 1, name, 1, 3);
-		expect_next(b, 1, !own, own ? 1 : 2, 0, after);
-		assert_string_not_equal(after, name);
-		bench_close(b);
-	}
 }
 
 /* What somebody says of another job, or another way, is no STAY. */

@@ -6,13 +6,6 @@
 #include "tests/check/check.h"
 #include "tests/unit/test_jobs.h"
 
-static inline void tick(struct bench *b, uint64_t us)
-{
-	b->now_us += us;
-	jobs_tick(b->jobs, b->now_us);
-	jobs_check(b->jobs);
-}
-
 /* For so many seconds; these are alive, as bits. */
 static inline void wait(struct bench *b, uint32_t seconds, uint32_t alive)
 {

@@ -3,12 +3,6 @@
 
 #include "tests/unit/test_jobs.h"
 
-static void tick(struct bench *b, uint64_t us)
-{
-	b->now_us += us;
-	jobs_tick(b->jobs, b->now_us);
-}
-
 /* The only job ends when nobody has said anything for so long, and not before. */
 static void ends_after(struct bench *b, uint64_t us)
 {
