@@ -65,6 +65,23 @@ BENCH_TEST(without)
 	assert_int_equal(totals_of(b).jobs_failed, 0);
 }
 
+/* A member that is named and does not come: the others are told after the silence time, and continue. */
+BENCH_TEST(does_not_come)
+{
+	char name[CONTROL_JOB_BYTES], next[CONTROL_JOB_BYTES] = "";
+
+	shrink(b, name);
+	come(b, 0, name, 0, 3);
+	come(b, 3, name, 2, 3);
+	wait(b, 4, 0xd);
+	expect_told(b, 0, "join_timeout");
+	expect_told(b, 3, "join_timeout");
+	stay(b, 0, name, 0, 4);
+	stay(b, 3, name, 2, 4);
+	expect_next(b, 0, 0, 2, 0, next);
+	expect_next(b, 3, 1, 2, 0, next);
+}
+
 /* NEXT is lost with a connection: the worker's STAY at the door, of the membership before, is still a member's. */
 BENCH_TEST(next_lost)
 {
@@ -236,6 +253,38 @@ BENCH_TEST(holds)
 	wait(b, 10, 1);
 	expect_end(b, 0, "orphaned", 0);
 	assert_int_equal(totals_of(b).jobs, 0);
+}
+
+/* What a member passes on before all have come is a loss to all, and the member stays one; its own end is a leave. */
+TEST(passes_on)
+{
+	for (uint32_t own = 0; own < 2; own++) {
+		struct control_message end = {.kind = CONTROL_ABORT, .text = "so there"};
+		char name[CONTROL_JOB_BYTES] = "", after[CONTROL_JOB_BYTES] = "";
+		struct bench *b = usual_open();
+
+		strcpy(end.code, own ? "aborted" : "gone");
+		job_running(b, 0, "job", 3);
+		jobs_gone(b->jobs, b->workers[2].peer, "reset");
+		for (uint32_t i = 0; i < 2; i++) {
+			expect_told(b, i, "lost");
+			stay(b, i, "job", i, 3);
+		}
+		for (uint32_t i = 0; i < 2; i++)
+			expect_next(b, i, i, 2, 0, name);
+		come(b, 0, name, 0, 2);
+		say(b, 0, &end);
+		assert_int_equal(b->workers[0].closed, own);
+		expect_told(b, 1, own ? "lost" : "gone");
+		if (!own) {
+			expect_told(b, 0, "gone");
+			stay(b, 0, name, 0, 3);
+		}
+		stay(b, 1, name, 1, 3);
+		expect_next(b, 1, !own, own ? 1 : 2, 0, after);
+		assert_string_not_equal(after, name);
+		bench_close(b);
+	}
 }
 
 /* What somebody says of another job, or another way, is no STAY. */
