@@ -244,13 +244,6 @@ static bool crowd_out(void *context)
 	return true;
 }
 
-static char *crowd_refusal(void *unused)
-{
-	(void)unused;
-	return strdup("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
-	              "Content-Length: 0\r\n\r\n");
-}
-
 /*
  * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
  * a connection is served as soon as its request is complete, and until then only a newer connection
@@ -356,7 +349,6 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 		.context = http,
 		.taken = connection_new,
 		.make_room = crowd_out,
-		.sorry = crowd_refusal,
 	};
 	int fd, err = why_set(why, -ENOMEM, "out of memory");
 

@@ -73,11 +73,14 @@ bool jobs_crowd_out(struct jobs *jobs)
 	return true;
 }
 
-char *jobs_turn_away(struct jobs *jobs, const char *why)
+char *jobs_turn_away(struct jobs *jobs)
 {
-	struct control_message message = {.kind = CONTROL_FAILED, .code = "connections"};
+	const struct control_message message = {
+		.kind = CONTROL_FAILED,
+		.code = "connections",
+		.text = "your host connects too often: try again later",
+	};
 
-	snprintf(message.text, sizeof(message.text), "%s", why);
 	jobs_count_refusal(jobs, message.code);
 	return message_format(&message);
 }

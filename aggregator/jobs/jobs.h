@@ -226,10 +226,10 @@ uint64_t jobs_peer_owner(const struct jobs_peer *peer);
 bool jobs_crowd_out(struct jobs *jobs);
 
 /*
- * jobs_turn_away - a connection is closed as soon as it is accepted: jobs counts it, and returns what to
- * tell it, in malloc'ed memory; NULL: out of memory.
+ * jobs_turn_away - a connection is closed as soon as it is accepted, since its host connects too often: jobs counts
+ * it, and returns what to tell it, in malloc'ed memory; NULL: out of memory.
  */
-char *jobs_turn_away(struct jobs *jobs, const char *why);
+char *jobs_turn_away(struct jobs *jobs);
 
 /* jobs_line - what a peer says. */
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);

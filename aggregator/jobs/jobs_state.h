@@ -6,10 +6,8 @@
  * jobs_members.c  which membership follows one that has ended
  * jobs_join.c   admission, and a job's way from the first JOIN to START
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
- * jobs_end.c    how jobs fail
  * jobs_room.c   how many jobs, and how much memory, an owner may have beside the others
- * jobs_door.c   newcomers, who wait until the members admit them, and members that come back
- * jobs_state.c  peers and jobs: telling them, giving back what they hold
+ * jobs_state.c  peers and jobs: telling them, giving back what they hold; doors; how jobs fail
  *
  * Each calls only what stands below it.
  */
@@ -181,28 +179,11 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
-/* jobs_end.c */
-
-bool job_has_next(const struct job *job);         /* once it has ended, for those who are left */
-void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
-void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...) __attribute__((format(printf, 5, 6)));
-
 /* jobs_room.c */
 enum room { ROOM_JOBS, ROOM_BYTES };
 /* Would the owner, with `need` of what is `unused`, take what is kept for others? */
 bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
                   size_t unused);
-
-/* jobs_door.c */
-void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
-               uint64_t now_us);
-struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
-uint32_t door_count(const struct jobs *jobs, const struct job *job);
-/* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
-struct control_message door_ping(const struct jobs *jobs, const struct job *job);
-void door_tell(struct jobs *jobs, struct job *job);
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
@@ -229,7 +210,18 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
 void job_finished(struct jobs *jobs, const struct job *job, const char *text);
 void job_forget(struct job *job); /* its memory is free, and it */
-void job_detach(struct jobs *jobs, struct job *job);
 void job_release(struct jobs *jobs, struct job *job);
+void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us);
+struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
+uint32_t door_count(const struct jobs *jobs, const struct job *job);
+/* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
+struct control_message door_ping(const struct jobs *jobs, const struct job *job);
+void door_tell(struct jobs *jobs, struct job *job);
+bool job_has_next(const struct job *job);         /* once it has ended, for those who are left */
+void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif /* AGGREGATOR_JOBS_STATE_H */

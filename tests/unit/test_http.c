@@ -254,12 +254,6 @@ TEST_BETWEEN(no_descriptors, begin, end)
 	setrlimit(RLIMIT_NOFILE, &before);
 	for (uint32_t i = 0; i < 4; i++)
 		close(held[i]);
-	/* With none at all, it says so. */
-	turns(50);
-	before = allow_descriptors(1);
-	last = dial(&address, 1);
-	expect_answer(ask(last, "GET", "/healthz"), "HTTP/1.1 503 ", "Connection: close\r\n");
-	setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_BETWEEN(taken, begin, end)

@@ -34,6 +34,7 @@ TEST(patience)
 		jobs_gone(b->jobs, b->workers[1].peer, "reset");
 		expect_told(b, 0, "lost");
 		expect_told(b, 2, "lost");
+		say_kind(b, 2, CONTROL_READY); /* it was on its way */
 		if (wants)
 			stay(b, 0, "job", 0, 3);
 		wait(b, 59, 5);
