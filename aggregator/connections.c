@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/budget.h"
 #include "bitmap/control/lines.h"
 #include "bitmap/control/tls.h"
 #include "bitmap/net/sockaddr.h"

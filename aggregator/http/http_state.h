@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies), http_process.c (the process'
- * own metrics), http_numbers.c (what they show) and http_snapshot.c (where it comes from) share; private to them
+ * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies), http_numbers.c (what they show)
+ * and http_snapshot.c (where it comes from) share; private to them
  */
 #ifndef AGGREGATOR_HTTP_STATE_H
 #define AGGREGATOR_HTTP_STATE_H
@@ -41,9 +41,6 @@ struct snapshot {
 	uint64_t drops[WIRE_DROP_COUNT]; /* of the data threads, of the XDP program, and of jobs */
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
-
-/* Metrics of the process, which began at `start_s`, in seconds since 1970. */
-void http_process(FILE *out, double start_s);
 
 /*
  * False: out of memory, or the control loop gives no answer. Series go on from one membership of a job to the next: of

@@ -184,24 +184,21 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes here, %zu are allowed (job-bytes-max)", bytes,
 		         jobs->config.job_bytes_max);
-		return false;
-	}
-	if (bytes > unused) {
+	} else if (bytes > unused) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes-max)",
 		         bytes, jobs->totals.bytes, jobs->config.bytes_max);
-		return false;
-	}
-	if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
+	} else if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes: of the %zu that are free some are kept for "
 		         "other keys (bytes-max)",
 		         bytes, unused);
-		return false;
+	} else {
+		job->bytes = bytes;
+		jobs->totals.bytes += bytes;
+		return true;
 	}
-	job->bytes = bytes;
-	jobs->totals.bytes += bytes;
-	return true;
+	return false;
 }
 
 /*

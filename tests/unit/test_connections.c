@@ -3,7 +3,6 @@
 
 #include "tests/unit/test_loop.h"
 
-#include "aggregator/budget.h"
 #include "aggregator/connections.h"
 #include "bitmap/control/tls.h"
 #include "tests/unit/unit.h"

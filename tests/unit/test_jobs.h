@@ -368,13 +368,29 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 	return join;
 }
 
-/* Worker `i` connects and joins. */
+/* Worker `i` connects, and says this first. */
+static inline void join_by(struct bench *b, uint32_t i, const struct control_message *message)
+{
+	connect_worker(b, i);
+	say(b, i, message);
+}
+
 static inline void join(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world)
 {
-	struct control_message message = join_of(job, rank, world);
+	const struct control_message message = join_of(job, rank, world);
 
-	connect_worker(b, i);
-	say(b, i, &message);
+	join_by(b, i, &message);
+}
+
+/* Workers [first, first + world) have joined: all have their WELCOME, and are ready. */
+static inline void expect_running(struct bench *b, uint32_t first, uint32_t world)
+{
+	for (uint32_t i = first; i < first + world; i++)
+		expect_line(b, i, CONTROL_WELCOME);
+	for (uint32_t i = first; i < first + world; i++)
+		say_kind(b, i, CONTROL_READY);
+	for (uint32_t i = first; i < first + world; i++)
+		expect_line(b, i, CONTROL_START);
 }
 
 /* Workers [first, first + world) form a job; all have their WELCOME. */
@@ -388,11 +404,9 @@ static inline void job_probing(struct bench *b, uint32_t first, const char *job,
 
 static inline void job_running(struct bench *b, uint32_t first, const char *job, uint32_t world)
 {
-	job_probing(b, first, job, world);
 	for (uint32_t rank = 0; rank < world; rank++)
-		say_kind(b, first + rank, CONTROL_READY);
-	for (uint32_t rank = 0; rank < world; rank++)
-		expect_line(b, first + rank, CONTROL_START);
+		join(b, first + rank, job, rank, world);
+	expect_running(b, first, world);
 }
 
 /* The job of three is over: the others are told of rank 1, nothing is left. */

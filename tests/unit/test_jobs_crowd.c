@@ -152,9 +152,7 @@ BENCH_TEST(running_stay)
 		const char *const names[] = {"r0", "r1"};
 
 		join_from(b, i, STRANGER, names[i], 1);
-		expect_line(b, i, CONTROL_WELCOME);
-		say_kind(b, i, CONTROL_READY);
-		expect_line(b, i, CONTROL_START);
+		expect_running(b, i, 1);
 	}
 	join_from(b, 2, STRANGER, "s0", 2);
 	join_from(b, 3, OTHER, "o0", 2);
@@ -176,9 +174,7 @@ CROWD_TEST(share_is_of_all, 0, 6, 8)
 		join_from(b, i, STRANGER, names[i], i < 4 ? 1 : 2);
 		if (i >= 4)
 			continue;
-		expect_line(b, i, CONTROL_WELCOME);
-		say_kind(b, i, CONTROL_READY);
-		expect_line(b, i, CONTROL_START);
+		expect_running(b, i, 1);
 	}
 	join_from(b, 6, OTHER, "o0", 2);
 	expect_end(b, 6, "jobs", 0);

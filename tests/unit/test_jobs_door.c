@@ -59,12 +59,10 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = usual_open();
 
-	connect_worker(b, 4);
-	say(b, 4, &back);
+	join_by(b, 4, &back);
 	b->now_us += 10;
 	back.rank = other;
-	connect_worker(b, 5);
-	say(b, 5, &back);
+	join_by(b, 5, &back);
 	job_running(b, 0, "job/3", 2);
 	expect_waiting(b, 0, 2);
 	expect_waiting(b, 1, 2);
@@ -145,8 +143,7 @@ BENCH_TEST(door)
 	struct control_message wrong = join_of("job/2", 0, 0),
 			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
 
-	connect_worker(b, 3);
-	say(b, 3, &wrong);
+	join_by(b, 3, &wrong);
 	assert_non_null(strstr(expect_end(b, 3, "world", 0)->text, "is a membership"));
 	knock(b, 3, "job", 0);
 	say_kind(b, 3, CONTROL_READY);

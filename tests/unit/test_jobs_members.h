@@ -55,8 +55,7 @@ static inline void knock(struct bench *b, uint32_t i, const char *job, uint32_t 
 {
 	const struct control_message message = join_of(job, rank, 0);
 
-	connect_worker(b, i);
-	say(b, i, &message);
+	join_by(b, i, &message);
 }
 
 /* The connection stands. Out: the name of the membership; in: "", or what it must be. */

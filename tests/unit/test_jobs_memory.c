@@ -130,8 +130,7 @@ TEST(payload)
 		for (uint32_t rank = 0; rank < 2; rank++) {
 			m = join_of("job", rank, 2);
 			m.payload = payloads[i][1 + rank];
-			connect_worker(b, rank);
-			say(b, rank, &m);
+			join_by(b, rank, &m);
 		}
 		for (uint32_t rank = 0; rank < 2; rank++)
 			assert_int_equal(expect_line(b, rank, CONTROL_WELCOME)->payload,
@@ -156,8 +155,7 @@ TEST(start_memory)
 			m.rank = rank;
 			m.payload = 8972;
 			m.rcvbuf = 32 << 20;
-			connect_worker(b, rank);
-			say(b, rank, &m);
+			join_by(b, rank, &m);
 		}
 		for (uint32_t rank = 0; rank < 2; rank++)
 			expect_line(b, rank, CONTROL_WELCOME);
@@ -184,8 +182,7 @@ static struct control_message run_alone(struct bench *b, uint32_t joins, uint32_
 	m.rcvbuf = 32 << 20;
 	if (slots)
 		b->slots = calloc(b->config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
-	connect_worker(b, 0);
-	say(b, 0, &m);
+	join_by(b, 0, &m);
 	expect_line(b, 0, CONTROL_WELCOME);
 	assert_int_equal(b->lent >= 0, slots);
 	m = (struct control_message){.kind = CONTROL_READY, .payload = ready};

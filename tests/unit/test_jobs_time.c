@@ -92,15 +92,9 @@ BENCH_TEST(rare_heartbeats)
 		struct control_message m = join_of("job", rank, 2);
 
 		m.silence_ms = 60000;
-		connect_worker(b, rank);
-		say(b, rank, &m);
+		join_by(b, rank, &m);
 	}
-	for (uint32_t rank = 0; rank < 2; rank++)
-		expect_line(b, rank, CONTROL_WELCOME);
-	for (uint32_t rank = 0; rank < 2; rank++)
-		say_kind(b, rank, CONTROL_READY);
-	for (uint32_t rank = 0; rank < 2; rank++)
-		expect_line(b, rank, CONTROL_START);
+	expect_running(b, 0, 2);
 	/* Both are in one long operation; rank 0 says so in the middle between two of our pings. */
 	for (uint32_t i = 0; i < 4; i++) {
 		tick(b, 7000000);
@@ -134,8 +128,7 @@ TEST(shortest)
 
 			m.silence_ms = i == first ? 400 : 4000;
 			m.stall_ms = i == first ? 60000 : 5000;
-			connect_worker(b, i);
-			say(b, i, &m);
+			join_by(b, i, &m);
 		}
 		for (uint32_t i = 0; i < 2; i++) {
 			const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
@@ -160,8 +153,7 @@ BENCH_TEST(own_silence)
 
 	join(b, 0, "job", 0, 3);
 	m.silence_ms = 100;
-	connect_worker(b, 1);
-	say(b, 1, &m);
+	join_by(b, 1, &m);
 	tick(b, 50000);
 	tick(b, 49999);
 	expect_silence(b, 0);
@@ -169,8 +161,7 @@ BENCH_TEST(own_silence)
 	tick(b, 1);
 	assert_int_equal(totals_of(b).peers, 1);
 	m.silence_ms = 400;
-	connect_worker(b, 1);
-	say(b, 1, &m);
+	join_by(b, 1, &m);
 	tick(b, 300000);
 	expect_silence(b, 0);
 	expect_line(b, 1, CONTROL_PING);
