@@ -6,23 +6,6 @@
 #include "tests/check/check.h"
 #include "tests/unit/test_jobs.h"
 
-/* For so many seconds; these are alive, as bits. */
-static inline void wait(struct bench *b, uint32_t seconds, uint32_t alive)
-{
-	for (; seconds > 0; seconds--) {
-		tick(b, 1000000);
-		for (uint32_t i = 0; alive >> i != 0; i++) {
-			struct worker *w = &b->workers[i];
-
-			while (w->read != w->written &&
-			       w->inbox[w->read % INBOX_MAX].kind == CONTROL_PING)
-				w->read++;
-			if (alive >> i & 1 && !w->closed)
-				say_kind(b, i, CONTROL_PING);
-		}
-	}
-}
-
 /* The job has ended for this worker, and its connection stands. */
 static inline void expect_told(struct bench *b, uint32_t i, const char *code)
 {

@@ -34,9 +34,7 @@ TEST(silence)
 	expect_silence(b, 0);
 	tick(b, 1);
 	for (uint32_t i = 0; i < 3; i++)
-		if (b->workers[i].read != b->workers[i].written &&
-		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
-			b->workers[i].read++;
+		read_pings(b, i);
 	/* The worker itself is told, too: its connection stands. */
 	m = expect_end(b, 1, "lost", 1);
 	assert_non_null(strstr(m->text, "silent for 4.0 s"));
@@ -180,52 +178,36 @@ BENCH_TEST(no_join)
 	expect_end(b, 0, "timeout", 0);
 }
 
-static void keep_alive(struct bench *b, uint32_t i)
-{
-	say_kind(b, i, CONTROL_PING);
-	while (b->workers[i].read != b->workers[i].written &&
-	       b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
-		b->workers[i].read++;
-}
-
 /* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
 BENCH_TEST(join_timeouts)
 {
 	join(b, 0, "job", 2, 4);
-	for (unsigned i = 0; i < 9; i++) {
-		tick(b, 1000000);
-		keep_alive(b, 0);
-	}
+	wait(b, 9, 1);
 	tick(b, 999999);
-	keep_alive(b, 0);
 	assert_int_equal(totals_of(b).jobs, 1);
 	tick(b, 1);
-	keep_alive(b, 0);
+	read_pings(b, 0);
 	assert_non_null(strstr(expect_end(b, 0, "join_timeout", 4)->text, "rank 0, 1, 3 of 4"));
 
 	join(b, 0, "job", 0, 3);
 	join(b, 1, "job", 1, 3);
 	tick(b, 3000000); /* which count no more once the last is here */
-	keep_alive(b, 0);
-	keep_alive(b, 1);
+	read_pings(b, 0);
+	read_pings(b, 1);
 	join(b, 2, "job", 2, 3);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		expect_line(b, rank, CONTROL_WELCOME);
 	say_kind(b, 1, CONTROL_READY);
-	for (unsigned i = 0; i < 10; i++) {
-		tick(b, 999999);
-		for (uint32_t rank = 0; rank < 3; rank++)
-			keep_alive(b, rank);
-	}
+	wait(b, 9, 7);
+	tick(b, 999999);
 	assert_int_equal(totals_of(b).jobs, 1);
-	tick(b, 10);
-	for (uint32_t rank = 0; rank < 3; rank++)
+	tick(b, 1);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		read_pings(b, rank);
 		assert_non_null(strstr(expect_end(b, rank, "udp_timeout", 3)->text, "rank 0, 2 "));
+	}
 	/* A job that runs has all the time. */
 	job_running(b, 0, "job", 1);
-	for (unsigned i = 0; i < 100; i++) {
-		tick(b, 1000000);
-		keep_alive(b, 0);
-	}
+	wait(b, 100, 1);
 	assert_int_equal(totals_of(b).jobs, 1);
 }
