@@ -87,10 +87,10 @@ char *jobs_turn_away(struct jobs *jobs)
 
 static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
-	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
-
 	/* MEMBERS.md 3: "Draining aggregators say so (drains) in pings and HELLO" */
-	hello.drains = jobs->totals.draining;
+	struct control_message hello = {
+		.kind = CONTROL_HELLO, .version = WIRE_VERSION, .drains = jobs->totals.draining};
+
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
 }
@@ -389,10 +389,14 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
+	struct jobs_peer *peer;
+
 	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
-	for (struct jobs_peer *peer = peer_first(jobs); peer != NULL; peer = peer_next(jobs))
+	for (jobs->next = LIST_FIRST(&jobs->used); (peer = jobs->next) != NULL;) {
+		jobs->next = LIST_NEXT(peer, place);
 		peer_tick(jobs, peer, now_us);
+	}
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_tick(jobs, &jobs->jobs[i], now_us);

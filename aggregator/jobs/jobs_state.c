@@ -57,21 +57,6 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	message_free(line);
 }
 
-struct jobs_peer *peer_first(struct jobs *jobs)
-{
-	jobs->next = LIST_FIRST(&jobs->used);
-	return peer_next(jobs);
-}
-
-struct jobs_peer *peer_next(struct jobs *jobs)
-{
-	struct jobs_peer *peer = jobs->next;
-
-	if (peer != NULL)
-		jobs->next = LIST_NEXT(peer, place);
-	return peer;
-}
-
 void door_leave(struct jobs *jobs, struct jobs_peer *peer)
 {
 	if (peer->state == PEER_AT_DOOR)

@@ -134,7 +134,7 @@ struct jobs {
 	uint32_t places; /* It is one above peers_max, so that a newcomer always has a place. */
 	LIST_HEAD(jobs_peers, jobs_peer) used; /* Peers are here or in `free`. */
 	struct jobs_peers free;
-	struct jobs_peer *next; /* A walk comes to this one next: see peer_next(). */
+	struct jobs_peer *next; /* jobs_tick() comes to this one next, unless it ends before. */
 	TAILQ_HEAD(jobs_queue, jobs_peer)
 	doorsteps;              /* Those at doors are in the order in which they came. */
 	struct crowd waiting;   /* Peers without a job are here by address, or in `newcomers`. */
@@ -200,9 +200,6 @@ uint32_t members_count(const struct job *job, enum peer_state least); /* that ha
 void door_leave(struct jobs *jobs, struct jobs_peer *peer);           /* if it waits at one */
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
-/* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */
-struct jobs_peer *peer_first(struct jobs *jobs);
-struct jobs_peer *peer_next(struct jobs *jobs);
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,

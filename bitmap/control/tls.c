@@ -89,7 +89,7 @@ static int hello_taken(SSL *ssl, int *alert, void *unused)
 	err = tls->find(tls->context, tls->identity, tls->key);
 	if (err == -EAGAIN)
 		return SSL_CLIENT_HELLO_RETRY;
-	/* Nobody is to learn which names have keys: one that has none fails as a wrong key does, by the same alert. */
+	/* 5.2: "An identity that has no key fails as one with a wrong key does, by the same alert" */
 	if (err != 0)
 		random_bytes(tls->key, sizeof(tls->key));
 	return SSL_CLIENT_HELLO_SUCCESS;
