@@ -505,7 +505,7 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);
 	else
-		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs-max)",
+		peer_refuse(jobs, peer, "jobs", "%u jobs are here, the limit (jobs-max)",
 		            jobs->config.jobs_max);
 	return NULL;
 }

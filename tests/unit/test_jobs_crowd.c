@@ -256,7 +256,7 @@ CROWD_TEST(places_are_kept, 3, 7, 8)
 	join_proven(b, 6, "c", 1);
 	expect_line(b, 6, CONTROL_WELCOME);
 	join_proven(b, 7, "b4", 1);
-	assert_non_null(strstr(expect_end(b, 7, "jobs", 0)->text, "7 jobs are running"));
+	assert_non_null(strstr(expect_end(b, 7, "jobs", 0)->text, "7 jobs are here"));
 	for (uint32_t i = 0; i < 7; i++)
 		expect_silence(b, i);
 }
