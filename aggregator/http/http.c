@@ -27,15 +27,10 @@
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
-/* All but the first is the thread's own, once it runs. */
+/* It is the library's thread's, once that runs. */
 struct http {
-	uv_async_t stop; /* any thread: it is to end */
-	pthread_t thread;
-	uv_loop_t loop;
-	uv_poll_t poll;
-	uv_timer_t timer;
 	struct MHD_Daemon *daemon;
-	struct listener listener;
+	int fd;             /* the port's */
 	struct crowd crowd; /* all connections, by address; each is its socket's number */
 	struct http_sources sources;
 	bool local; /* it listens on a loopback address */
@@ -189,31 +184,6 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 	                    "try /metrics, /status, /healthz or /readyz\n");
 }
 
-/* ---- on the loop ---- */
-
-static void timer_ended(uv_timer_t *timer);
-
-static void daemon_work(struct http *http)
-{
-	MHD_UNSIGNED_LONG_LONG wait_ms;
-
-	MHD_run(http->daemon);
-	if (MHD_get_timeout(http->daemon, &wait_ms) == MHD_YES)
-		uv_timer_start(&http->timer, timer_ended, wait_ms, 0);
-}
-
-static void timer_ended(uv_timer_t *timer)
-{
-	daemon_work(timer->data);
-}
-
-static void socket_polled(uv_poll_t *poll, int status, int events)
-{
-	(void)status;
-	(void)events;
-	daemon_work(poll->data);
-}
-
 /* ---- connections ---- */
 
 static void *socket_key(int fd)
@@ -221,117 +191,51 @@ static void *socket_key(int fd)
 	return (void *)(intptr_t)fd;
 }
 
-static int connection_fd(struct MHD_Connection *connection)
-{
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-
-	return info != NULL ? info->connect_fd : -1;
-}
-
-/* The socket is the library's; it closes what has ended. False: there is none. */
-static bool crowd_out(void *context)
-{
-	struct http *http = context;
-	void *oldest = crowd_heaviest(&http->crowd).oldest;
-	int fd = (int)(intptr_t)oldest;
-
-	if (oldest == NULL)
-		return false;
-	crowd_remove(&http->crowd, oldest);
-	shutdown(fd, SHUT_RDWR);
-	daemon_work(http);
-	return true;
-}
-
 /*
  * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
  * a connection is served as soon as its request is complete, and until then only a newer connection
- * from an address that has as many may push it out.
+ * from an address that has as many may push it out. The sockets are the library's, which closes what has ended.
  */
-static void connection_new(void *context, int fd, const struct net_addr *from)
+static void connection_changed(void *context, struct MHD_Connection *connection, void **unused,
+                               enum MHD_ConnectionNotificationCode what)
 {
 	struct http *http = context;
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(from, &address);
-
-	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
-		crowd_out(http);
-	crowd_add(&http->crowd, net_ip_owner(&from->ip), socket_key(fd));
-	/* If it does not take the connection it closes it, without calling connection_ended(). */
-	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
-		crowd_remove(&http->crowd, socket_key(fd));
-	daemon_work(http);
-}
-
-static void connection_ended(void *context, struct MHD_Connection *connection, void **unused,
-                             enum MHD_ConnectionNotificationCode what)
-{
-	struct http *http = context;
+	void *oldest, *key = socket_key(
+			      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+				      ->connect_fd);
+	struct net_addr from;
 
 	(void)unused;
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-		crowd_remove(&http->crowd, socket_key(connection_fd(connection)));
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		crowd_remove(&http->crowd, key);
+		return;
+	}
+	if (http->crowd.count == HTTP_CONNECTIONS_MAX) {
+		oldest = crowd_heaviest(&http->crowd).oldest;
+		crowd_remove(&http->crowd, oldest);
+		shutdown((int)(intptr_t)oldest, SHUT_RDWR);
+	}
+	from = net_of_sockaddr(
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+			->client_addr);
+	crowd_add(&http->crowd, net_ip_owner(&from.ip), key);
 }
 
 /* ---- life ---- */
 
-static struct MHD_Daemon *daemon_start(struct http *http)
-{
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
-	                        request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
-	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
-	                        connection_ended, http, MHD_OPTION_END);
-}
-
-static void handle_close(uv_handle_t *handle, void *unused)
-{
-	(void)unused;
-	if (!uv_is_closing(handle))
-		uv_close(handle, NULL);
-}
-
-static void stop_asked(uv_async_t *async)
-{
-	struct http *http = async->data;
-
-	uv_walk(&http->loop, handle_close, NULL);
-}
-
-static void *http_run(void *context)
+/* On a thread that has given up its rights, as the library's, which it starts, has then: winnowd.c reports if it has not. */
+static void *daemon_start(void *context)
 {
 	struct http *http = context;
 
-	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
-	pthread_setname_np(pthread_self(), "winnow-http");
-	uv_run(&http->loop, UV_RUN_DEFAULT);
+	(void)privileges_drop();
+	http->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, request_answer, http,
+		MHD_OPTION_LISTEN_SOCKET, http->fd, MHD_OPTION_CONNECTION_LIMIT,
+		HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+		MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_END);
 	return NULL;
-}
-
-static void free_all(struct http *http)
-{
-	if (http->daemon != NULL)
-		MHD_stop_daemon(http->daemon);
-	for (uint32_t i = 0; i < PAGE_COUNT; i++)
-		page_forget(http, i);
-	listener_close(&http->listener);
-	crowd_close(&http->crowd);
-	uv_loop_close(&http->loop);
-	free(http);
-}
-
-static void handles_init(struct http *http)
-{
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-
-	uv_async_init(&http->loop, &http->stop, stop_asked);
-	uv_poll_init(&http->loop, &http->poll, info->epoll_fd);
-	uv_timer_init(&http->loop, &http->timer);
-	http->stop.data = http->poll.data = http->timer.data = http;
-	uv_poll_start(&http->poll, UV_READABLE, socket_polled);
 }
 
 static bool is_loopback(const struct net_ip *ip)
@@ -345,40 +249,28 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
               struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	const struct listener_hooks hooks = {
-		.context = http,
-		.taken = connection_new,
-		.make_room = crowd_out,
-	};
-	int fd, err = why_set(why, -ENOMEM, "out of memory");
+	pthread_t thread;
+	int err;
 
-	if (http == NULL)
-		return err;
-	if (uv_loop_init(&http->loop) != 0) {
+	if (http == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
 		free(http);
-		return err;
+		return why_set(why, -ENOMEM, "out of memory");
 	}
-	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->local = is_loopback(&listen->ip);
-	http->daemon = daemon_start(http);
-	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
-		free_all(http);
+	http->fd = listener_bind(listen, "cannot serve HTTP on", why);
+	if (http->fd < 0) {
+		err = http->fd;
+		http_close(http);
 		return err;
 	}
-	fd = listener_bind(listen, "cannot serve HTTP on", why);
-	err = fd < 0 ? fd : listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
-	if (err != 0) {
-		free_all(http);
-		return err;
-	}
-	handles_init(http);
-	err = -pthread_create(&http->thread, NULL, http_run, http);
-	if (err != 0) {
-		uv_walk(&http->loop, handle_close, NULL);
-		uv_run(&http->loop, UV_RUN_DEFAULT);
-		free_all(http);
-		return why_set(why, err, "cannot start a thread: %s", strerror(-err));
+	err = -pthread_create(&thread, NULL, daemon_start, http);
+	if (err == 0)
+		pthread_join(thread, NULL);
+	if (http->daemon == NULL) {
+		close(http->fd);
+		http_close(http);
+		return why_set(why, err != 0 ? err : -ENOMEM, "cannot start a thread for HTTP");
 	}
 	*out = http;
 	return 0;
@@ -388,7 +280,10 @@ void http_close(struct http *http)
 {
 	if (http == NULL)
 		return;
-	uv_async_send(&http->stop);
-	pthread_join(http->thread, NULL);
-	free_all(http);
+	if (http->daemon != NULL)
+		MHD_stop_daemon(http->daemon); /* with its connections, and the port */
+	for (uint32_t i = 0; i < PAGE_COUNT; i++)
+		page_forget(http, i);
+	crowd_close(&http->crowd);
+	free(http);
 }

@@ -2,7 +2,7 @@
 /*
  * http.h - /metrics (Prometheus), /status (JSON), /healthz and /readyz
  *
- * libmicrohttpd on a loop and a thread of its own, so that nobody who asks holds up the control loop or a
+ * libmicrohttpd on a thread of its own, so that nobody who asks holds up the control loop or a
  * data thread: it asks the first for a copy, and the others for copies that they make between packets. A
  * page answers all who ask for it in the time after it was made, so the two take at most a tenth of the time. GET only.
  */

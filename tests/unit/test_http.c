@@ -225,23 +225,6 @@ TEST_BETWEEN(slow_readers, begin, end)
 		close(deaf[i]);
 }
 
-/* No descriptor is left but those of connections that are held: one of them gives its up. */
-TEST_BETWEEN(no_descriptors, begin, end)
-{
-	int held[4], last;
-	struct rlimit before;
-
-	for (uint32_t i = 0; i < 4; i++)
-		held[i] = dial(&address, 1);
-	turns(20);
-	before = allow_descriptors(1);
-	last = dial(&address, 1);
-	expect_answer(ask(last, "GET", "/healthz"), OK, "ok\n");
-	setrlimit(RLIMIT_NOFILE, &before);
-	for (uint32_t i = 0; i < 4; i++)
-		close(held[i]);
-}
-
 TEST_BETWEEN(taken, begin, end)
 {
 	struct http *second = NULL;
