@@ -66,13 +66,8 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 refuses 2 "^winnow: no command 'bend'; did you mean winnow bench.$" "$BUILD/winnow" bend
 refuses 2 "^winnow: no command 'frobnicate'; see winnow --help$" "$BUILD/winnow" frobnicate
 
-# One name for what is the same everywhere: the old ones are refused, wherever they stand.
-for command in bench run doctor; do
-	refuses 2 "^winnow $command: --aggregator is now called --aggregators$" "$BUILD/winnow" $command --aggregator 127.0.0.1:5555
-	refuses 2 "^winnow $command: WINNOW_AGGREGATOR is now called WINNOW_AGGREGATORS$" env WINNOW_AGGREGATOR=127.0.0.1:5555 "$BUILD/winnow" $command
-done
-printf '[bench]\nlocal = 2\naggregator = 127.0.0.1:5555\n' >"$tmp/old.ini"
-refuses 2 "old.ini, line 3: aggregator is now called aggregators$" "$BUILD/winnow" bench --config "$tmp/old.ini"
+# shellcheck disable=SC2086 # $b is two words
+refuses 2 "^winnow bench: no option --aggregator; did you mean --aggregators[?]$" $b --aggregator 127.0.0.1:5555
 refuses 2 "no option --aggregator; see winnowd --help" "$d" --aggregator 127.0.0.1:5555
 
 # A variable that nobody reads is said, if it looks like one that somebody does. All that any program reads are known to each.
