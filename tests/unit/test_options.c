@@ -510,7 +510,7 @@ TEST(surroundings)
 	setenv("WINNOW_TEXT", " a\tb \r\n", 1);
 	setenv("WINNOW_FLAG", "yes\n", 1);
 	setenv("WINNOW_CHOICE", "\tsecond ", 1);
-	setenv("WINNOW_SECRET", " pass\n", 1);                 /* key_text.h's */
+	setenv("WINNOW_SECRET", " pass\n", 1);                 /* job_keys.h's */
 	assert_wrong(READ("--size= 1M "), "--size is ' 1M '"); /* a shell has put them there */
 	GIVES(out.count == 20, "--size=1M", "--config", file_path);
 	assert_string_equal(out.text, "a\tb");
