@@ -439,6 +439,24 @@ TEST(tls_no_memory)
 	tls_context_close(pair.contexts[1]);
 }
 
+/* What comes behind bytes that found no memory is not taken for what follows them. */
+TEST(tls_no_gap)
+{
+	struct pair pair;
+	char bytes[4096];
+	size_t count;
+
+	pair_open(&pair, "job", right);
+	count = tls_pull(pair.ends[1], bytes, sizeof(bytes));
+	pieces = 0;
+	assert_int_equal(tls_feed(pair.ends[0], bytes, count), -ENOMEM);
+	pieces = SIZE_MAX;
+	assert_int_equal(tls_feed(pair.ends[0], bytes, count), 0);
+	assert_int_equal(tls_read(pair.ends[0], bytes, sizeof(bytes)), -EPROTO);
+	assert_string_equal(tls_why(pair.ends[0]), "out of memory");
+	pair_close(&pair);
+}
+
 /* Whatever is cut off, nothing is there that was not said. */
 TEST(tls_cut)
 {
