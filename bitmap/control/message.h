@@ -160,7 +160,7 @@ size_t message_name_base(const char *name); /* characters of NAME */
  * (MEMBERS.md). 0: somebody else has named it.
  */
 #define CONTROL_NEXT_NAME "next."
-bool message_name_is(const char *name, const char *how); /* does its membership's name begin so? */
+bool message_name_is_next(const char *name); /* does its membership's name begin so? */
 uint64_t message_name_number(const char *name);
 
 #endif /* BITMAP_CONTROL_MESSAGE_H */
