@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,11 +21,6 @@
 #define LINE_BYTES 8192 /* of an error, with two paths in it */
 
 static const char *command = "";
-
-void cli_begin(const char *name)
-{
-	command = name;
-}
 
 int cli_error(int status, const char *format, ...)
 {
@@ -67,6 +63,24 @@ static void *memory_or_end(void *memory, const char *what)
 	if (memory == NULL)
 		exit(cli_error(1, "no memory for %s", what));
 	return memory;
+}
+
+static void *json_memory(size_t bytes)
+{
+	return memory_or_end(malloc(bytes), "JSON");
+}
+
+void cli_begin(const char *name)
+{
+	command = name;
+	json_set_alloc_funcs(json_memory, free);
+}
+
+void cli_json_print(json_t *json, size_t flags)
+{
+	json_dumpf(json, stdout, flags);
+	printf("\n");
+	json_decref(json);
 }
 
 void *cli_memory(size_t count, size_t bytes, const char *what)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* From now on cli_error() speaks for this subcommand. */
+/* From now on cli_error() speaks for this subcommand, which ends where there is no memory for JSON. */
 void cli_begin(const char *name);
 
 /* A line on stderr, "winnow NAME: ...". Returns `status`. */
@@ -21,6 +21,11 @@ void cli_tells(struct winnow_config *config);
 
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
+
+struct json_t;
+
+/* A line of JSON on stdout; `flags`: jansson's. Frees it. */
+void cli_json_print(struct json_t *json, size_t flags);
 
 /* Zeros, more room, and pages for a tensor. Without memory the command ends, and says for what. */
 void *cli_memory(size_t count, size_t bytes, const char *what);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,13 +88,6 @@ const char *const status_health_names[] = {"healthy", "degraded", "unreachable"}
 
 /* ---- asking ---- */
 
-static struct {
-	struct status_targets *targets;
-	void (*done)(enum status_health worst);
-	uint32_t open; /* those that have not answered or failed */
-	uv_work_t work[STATUS_TARGETS_MAX];
-} asking;
-
 /* All that has arrived, with a 0 behind it. NULL: what is wrong with it is said in `why`. */
 static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 {
@@ -168,11 +162,9 @@ static int address_connect(const struct net_addr *to, uint64_t end_us)
 	return -1;
 }
 
-/* On a thread of its own. */
-static void target_ask(uv_work_t *work)
+static void target_ask(struct status_target *target, uint64_t timeout_us, double late_s)
 {
-	struct status_target *target = work->data;
-	uint64_t end_us = clock_us() + asking.targets->timeout_us;
+	uint64_t end_us = clock_us() + timeout_us;
 	struct net_addr to[NET_NAME_ADDRESSES_MAX]; /* its name's addresses */
 	uint32_t count;
 	int fd = -1;
@@ -189,8 +181,9 @@ static void target_ask(uv_work_t *work)
 	}
 	if (fd < 0 && errno != ETIMEDOUT)
 		why_set(&target->why, 0,
-		        "cannot connect: does winnowd run there, and is this its --metrics "
-		        "address?");
+		        "cannot connect: %s: does winnowd run there, and is this its --metrics "
+		        "address?",
+		        strerror(errno));
 	if (fd < 0)
 		return;
 	target->owner = owner_of(fd);
@@ -198,34 +191,30 @@ static void target_ask(uv_work_t *work)
 	close(fd);
 	if (target->report == NULL)
 		return;
-	report_judge(target->report, asking.targets->late_s, target->problems);
+	report_judge(target->report, late_s, target->problems);
 	target->health = json_array_size(target->problems) > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
 }
 
-static void target_asked(uv_work_t *unused, int status)
-{
-	enum status_health worst = STATUS_HEALTHY;
+/* One of those that are asked at once. */
+struct asking {
+	pthread_t thread;
+	struct status_target *target;
+	const struct status_targets *all;
+};
 
-	(void)unused;
-	(void)status;
-	if (--asking.open > 0)
-		return;
-	for (uint32_t i = 0; i < asking.targets->count; i++)
-		if (asking.targets->list[i].health > worst)
-			worst = asking.targets->list[i].health;
-	asking.done(worst);
+static void *asking_run(void *context)
+{
+	const struct asking *asking = context;
+
+	target_ask(asking->target, asking->all->timeout_us, asking->all->late_s);
+	return NULL;
 }
 
-void status_ask(uv_loop_t *loop, struct status_targets *targets,
-                void (*done)(enum status_health worst))
+enum status_health status_ask(struct status_targets *targets)
 {
-	char count[16];
+	struct asking asking[STATUS_TARGETS_MAX];
+	enum status_health worst = STATUS_HEALTHY;
 
-	asking.targets = targets;
-	asking.done = done;
-	asking.open = targets->count;
-	snprintf(count, sizeof(count), "%u", targets->count);
-	setenv("UV_THREADPOOL_SIZE", count, 1); /* libuv looks at it when it is given the first */
 	for (uint32_t i = 0; i < targets->count; i++) {
 		struct status_target *target = &targets->list[i];
 
@@ -237,7 +226,17 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 		target->owner = -1;
 		why_set(&target->why, 0, "no answer within %.1f s",
 		        (double)targets->timeout_us / 1e6);
-		asking.work[i].data = target;
-		uv_queue_work(loop, &asking.work[i], target_ask, target_asked);
+		asking[i] = (struct asking){.target = target, .all = targets};
+		if (pthread_create(&asking[i].thread, NULL, asking_run, &asking[i]) != 0) {
+			asking[i].target = NULL;
+			why_set(&target->why, 0, "no memory for a thread that asks");
+		}
 	}
+	for (uint32_t i = 0; i < targets->count; i++) {
+		if (asking[i].target != NULL)
+			pthread_join(asking[i].thread, NULL);
+		if (targets->list[i].health > worst)
+			worst = targets->list[i].health;
+	}
+	return worst;
 }
