@@ -174,8 +174,6 @@ int cli_tune(int argc, char **argv)
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
 	status = tune_run(&tune);
-	for (uint32_t i = 0; i < tune.block_count; i++)
-		predict_close(&tune.rows[i].predicted);
 	source_close(&tune.source);
 	return status;
 }
