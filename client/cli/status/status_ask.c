@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,25 @@ static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 	return report;
 }
 
+/* recv(), which waits until then; -1: errno, ETIMEDOUT if nothing has come. */
+static ssize_t bytes_receive(int fd, void *to, size_t room, uint64_t end_us)
+{
+	for (;;) {
+		struct pollfd in = {.fd = fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		ssize_t bytes;
+
+		poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000 + 1) : 0);
+		bytes = recv(fd, to, room, MSG_DONTWAIT);
+		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
+			return bytes;
+		if (now_us >= end_us) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
+	}
+}
+
 /* HTTP/1.0, so that the body comes in one piece, and the connection ends with it. */
 static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 {
@@ -128,7 +148,7 @@ static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 	         "GET /status HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n", target->address);
 	(void)!send(fd, request, strlen(request), MSG_NOSIGNAL);
 	while (got != NULL && bytes <= STATUS_BODY_MAX &&
-	       (more = cli_receive(fd, got + bytes, STATUS_BODY_MAX + 1 - bytes, end_us)) > 0)
+	       (more = bytes_receive(fd, got + bytes, STATUS_BODY_MAX + 1 - bytes, end_us)) > 0)
 		bytes += (size_t)more;
 	if (got == NULL) {
 		why_set(&target->why, 0, "no memory for its answer");
