@@ -139,13 +139,25 @@ static char *text_trimmed(const char *value)
 	return strndup(bare, length);
 }
 
+/* A key and a file of keys are two ways to say one thing. NULL: the option is neither, or alone. */
+static const struct option *option_rival(const struct options *options, const struct option *option)
+{
+	bool key = strcmp(option->name, "key") == 0;
+
+	if (!key && strcmp(option->name, "key-file") != 0)
+		return NULL;
+	return option_find(options->list, key ? "key-file" : "key");
+}
+
 /*
- * A source gives a value, unless a stronger one has given another. `named`: what it calls the
+ * A source gives a value, unless a stronger one, which is read before it, has given another. `named`: what it calls the
  * option, for the error text; `where`: for the dump.
  */
 static int value_take(struct reading *reading, const struct option *option, enum source source,
                       const char *named, const char *where, const char *value)
 {
+	const struct option *rival = option_rival(reading->options, option);
+	const struct origin *of_rival = rival != NULL ? origin_of(reading, rival) : NULL;
 	struct origin *origin = origin_of(reading, option);
 	bool trims = source == SOURCE_ENVIRONMENT && is_surrounded(option, value);
 	char *copy = NULL;
@@ -153,6 +165,15 @@ static int value_take(struct reading *reading, const struct option *option, enum
 
 	if (source < origin->source)
 		return 0;
+	if (rival != NULL && source < of_rival->source) {
+		snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it",
+		         rival->name);
+		return 0;
+	}
+	if (rival != NULL && source == of_rival->source)
+		return why_set(&reading->why, -EINVAL,
+		               "%s (%s) contradicts %s (%s): give one of them", option->name, where,
+		               rival->name, of_rival->where);
 	if (source == SOURCE_FILE || trims) { /* the file's memory does not last */
 		copy = trims ? text_trimmed(value) : strdup(value);
 		if (copy == NULL)
@@ -466,43 +487,6 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 	return status;
 }
 
-/* As if it had not been given: `other` has, by a stronger source. */
-static void set_aside(struct reading *reading, const struct option *option,
-                      const struct option *other)
-{
-	struct origin *origin = origin_of(reading, option);
-
-	origin->stays = false;
-	origin_free(origin);
-	*(const char **)option->out = NULL;
-	*origin = (struct origin){.source = SOURCE_PRESET};
-	snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it", other->name);
-}
-
-/* A key and a file of keys are two ways to say one thing, so the stronger source's overrides the other. */
-static int keys_settle(struct reading *reading)
-{
-	const struct option *file = option_find(reading->options->list, "key-file");
-	const struct option *key = option_find(reading->options->list, "key");
-	const struct origin *of_file, *of_key;
-
-	if (file == NULL || key == NULL)
-		return 0;
-	of_file = origin_of(reading, file);
-	of_key = origin_of(reading, key);
-	if (of_file->text == NULL || of_key->text == NULL)
-		return 0;
-	if (of_file->source == of_key->source)
-		return why_set(&reading->why, -EINVAL,
-		               "key-file (%s) contradicts key (%s): give one of them",
-		               of_file->where, of_key->where);
-	if (of_file->source > of_key->source)
-		set_aside(reading, key, file);
-	else
-		set_aside(reading, file, key);
-	return 0;
-}
-
 static int sources_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
@@ -526,7 +510,7 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	                                    : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
-	return status == 0 ? keys_settle(reading) : status;
+	return status;
 }
 
 static void origins_free(struct reading *reading)
