@@ -80,8 +80,8 @@ static int name_refuse(const struct options *options, const char *at, const char
 static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
-	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
-	                                  "job",    "run",     "status", "tune"};
+	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate",
+	                                  "doctor", "run",     "status", "tune"};
 	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
