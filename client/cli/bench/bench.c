@@ -285,7 +285,6 @@ static int op_measure(struct winnow_comm *comm, const void *send, void *recv, ui
 static int row_measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
                        double us[], struct bench_row *row, uint32_t place)
 {
-	const void *tensor = bench_data_tensor(data);
 	bool in_place = settings.in_place || place == 1;
 	struct bench_times *times = &row->times[place];
 	struct winnow_op_stats stats = {0};
@@ -300,8 +299,8 @@ static int row_measure(struct winnow_comm *comm, const struct bench_data *data, 
 			times->sums = (struct bench_sums){0};
 		before_us = times->sums.time_us;
 		if (in_place)
-			memcpy(recv, tensor, row->bytes);
-		if (op_measure(comm, in_place ? recv : tensor, recv, row->count, &times->sums,
+			memcpy(recv, data->tensor, row->bytes);
+		if (op_measure(comm, in_place ? recv : data->tensor, recv, row->count, &times->sums,
 		               &stats) != 0)
 			return 1;
 		if (counted)

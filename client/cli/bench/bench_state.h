@@ -97,13 +97,19 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 
 /* ---- bench_data.c ---- */
 
-struct bench_data;
+struct bench_data {
+	const struct bench_settings *settings;
+	uint64_t count, block_count, block_elems;
+	uint32_t elem_bytes;
+	uint64_t words; /* of one worker's bitmap */
+	uint64_t *bits; /* [world][words] */
+	void *tensor;   /* this worker's */
+};
 
-/* This worker's tensor with `density` of its blocks non-zero; NULL: an error that has been printed. */
+/* With `density` of its blocks non-zero; NULL: an error that has been printed. */
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density);
 void bench_data_free(struct bench_data *data);
-const void *bench_data_tensor(const struct bench_data *data);
 
 /* How many elements of `result` are wrong; computes all workers' tensors here. */
 uint64_t bench_data_check(const struct bench_data *data, const void *result);
