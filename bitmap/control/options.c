@@ -166,6 +166,7 @@ static int value_take(struct reading *reading, const struct option *option, enum
 	if (source < origin->source)
 		return 0;
 	if (rival != NULL && source < of_rival->source) {
+		*(const char **)option->out = NULL; /* the library may also have read it */
 		snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it",
 		         rival->name);
 		return 0;
