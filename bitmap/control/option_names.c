@@ -45,15 +45,16 @@ const char *option_nearer(const char *name, const char *best, const char *other)
  * option of each program is here: else another program would take its variable for a mistake.
  */
 static const char variables[] =
-	"aggregator-count aggregator-rate aggregators alive bare block blocks buffer-bytes "
-	"bytes-max channels check check-nan config connections-max cuda-plugin data-address "
-	"datapath debug density device drain-timeout dscp dtype eal gateway grace hosts idle "
-	"in-place index insecure-no-key interface isa iters job job-bytes-max jobs-max join-timeout "
-	"json key key-file late library listen local log log-format maxbytes memory-mb "
-	"metrics minbytes mtu multicast nccl network node op op-slots ops overlap payload "
-	"payload-max per-host plot port quiet rank rate seed segments-ahead silence size "
-	"staging-mb stepfactor threads timeline timeout trace trace-block trace-limit unit user "
-	"warmup watch window-bytes wire within workers workers-max world xdp-mode xdp-slots";
+	"aggregator-count aggregator-rate aggregators alive bare block blocks "
+	"buffer-bytes bytes-max channels check check-nan config connections-max "
+	"cuda-plugin data-address datapath debug density device drain-timeout dscp dtype "
+	"eal gateway grace hosts idle in-place index insecure-no-key interface isa iters "
+	"job job-bytes-max jobs-max join-timeout json key key-file late library listen "
+	"local log log-format maxbytes memory-mb metrics minbytes mtu multicast nccl "
+	"network node op op-slots ops overlap payload payload-max per-host plot port "
+	"quiet rank rate seed segments-ahead silence size staging-mb stepfactor threads "
+	"timeline timeout trace trace-block trace-limit unit user warmup watch "
+	"window-bytes wire within workers workers-max world xdp-mode xdp-slots";
 
 /* "late" of WINNOW_LATE=.. and of WINNOW_LATE_MS=... False: it is not one of ours, or too long. */
 static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
