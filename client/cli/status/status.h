@@ -11,6 +11,7 @@
 #define CLIENT_CLI_STATUS_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "bitmap/why.h"
@@ -36,6 +37,8 @@ struct status_target {
 	struct why why;   /* it is unreachable */
 	json_t *report;   /* NULL: unreachable */
 	json_t *problems; /* see report_judge() */
+	pthread_t thread; /* asks it */
+	const struct status_targets *all;
 };
 
 struct status_targets {

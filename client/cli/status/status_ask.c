@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,16 +181,16 @@ static int address_connect(const struct net_addr *to, uint64_t end_us)
 	return -1;
 }
 
-static void target_ask(struct status_target *target, uint64_t timeout_us, double late_s)
+/* At one of its name's addresses. -1: what is wrong is said. */
+static int target_connect(struct status_target *target, uint64_t end_us)
 {
-	uint64_t end_us = clock_us() + timeout_us;
-	struct net_addr to[NET_NAME_ADDRESSES_MAX]; /* its name's addresses */
+	struct net_addr to[NET_NAME_ADDRESSES_MAX];
 	uint32_t count;
 	int fd = -1;
 
 	if (net_resolve_all(target->address, to, &count, &target->why) != 0) {
 		text_safe(target->why.text, sizeof(target->why.text), target->why.text);
-		return;
+		return -1;
 	}
 	for (uint32_t i = 0; i < count && fd < 0; i++) {
 		/* A daemon that listens everywhere shows as 0.0.0.0, or as ::, which takes IPv4 as well. */
@@ -204,36 +203,32 @@ static void target_ask(struct status_target *target, uint64_t timeout_us, double
 		        "cannot connect: %s: does winnowd run there, and is this its --metrics "
 		        "address?",
 		        strerror(errno));
+	return fd;
+}
+
+/* On a thread of its own. */
+static void *target_ask(void *context)
+{
+	struct status_target *target = context;
+	uint64_t end_us = clock_us() + target->all->timeout_us;
+	int fd = target_connect(target, end_us);
+
 	if (fd < 0)
-		return;
+		return NULL;
 	target->owner = owner_of(fd);
 	answer_read(target, fd, end_us);
 	close(fd);
 	if (target->report == NULL)
-		return;
-	report_judge(target->report, late_s, target->problems);
+		return NULL;
+	report_judge(target->report, target->all->late_s, target->problems);
 	target->health = json_array_size(target->problems) > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
-}
-
-/* One of those that are asked at once. */
-struct asking {
-	pthread_t thread;
-	struct status_target *target;
-	const struct status_targets *all;
-};
-
-static void *asking_run(void *context)
-{
-	const struct asking *asking = context;
-
-	target_ask(asking->target, asking->all->timeout_us, asking->all->late_s);
 	return NULL;
 }
 
 enum status_health status_ask(struct status_targets *targets)
 {
-	struct asking asking[STATUS_TARGETS_MAX];
 	enum status_health worst = STATUS_HEALTHY;
+	bool asked[STATUS_TARGETS_MAX];
 
 	for (uint32_t i = 0; i < targets->count; i++) {
 		struct status_target *target = &targets->list[i];
@@ -244,17 +239,16 @@ enum status_health status_ask(struct status_targets *targets)
 		target->problems = json_array();
 		target->health = STATUS_UNREACHABLE;
 		target->owner = -1;
+		target->all = targets;
 		why_set(&target->why, 0, "no answer within %.1f s",
 		        (double)targets->timeout_us / 1e6);
-		asking[i] = (struct asking){.target = target, .all = targets};
-		if (pthread_create(&asking[i].thread, NULL, asking_run, &asking[i]) != 0) {
-			asking[i].target = NULL;
+		asked[i] = pthread_create(&target->thread, NULL, target_ask, target) == 0;
+		if (!asked[i])
 			why_set(&target->why, 0, "no memory for a thread that asks");
-		}
 	}
 	for (uint32_t i = 0; i < targets->count; i++) {
-		if (asking[i].target != NULL)
-			pthread_join(asking[i].thread, NULL);
+		if (asked[i])
+			pthread_join(targets->list[i].thread, NULL);
 		if (targets->list[i].health > worst)
 			worst = targets->list[i].health;
 	}
