@@ -126,6 +126,13 @@ static void assert_wrong(int status, const char *reason)
 		fail_msg("want one line with '%s': %s", reason, said);
 }
 
+/* A file that says so is refused. */
+static void assert_file_wrong(const char *contents, const char *reason)
+{
+	write_file(contents);
+	assert_wrong(READ("--config", file_path), reason);
+}
+
 /* ---- values ---- */
 
 TEST(sizes)
@@ -378,16 +385,13 @@ TEST(sources_wrong)
 	unsetenv("OTHER_COUNT");
 	unsetenv("WINNOW_OP_COUNT");
 	assert_wrong(READ("--config=/nowhere/file"), "cannot read /nowhere/file: No such file");
-	write_file("op-count = 1\nno equals sign\n");
-	assert_wrong(READ("--config", file_path), "line 2: want \"name = value\"");
-	write_file("[prog]\nop-cont = 1\nsize = absurd\ntime = 0\n");
-	assert_wrong(READ("--config", file_path),
-	             ", line 2: no option op-cont; did you mean op-count?\n");
+	assert_file_wrong("op-count = 1\nno equals sign\n", "line 2: want \"name = value\"");
+	assert_file_wrong("[prog]\nop-cont = 1\nsize = absurd\ntime = 0\n",
+	                  ", line 2: no option op-cont; did you mean op-count?\n");
 	assert_non_null(strstr(said, file_path));
-	write_file("[prog]\nflag = 1\nsize = absurd\nop-cont = 1\n");
-	assert_wrong(READ("--config", file_path), ", line 3: size is 'absurd': want");
-	write_file("time = 0\n");
-	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
+	assert_file_wrong("[prog]\nflag = 1\nsize = absurd\nop-cont = 1\n",
+	                  ", line 3: size is 'absurd': want");
+	assert_file_wrong("time = 0\n", "want 0.001s to 60s");
 }
 
 /* One that has no variable of its own name. */
@@ -412,9 +416,8 @@ TEST(argument_alone)
 	assert_false(out.once);
 	GIVES(out.once, "--once");
 	unsetenv("WINNOW_ONCE");
-	write_file("[prog]\nonce = yes\n");
-	assert_wrong(READ("--config", file_path),
-	             ", line 2: once can stand on the command line alone");
+	assert_file_wrong("[prog]\nonce = yes\n",
+	                  ", line 2: once can stand on the command line alone");
 	assert_int_equal(READ("--once", "--dump-config"), 1);
 	assert_non_null(strstr(said, "\n; once = 1"));
 	assert_int_equal(READ("--help"), 1);
@@ -426,13 +429,11 @@ TEST(files_wrong)
 {
 	char folder[] = "/tmp/winnow-test-XXXXXX", pipe[sizeof(folder) + 2];
 
-	write_file("[porg]\nop-count = 7\n");
-	assert_wrong(READ("--config", file_path),
-	             ", line 1: no section [porg]; did you mean [prog]?");
-	write_file("[benhc]\nsize = 1G\n");
-	assert_wrong(READ("--config", file_path), "no section [benhc]; did you mean [bench]?");
-	write_file("[prog]\nop-count = 7\n[something else]\nsize = 1G\n");
-	assert_wrong(READ("--config", file_path), "no section [something else]; ours is [prog]");
+	assert_file_wrong("[porg]\nop-count = 7\n",
+	                  ", line 1: no section [porg]; did you mean [prog]?");
+	assert_file_wrong("[benhc]\nsize = 1G\n", "no section [benhc]; did you mean [bench]?");
+	assert_file_wrong("[prog]\nop-count = 7\n[something else]\nsize = 1G\n",
+	                  "no section [something else]; ours is [prog]");
 	assert_non_null(mkdtemp(folder));
 	assert_wrong(READ("--config", folder), "it is a directory, not a regular file");
 	snprintf(pipe, sizeof(pipe), "%s/p", folder);
@@ -452,9 +453,10 @@ TEST(file_lines)
 {
 	char line[1000], text[1100];
 
-	write_file("# one\n; two\n\n  [prog] ; three\n\top-count: 7 ; four\n text =a;b # c ;d\r\n"
-	           "size = 16\n  rate = 1K\nonly-a-comment");
-	assert_wrong(READ("--config", file_path), ", line 9: want \"name = value\"");
+	assert_file_wrong(
+		"# one\n; two\n\n  [prog] ; three\n\top-count: 7 ; four\n text =a;b # c ;d\r\n"
+		"size = 16\n  rate = 1K\nonly-a-comment",
+		", line 9: want \"name = value\"");
 	assert_true(out.count == 7 && out.size == 16 && out.rate == 1000);
 	assert_string_equal(out.text, "a;b # c");
 	memset(line, 'a', sizeof(line) - 1);
@@ -468,10 +470,10 @@ TEST(file_lines)
 /* A name that comes twice: one of the two would not hold, and nobody would see which. */
 TEST(twice)
 {
-	write_file("[prog]\nop-count = 7\nsize = 1M\nop-count = 8\n");
-	assert_wrong(READ("--config", file_path), ", line 4: an earlier line says op-count");
-	write_file("[prog]\nwait = 2\n[bench]\nwait = 3\n[prog]\nwait-ms = 300\n");
-	assert_wrong(READ("--config", file_path), ", line 6: an earlier line says wait");
+	assert_file_wrong("[prog]\nop-count = 7\nsize = 1M\nop-count = 8\n",
+	                  ", line 4: an earlier line says op-count");
+	assert_file_wrong("[prog]\nwait = 2\n[bench]\nwait = 3\n[prog]\nwait-ms = 300\n",
+	                  ", line 6: an earlier line says wait");
 	/* Where a stronger source holds as well. */
 	assert_wrong(READ("--config", file_path, "--wait=1"),
 	             ", line 6: an earlier line says wait");
@@ -487,10 +489,8 @@ TEST(encodings)
 
 	write_file("\xef\xbb\xbf[prog]\r\nop-count = 7\r\n");
 	GIVES(out.count == 7, "--config", file_path);
-	write_file("\xff\xfe[");
-	assert_wrong(READ("--config", file_path), "it is in UTF-16, save it as UTF-8");
-	write_file("\xfe\xff[");
-	assert_wrong(READ("--config", file_path), "it is in UTF-16, save it as UTF-8");
+	assert_file_wrong("\xff\xfe[", "it is in UTF-16, save it as UTF-8");
+	assert_file_wrong("\xfe\xff[", "it is in UTF-16, save it as UTF-8");
 	file = fopen(file_path, "we");
 	assert_non_null(file);
 	fwrite(sixteen, 1, sizeof(sixteen) - 1, file);
@@ -631,8 +631,7 @@ TEST(keys)
 	GIVES(strcmp(out.key, "k") == 0, "--config", file_path);
 	assert_null(out.key_file);
 	unsetenv("WINNOW_KEY");
-	write_file("[prog]\nkey-file = f\nkey = k\n");
-	assert_wrong(READ("--config", file_path), ": give one of them");
+	assert_file_wrong("[prog]\nkey-file = f\nkey = k\n", ": give one of them");
 	assert_wrong(READ("--key=k", "--key-file=f"), "key-file (command line) contradicts key");
 }
 
