@@ -43,7 +43,7 @@ library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
 cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
-core_libs := -lssl -lcrypto -ljansson -linih -lm -ldl
+core_libs := -lssl -lcrypto -ljansson -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/dpdk)
 frames := $(addprefix aggregator/dpdk/,frame frame_write neighbours)# which need no DPDK

@@ -48,7 +48,7 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 # The bundle is for a machine that has a GPU, CUDA and PyTorch but not our libraries: what a wheel has, and test programs.
 gpu := $(BUILD)/gpu
 gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
-gpu_needs = pkg-config --exists openssl libmicrohttpd libuv libcap libbpf jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
+gpu_needs = pkg-config --exists openssl libmicrohttpd libuv libcap libbpf jansson && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/%: $(BUILD)/wheel/%
 	@mkdir -p $(@D)

@@ -367,7 +367,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	 * told are alive, and may first have to find out that another aggregator is silent.
 	 */
 	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
-	if (message_name_is(job->name, CONTROL_NEXT_NAME) && soon_us < limit_us)
+	if (message_name_is_next(job->name) && soon_us < limit_us)
 		limit_us = soon_us;
 	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;

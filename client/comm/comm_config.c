@@ -184,7 +184,7 @@ static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
 	if (comm->at_door)
 		return patience_at_most(&comm->config, UINT64_MAX);
-	if (message_name_is(comm->job, CONTROL_NEXT_NAME))
+	if (message_name_is_next(comm->job))
 		return patience_at_most(&comm->config, COMM_CONNECT_ALIVE_US);
 	return patience_at_most(&comm->config,
 	                        comm->stay.of > 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);

@@ -36,10 +36,10 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->connect_until_us = now_us + (comm->at_door ? peer->patience_us
-		                                   : message_name_is(comm->job, CONTROL_NEXT_NAME)
-		                                           ? COMM_CONNECT_ALIVE_US
-		                                           : COMM_CONNECT_ONCE_MORE_US);
+		peer->connect_until_us =
+			now_us + (comm->at_door                     ? peer->patience_us
+		                  : message_name_is_next(comm->job) ? COMM_CONNECT_ALIVE_US
+		                                                    : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;

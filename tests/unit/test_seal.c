@@ -190,8 +190,3 @@ TEST(wrong)
 		                 sizes[s] == 0);
 	}
 }
-
-int main(void)
-{
-	return unit_run(NULL, NULL);
-}
