@@ -36,8 +36,8 @@ static void close_in_child(void)
 	{
 		comm->inherited = true;
 		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-			if (comm->peers[i].fd >= 0)
-				close(comm->peers[i].fd);
+			if (comm->peers[i].tcp.fd >= 0)
+				close(comm->peers[i].tcp.fd);
 	}
 	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
 	locks_release();

@@ -57,30 +57,30 @@ static void question_begin(struct comm_peer *peer)
 		return;
 	}
 	pthread_detach(thread);
-	peer->question = question;
+	peer->at.question = question;
 }
 
 static bool is_answered(const struct comm_peer *peer)
 {
-	return atomic_load_explicit(&peer->question->answered, memory_order_acquire);
+	return atomic_load_explicit(&peer->at.question->answered, memory_order_acquire);
 }
 
 static void addresses_take(struct comm_peer *peer)
 {
-	const struct comm_question *question = peer->question;
+	const struct comm_question *question = peer->at.question;
 
 	if (question->count > 0) {
-		memcpy(peer->addresses, question->addresses, sizeof(peer->addresses));
-		peer->address_count = question->count;
-		peer->address_at %= peer->address_count;
+		memcpy(peer->at.list, question->addresses, sizeof(peer->at.list));
+		peer->at.count = question->count;
+		peer->at.index %= peer->at.count;
 	}
 }
 
 void comm_resolve_again(struct comm_peer *peer)
 {
-	if (peer->question != NULL && !is_answered(peer))
+	if (peer->at.question != NULL && !is_answered(peer))
 		return;
-	if (peer->question != NULL)
+	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
 	question_begin(peer);
@@ -98,7 +98,7 @@ int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct wi
 		why_set(why, 0, "cannot find host of '%.100s': no answer", peer->name);
 	snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text, patience_s);
 	question_begin(peer);
-	if (peer->question == NULL)
+	if (peer->at.question == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(config->give_up)) {
 		comm_tell_wait(config, wait, text, 0);
@@ -106,8 +106,8 @@ int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct wi
 		wait_us = wait_us < COMM_GIVE_UP_LOOK_US ? 2 * wait_us : COMM_GIVE_UP_LOOK_US;
 	}
 	if (is_answered(peer)) {
-		err = peer->question->err;
-		*why = peer->question->why;
+		err = peer->at.question->err;
+		*why = peer->at.question->why;
 		addresses_take(peer);
 	}
 	comm_resolve_drop(peer);
@@ -116,7 +116,7 @@ int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct wi
 
 void comm_resolve_drop(struct comm_peer *peer)
 {
-	if (peer->question != NULL)
-		let_go(peer->question);
-	peer->question = NULL;
+	if (peer->at.question != NULL)
+		let_go(peer->at.question);
+	peer->at.question = NULL;
 }

@@ -57,14 +57,15 @@ static struct winnow_comm *opened(uint32_t peer_count)
 		                                .world = 2,
 		                                .silence_us = 10000000,
 		                                .join_us = 60000000};
-	pthread_mutex_init(&comm->lock, NULL);
-	comm_cond_init(&comm->changed);
-	comm->wake_fd = -1;
-	comm->peer_count = peer_count;
+	pthread_mutex_init(&comm->shared.lock, NULL);
+	comm_cond_init(&comm->shared.changed);
+	strcpy(comm->move.job, "job");
+	comm->fixed.wake_fd = -1;
+	comm->move.peer_count = peer_count;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
-		comm->peers[i].fd = -1;
-		comm->peers[i].address_count = 1;
-		comm->peers[i].connect_until_us = UNTIL_US;
+		comm->peers[i].tcp.fd = -1;
+		comm->peers[i].at.count = 1;
+		comm->peers[i].tries.until_us = UNTIL_US;
 	}
 	assert_int_equal(session_open(&config, 0, &comm->session), 0);
 	return comm;
@@ -72,14 +73,14 @@ static struct winnow_comm *opened(uint32_t peer_count)
 
 static void closed(struct winnow_comm *comm)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		comm_peer_close(&comm->peers[i]);
 	}
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm_resolve_drop(&comm->peers[i]);
 	session_close(comm->session);
-	pthread_cond_destroy(&comm->changed);
-	pthread_mutex_destroy(&comm->lock);
+	pthread_cond_destroy(&comm->shared.changed);
+	pthread_mutex_destroy(&comm->shared.lock);
 	free(comm);
 }
 
@@ -95,8 +96,8 @@ static void failed_as(const struct winnow_comm *comm, const char *text)
 /* A turn in which each connection may have something. */
 static void peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		comm->peers[i].fd_ready = true;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
+		comm->peers[i].tcp.ready = true;
 	(void)comm_peers_turn(comm, now_us);
 }
 
@@ -107,9 +108,10 @@ static void turn_until_settled(struct winnow_comm *comm, uint64_t now_us)
 		uint32_t connected = 0;
 
 		peers_turn(comm, now_us);
-		for (uint32_t i = 0; i < comm->peer_count; i++)
-			connected += comm->peers[i].connected;
-		if (connected == comm->peer_count || session_state(comm->session) == SESSION_FAILED)
+		for (uint32_t i = 0; i < comm->move.peer_count; i++)
+			connected += comm->peers[i].state == PEER_CONNECTED;
+		if (connected == comm->move.peer_count ||
+		    session_state(comm->session) == SESSION_FAILED)
 			return;
 		usleep(1000);
 	}
@@ -130,7 +132,7 @@ static void turn_until_failed(struct winnow_comm *comm, uint64_t now_us)
 static struct winnow_comm *connected(int *fd)
 {
 	struct winnow_comm *comm = opened(1);
-	int listener = listening(&comm->peers[0].addresses[0], 8);
+	int listener = listening(&comm->peers[0].at.list[0], 8);
 
 	turn_until_settled(comm, 0);
 	*fd = accept(listener, NULL, NULL);
@@ -144,16 +146,16 @@ static struct winnow_comm *connected_again(int *fd)
 {
 	struct winnow_comm *comm = opened(1);
 	struct comm_peer *peer = &comm->peers[0];
-	int listener = listening(&peer->addresses[0], 8);
+	int listener = listening(&peer->at.list[0], 8);
 
 	turn_until_settled(comm, 0);
 	close(accept(listener, NULL, NULL));
-	for (uint32_t turn = 0; turn < TURNS_MAX && peer->connected; turn++) {
+	for (uint32_t turn = 0; turn < TURNS_MAX && peer->state == PEER_CONNECTED; turn++) {
 		peers_turn(comm, 0);
 		usleep(1000);
 	}
 	assert_int_equal(session_state(comm->session), SESSION_JOINING);
-	assert_int_equal(peer->fd, -1);
+	assert_int_equal(peer->tcp.fd, -1);
 	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
 	*fd = accept(listener, NULL, NULL);
 	assert_true(*fd >= 0);
@@ -167,24 +169,24 @@ static struct winnow_comm *connected_again(int *fd)
 COMM_TEST(silent_address, opened(1))
 {
 	struct comm_peer *peer = &comm->peers[0];
-	int full = listening(&peer->addresses[0], 0), other = listening(&peer->addresses[1], 8);
+	int full = listening(&peer->at.list[0], 0), other = listening(&peer->at.list[1], 8);
 	struct sockaddr_in to = {.sin_family = AF_INET,
 	                         .sin_addr.s_addr = htonl(HERE),
-	                         .sin_port = htons(peer->addresses[0].port)};
+	                         .sin_port = htons(peer->at.list[0].port)};
 	int filler = socket(AF_INET, SOCK_STREAM, 0);
 
 	/* The queue of one is full: what else knocks is not answered. */
 	assert_int_equal(connect(filler, (struct sockaddr *)&to, sizeof(to)), 0);
-	peer->address_count = 2;
+	peer->at.count = 2;
 	peers_turn(comm, 0);
 	usleep(20000);
 	peers_turn(comm, UNTIL_US / 2 - 1);
-	assert_false(peer->connected);
-	assert_int_equal(peer->address_at, 0);
+	assert_int_not_equal(peer->state, PEER_CONNECTED);
+	assert_int_equal(peer->at.index, 0);
 	peers_turn(comm, UNTIL_US / 2);
-	assert_int_equal(peer->address_at, 1);
+	assert_int_equal(peer->at.index, 1);
 	turn_until_settled(comm, UNTIL_US / 2 + 1);
-	assert_true(peer->connected);
+	assert_int_equal(peer->state, PEER_CONNECTED);
 	close(filler);
 	close(full);
 	close(other);
@@ -198,14 +200,14 @@ TEST(refused)
 		struct net_addr somewhere;
 		int listener = listening(&somewhere, 8);
 
-		peer->address_count = count;
-		peer->addresses[0] = peer->addresses[1] = refusing(&somewhere);
+		peer->at.count = count;
+		peer->at.list[0] = peer->at.list[1] = refusing(&somewhere);
 		for (uint32_t turn = 0; turn < 20; turn++)
 			peers_turn(comm, 0);
 		assert_int_equal(session_state(comm->session), SESSION_JOINING);
-		assert_int_equal(peer->address_at, 0); /* all again, but not at once */
-		assert_int_equal(peer->fd, -1);
-		assert_int_equal(peer->connect_due_us, COMM_CONNECT_AGAIN_US);
+		assert_int_equal(peer->at.index, 0); /* all again, but not at once */
+		assert_int_equal(peer->tcp.fd, -1);
+		assert_int_equal(peer->tries.due_us, COMM_CONNECT_AGAIN_US);
 		turn_until_failed(comm, UNTIL_US);
 		failed_as(comm,
 		          count == 1 ? "aggregator one:1: no answer: Connection refused; is "
@@ -294,16 +296,17 @@ TEST(full_socket)
 	peer = &comm->peers[0];
 	assert_int_equal(recv(fd, piece, sizeof(piece), 0), strlen("{\"type\":\"ping\"}\n"));
 	assert_null(
-		peer->pending); /* it has said the line with which a worker without a key begins */
-	peer->pending = malloc(bytes);
-	peer->pending_bytes = bytes;
-	peer->pending_at = 0;
-	assert_non_null(peer->pending);
+		peer->tcp
+			.pending); /* it has said the line with which a worker without a key begins */
+	peer->tcp.pending = malloc(bytes);
+	peer->tcp.pending_bytes = bytes;
+	peer->tcp.pending_at = 0;
+	assert_non_null(peer->tcp.pending);
 	for (size_t i = 0; i < bytes; i++)
-		peer->pending[i] = (char)(1 + i % 251);
+		peer->tcp.pending[i] = (char)(1 + i % 251);
 	comm_peer_write(comm, peer, 0);
-	assert_non_null(peer->pending);
-	assert_true(peer->pending_at > 0 && peer->pending_at < bytes);
+	assert_non_null(peer->tcp.pending);
+	assert_true(peer->tcp.pending_at > 0 && peer->tcp.pending_at < bytes);
 	for (uint32_t turn = 0; turn < 10 * TURNS_MAX && got < bytes; turn++) {
 		ssize_t count = recv(fd, piece, sizeof(piece), MSG_DONTWAIT);
 
@@ -313,7 +316,7 @@ TEST(full_socket)
 		got += count > 0 ? (size_t)count : 0;
 	}
 	assert_int_equal(got, bytes);
-	assert_null(peer->pending);
+	assert_null(peer->tcp.pending);
 	session_abort(comm->session, "enough");
 	hears(comm, fd, 0, "\"enough\"");
 	close(fd);
@@ -332,33 +335,34 @@ TEST(moved)
 		int listener = listening(&now_at, 8);
 		uint64_t now_us = 0;
 
-		peer->addresses[0] = refusing(&now_at);
+		peer->at.list[0] = refusing(&now_at);
 		snprintf(peer->name, sizeof(peer->name), "127.0.0.1:%u", now_at.port);
-		comm->at_door = way == 0;
-		comm->peers_known = 2;
+		comm->move.at_door = way == 0;
+		comm->fixed.peers_known = 2;
 		if (way == 1)
-			comm->peers[0].connect_due_us = UINT64_MAX;
+			comm->peers[0].tries.due_us = UINT64_MAX;
 		for (uint32_t turn = 0; turn < TURNS_MAX; turn++, now_us += 10000) {
 			peers_turn(comm, now_us);
-			if (net_addr_same(&peer->addresses[0], &now_at))
+			if (net_addr_same(&peer->at.list[0], &now_at))
 				break;
 			usleep(1000);
 		}
-		assert_true(net_addr_same(&peer->addresses[0], &now_at));
-		for (uint32_t turn = 0; turn < TURNS_MAX && way == 0 && !peer->connected; turn++) {
+		assert_true(net_addr_same(&peer->at.list[0], &now_at));
+		for (uint32_t turn = 0;
+		     turn < TURNS_MAX && way == 0 && peer->state != PEER_CONNECTED; turn++) {
 			peers_turn(comm, now_us += COMM_CONNECT_AGAIN_US);
 			usleep(1000);
 		}
-		assert_true(peer->connected == (way == 0));
+		assert_int_equal(peer->state == PEER_CONNECTED, way == 0);
 		/* A name that nobody knows now has its addresses of before. */
 		comm_resolve_drop(peer);
 		strcpy(peer->name, "no.such.host.invalid:1");
 		comm_resolve_again(peer);
 		usleep(20000);
 		comm_resolve_again(peer);
-		assert_int_equal(peer->address_count, 1);
+		assert_int_equal(peer->at.count, 1);
 		close(listener);
-		comm_fork_close(&comm->peers[1].fd);
+		comm_fork_close(&comm->peers[1].tcp.fd);
 		closed(comm);
 	}
 }
@@ -369,23 +373,23 @@ COMM_TEST(look_without_descriptor, opened(1))
 	struct comm_peer *left_out = &comm->peers[1];
 	struct rlimit before, none;
 
-	comm->peers[0].gone = true;
-	comm->peers_known = 2;
+	comm->peers[0].state = PEER_GONE;
+	comm->fixed.peers_known = 2;
 	snprintf(left_out->name, sizeof(left_out->name), "127.0.0.1:1");
-	left_out->addresses[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
-	assert_int_equal(tls_context_open(NULL, &comm->tls), 0);
+	left_out->at.list[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
+	assert_int_equal(tls_context_open(NULL, &comm->fixed.tls), 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	none = (struct rlimit){.rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	(void)comm_peers_turn(comm, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	assert_int_equal(left_out->fd, -1);
-	assert_null(left_out->tls);
+	assert_int_equal(left_out->tcp.fd, -1);
+	assert_null(left_out->tcp.tls);
 	(void)comm_peers_turn(comm, UNTIL_US);
-	assert_true(left_out->fd >= 0);
-	assert_non_null(left_out->tls);
+	assert_true(left_out->tcp.fd >= 0);
+	assert_non_null(left_out->tcp.tls);
 	comm_peer_close(left_out);
-	tls_context_close(comm->tls);
+	tls_context_close(comm->fixed.tls);
 }
 
 /* ---- forks ---- */
@@ -408,19 +412,19 @@ TEST(forks)
 	int fd, second, other = dup(0);
 	struct winnow_comm *comm = connected(&fd);
 
-	assert_true(comm_fork_socket(&comm->peers[1].fd, AF_INET, SOCK_STREAM) >= 0);
-	second = comm->peers[1].fd;
-	assert_true(open_in_child(comm->peers[0].fd)); /* not known yet */
+	assert_true(comm_fork_socket(&comm->peers[1].tcp.fd, AF_INET, SOCK_STREAM) >= 0);
+	second = comm->peers[1].tcp.fd;
+	assert_true(open_in_child(comm->peers[0].tcp.fd)); /* not known yet */
 	comm_fork_add(comm);
-	assert_false(open_in_child(comm->peers[0].fd));
+	assert_false(open_in_child(comm->peers[0].tcp.fd));
 	assert_false(open_in_child(second));
 	assert_true(open_in_child(other));
-	comm_fork_close(&comm->peers[1].fd);
-	assert_int_equal(comm->peers[1].fd, -1);
+	comm_fork_close(&comm->peers[1].tcp.fd);
+	assert_int_equal(comm->peers[1].tcp.fd, -1);
 	assert_int_equal(dup2(other, second), second); /* the number is another's now */
 	assert_true(open_in_child(second));
 	comm_fork_remove(comm);
-	assert_true(open_in_child(comm->peers[0].fd));
+	assert_true(open_in_child(comm->peers[0].tcp.fd));
 	close(second);
 	close(other);
 	close(fd);

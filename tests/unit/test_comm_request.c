@@ -129,13 +129,13 @@ COMM_TEST(forked)
 	pid_t child;
 
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-		comm->peers[i].fd = -1;
+		comm->peers[i].tcp.fd = -1;
 	comm_fork_add(comm);
-	pthread_mutex_lock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	child = fork();
 	if (child == 0)
 		_exit(refused_in_child(comm, request) ? 0 : 1);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 	comm_fork_remove(comm);

@@ -27,12 +27,12 @@ static inline struct winnow_comm *opened(void)
 	struct winnow_comm *comm = calloc(1, sizeof(*comm));
 
 	assert_non_null(comm);
-	comm->config.block = 256;
-	comm->wake_fd = -1;
-	STAILQ_INIT(&comm->submitted);
-	STAILQ_INIT(&comm->unused);
-	pthread_mutex_init(&comm->lock, NULL);
-	comm_cond_init(&comm->changed);
+	comm->fixed.config.block = 256;
+	comm->fixed.wake_fd = -1;
+	STAILQ_INIT(&comm->shared.submitted);
+	STAILQ_INIT(&comm->shared.unused);
+	pthread_mutex_init(&comm->shared.lock, NULL);
+	comm_cond_init(&comm->shared.changed);
 	assert_int_equal(session_open(&config, 0, &comm->session), 0);
 	return comm;
 }
@@ -41,8 +41,8 @@ static inline void closed(struct winnow_comm *comm)
 {
 	comm_requests_free(comm);
 	session_close(comm->session);
-	pthread_cond_destroy(&comm->changed);
-	pthread_mutex_destroy(&comm->lock);
+	pthread_cond_destroy(&comm->shared.changed);
+	pthread_mutex_destroy(&comm->shared.lock);
 	free(comm);
 }
 
@@ -61,10 +61,10 @@ static inline struct winnow_request *begin(struct winnow_comm *comm)
 /* What the thread does: the oldest operation that was queued has come to this. */
 static inline struct winnow_request *taken(struct winnow_comm *comm)
 {
-	struct winnow_request *request = STAILQ_FIRST(&comm->submitted);
+	struct winnow_request *request = STAILQ_FIRST(&comm->shared.submitted);
 
 	assert_non_null(request);
-	STAILQ_REMOVE_HEAD(&comm->submitted, next);
+	STAILQ_REMOVE_HEAD(&comm->shared.submitted, next);
 	return request;
 }
 
@@ -81,7 +81,7 @@ static inline uint32_t made(const struct winnow_comm *comm)
 {
 	uint32_t count = 0;
 
-	for (const struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
+	for (const struct winnow_request *r = comm->shared.requests; r != NULL; r = r->made_before)
 		count++;
 	return count;
 }
@@ -91,7 +91,7 @@ static inline uint32_t unused(const struct winnow_comm *comm)
 	const struct winnow_request *r;
 	uint32_t count = 0;
 
-	STAILQ_FOREACH(r, &comm->unused, next)
+	STAILQ_FOREACH(r, &comm->shared.unused, next)
 		count++;
 	return count;
 }

@@ -21,7 +21,7 @@ TEST(rows)
 		                 WINNOW_OK);
 		assert_ptr_equal(taken(comm)->rows, rows);
 		for (int i = 0; i < 3; i++) {
-			struct winnow_request *only = comm->requests;
+			struct winnow_request *only = comm->shared.requests;
 
 			if (orders[order][i] == 'r') {
 				winnow_rows_free(&rows);
@@ -79,7 +79,7 @@ COMM_TEST(lists_refused)
 		assert_non_null(strstr(winnow_last_error(),
 		                       missing == 2 ? "rows is NULL" : "request is NULL"));
 	}
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -106,7 +106,7 @@ TEST(parts)
 		struct winnow_op_stats stats;
 
 		assert_ptr_equal(queued, request);
-		assert_true(STAILQ_EMPTY(&comm->submitted));
+		assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 		assert_int_equal(queued->task.part_count, 2);
 		assert_int_equal(queued->task.parts[0].count, 2 * COUNT);
 		assert_int_equal(queued->task.parts[0].tile_columns, 16);
@@ -204,7 +204,7 @@ COMM_TEST(tiles_refused)
 	                                                 &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
@@ -214,14 +214,14 @@ COMM_TEST(impossible)
 	struct winnow_request *request;
 	static float one[4];
 
-	comm->config.world = 2; /* it has been reconfigured since */
-	comm->config.world = 257;
+	comm->shared.view.world = 2; /* it has been reconfigured since */
+	comm->shared.view.world = 257;
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
-	comm->config.world = 257;
-	comm->config.world = 2;
+	comm->shared.view.world = 257;
+	comm->shared.view.world = 2;
 	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
 	                                        &fine, comm, &request),
 	                 WINNOW_ERR_INVALID);
@@ -236,12 +236,12 @@ COMM_TEST(impossible)
 	                                                 1, NULL, comm, &request),
 	                 WINNOW_ERR_INVALID);
 	assert_null(request);
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_OK);
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
 	winnow_comm_abort(comm, "one\nand \x1btwo");
-	assert_string_equal(comm->abort_text, "one and  two");
+	assert_string_equal(comm->shared.end.text, "one and  two");
 }
