@@ -195,6 +195,36 @@ void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
 	explicit_bzero(&own, sizeof(own));
 }
 
+/* An aggregator that has another key says so by an alert, or does not show that it has ours. */
+static bool is_wrong_key(const struct tls *tls)
+{
+	return !tls_ready(tls) && (strstr(tls_why(tls), "alert") != NULL ||
+	                           strstr(tls_why(tls), "has the key") != NULL);
+}
+
+/* By this error of tls_read() or tls_feed(). */
+static void tls_ended(struct winnow_comm *comm, struct comm_peer *peer, ssize_t error,
+                      uint64_t now_us)
+{
+	char alert[256], reason[320] = "out of memory";
+	size_t count = tls_pull(peer->tcp.tls, alert, sizeof(alert));
+
+	(void)!send(peer->tcp.fd, alert, count, MSG_NOSIGNAL); /* why, to the other side */
+	if (error == -EPROTO && is_wrong_key(peer->tcp.tls)) {
+		comm_peer_close(peer);
+		peer->state = PEER_GONE;
+		session_refused(comm->session, (uint32_t)(peer - comm->peers));
+		return;
+	}
+	if (error == -EPIPE)
+		snprintf(reason, sizeof(reason), "connection closed");
+	else if (error == -EPROTO)
+		snprintf(reason, sizeof(reason),
+		         "its TLS is broken: somebody on the path has changed it (%s)",
+		         tls_why(peer->tcp.tls));
+	peer_gone(comm, peer, reason, now_us);
+}
+
 /* The same where there is a key. */
 static void tls_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
                      size_t count, uint64_t now_us)
@@ -210,20 +240,8 @@ static void tls_take(struct winnow_comm *comm, struct comm_peer *peer, const cha
 		if (got > 0)
 			lines_take(comm, peer, said, (size_t)got, now_us);
 	}
-	if (got >= 0)
-		return;
-	if (got == -EPROTO && !tls_ready(peer->tcp.tls)) {
-		comm_peer_close(peer);
-		peer->state = PEER_GONE;
-		session_refused(comm->session, (uint32_t)(peer - comm->peers));
-	} else {
-		peer_gone(comm, peer,
-		          got == -EPIPE ? "connection closed"
-		          : got == -EPROTO
-		                  ? "its TLS is broken: somebody on the path has changed it"
-		                  : "out of memory",
-		          now_us);
-	}
+	if (got < 0 && peer->tcp.tls != NULL)
+		tls_ended(comm, peer, got, now_us);
 }
 
 /* Does it answer a handshake, or in plain text, where there is a key? */

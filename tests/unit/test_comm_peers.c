@@ -267,6 +267,50 @@ TEST(not_lines)
 	closed(comm);
 }
 
+/* What breaks a handshake is told to the other side, and is no wrong key. */
+TEST(handshake_broken)
+{
+	static const char broken[] = {0x16, 3, 3, 0, 4, 1, 2, 3, 4},
+			  refused[] = {0x15, 3, 3, 0, 2, 2, 51};
+
+	for (uint32_t way = 0; way < 2; way++) {
+		struct winnow_comm *comm = opened(1);
+		struct comm_peer *peer = &comm->peers[0];
+		char head[5], body[4096];
+		int fd, listener = listening(&peer->at.list[0], 8);
+
+		assert_int_equal(tls_context_open(NULL, &comm->fixed.tls), 0);
+		for (uint32_t i = 0; i < 2 && session_state(comm->session) == SESSION_JOINING;
+		     i++) {
+			turn_until_settled(comm, i * COMM_CONNECT_AGAIN_US);
+			fd = accept(listener, NULL, NULL);
+			assert_int_equal(recv(fd, head, sizeof(head), MSG_WAITALL), sizeof(head));
+			assert_int_equal(head[0], TLS_FIRST_BYTE); /* its hello */
+			assert_true(recv(fd, body, (size_t)(uint8_t)head[3] << 8 | (uint8_t)head[4],
+			                 MSG_WAITALL) > 0);
+			if (way == 0)
+				say(fd, broken, sizeof(broken));
+			else
+				say(fd, refused, sizeof(refused));
+			for (uint32_t turn = 0; turn < TURNS_MAX && peer->state == PEER_CONNECTED;
+			     turn++) {
+				peers_turn(comm, 0);
+				usleep(1000);
+			}
+			if (way == 0) {
+				assert_int_equal(recv(fd, head, sizeof(head), MSG_WAITALL),
+				                 sizeof(head));
+				assert_int_equal(head[0], TLS_ALERT_BYTE);
+			}
+			close(fd);
+		}
+		failed_as(comm, way == 0 ? "its TLS is broken" : "wrong key for job 'job'");
+		close(listener);
+		tls_context_close(comm->fixed.tls);
+		closed(comm);
+	}
+}
+
 /* A reset connection is no reason to write into nothing, or to stop the program. */
 TEST(reset)
 {
