@@ -177,16 +177,15 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 
 	if (result != WINNOW_OK || request->task.count == 0)
 		return result;
-	if (!done)
-		return comm_fail(WINNOW_ERR_INVALID,
-		                 "the operation is not done: no stream may wait for the network");
 	pthread_mutex_lock(&request->comm->any.gpu_lock);
 	staging = request->staged.staging;
-	if (staging != NULL)
+	if (staging == NULL)
+		why_set(&why, 0, "the operation was on no GPU's memory");
+	else if (!done)
+		why_set(&why, 0, "the operation is not done: no stream may wait for the network");
+	else
 		err = staging_follow(staging, stream, &why);
 	pthread_mutex_unlock(&request->comm->any.gpu_lock);
-	if (staging == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
 	return comm_gpu_result(request->comm, err, &why);
 }
 
