@@ -14,8 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/comm/comm_state.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/test_comm.h"
 
 #define HERE 0x7f000001
 #define UNTIL_US 10000000
@@ -42,49 +41,15 @@ static struct net_addr refusing(const struct net_addr *address)
 	return (struct net_addr){.ip = net_ipv4(HERE + 1), .port = address->port};
 }
 
-/* A communicator that is not connected yet, and has no thread. */
+/* A communicator that is not connected yet. */
 static struct winnow_comm *opened(uint32_t peer_count)
 {
-	static const char *const names[] = {"one:1", "two:2"};
-	struct link_config links[2];
-	struct session_config config = {.links = links, .names = names, .link_count = peer_count};
-	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+	struct winnow_comm *comm = comm_made(peer_count);
 
-	assert_non_null(comm);
-	for (uint32_t i = 0; i < 2; i++)
-		links[i] = (struct link_config){.job = "job",
-		                                .host = "host",
-		                                .world = 2,
-		                                .silence_us = 10000000,
-		                                .join_us = 60000000};
-	pthread_mutex_init(&comm->shared.lock, NULL);
-	comm_cond_init(&comm->shared.changed);
-	strcpy(comm->move.job, "job");
-	comm->fixed.wake_fd = -1;
-	comm->move.peer_count = peer_count;
-	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
-		comm->peers[i].tcp.fd = -1;
-		comm->peers[i].at.count = 1;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 		comm->peers[i].tries.until_us = UNTIL_US;
-	}
-	assert_int_equal(session_open(&config, 0, &comm->session), 0);
 	return comm;
 }
-
-static void closed(struct winnow_comm *comm)
-{
-	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
-		comm_peer_close(&comm->peers[i]);
-	}
-	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-		comm_resolve_drop(&comm->peers[i]);
-	session_close(comm->session);
-	pthread_cond_destroy(&comm->shared.changed);
-	pthread_mutex_destroy(&comm->shared.lock);
-	free(comm);
-}
-
-#define COMM_TEST(name, opened) TEST_ON(name, struct winnow_comm *, comm, opened, closed(comm))
 
 static void failed_as(const struct winnow_comm *comm, const char *text)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_comm_tensors.c - what a call's tensor may be: rows, segments, tiles; and which are refused; the test is the communicator's thread */
 
-#include "tests/unit/test_comm_request.h"
+#include "tests/unit/test_comm.h"
 
 /* Rows have two holders, too: the operation, and who reads them. */
 TEST(rows)
@@ -11,7 +11,7 @@ TEST(rows)
 	for (int order = 0; order < 6; order++) {
 		/* What happens first, second and third. */
 		static const char *const orders[] = {"rqd", "rdq", "qrd", "qdr", "drq", "dqr"};
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request;
 		struct winnow_rows *rows;
 
@@ -43,7 +43,7 @@ TEST(rows)
 }
 
 /* Lists that cannot be: nothing is queued. */
-COMM_TEST(lists_refused)
+COMM_TEST(lists_refused, comm_made(1))
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
 	struct winnow_request *request;
@@ -101,7 +101,7 @@ static struct winnow_request *begin_parts(struct winnow_comm *comm,
 TEST(parts)
 {
 	for (int freed = 0; freed < 2; freed++) {
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request = begin_parts(comm, two, 2), *queued = taken(comm);
 		struct winnow_op_stats stats;
 
@@ -154,7 +154,7 @@ TEST(parts_of_segments)
 	};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request =
 			begin_parts(comm, cases[c].segments, cases[c].count);
 
@@ -174,7 +174,7 @@ TEST(parts_of_segments)
 }
 
 /* Tiles that cannot be: nothing is queued. */
-COMM_TEST(tiles_refused)
+COMM_TEST(tiles_refused, comm_made(1))
 {
 	static const struct {
 		struct winnow_segment segment;
@@ -208,20 +208,18 @@ COMM_TEST(tiles_refused)
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
-COMM_TEST(impossible)
+COMM_TEST(impossible, comm_made(1))
 {
 	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
 	struct winnow_request *request;
 	static float one[4];
 
-	comm->shared.view.world = 2; /* it has been reconfigured since */
 	comm->shared.view.world = 257;
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_ERR_INVALID);
 	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
-	comm->shared.view.world = 257;
-	comm->shared.view.world = 2;
+	comm->shared.view.world = 2; /* it has been reconfigured since */
 	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
 	                                        &fine, comm, &request),
 	                 WINNOW_ERR_INVALID);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_comm_request.h - a communicator whose thread is the test */
-#ifndef TESTS_UNIT_TEST_COMM_REQUEST_H
-#define TESTS_UNIT_TEST_COMM_REQUEST_H
+/* test_comm.h - a communicator whose thread is the test */
+#ifndef TESTS_UNIT_TEST_COMM_H
+#define TESTS_UNIT_TEST_COMM_H
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,17 +18,28 @@
 static const int32_t given[4 * COUNT];
 static int32_t received[4 * COUNT];
 
-/* A communicator without sockets and thread, whose session does not run yet. */
-static inline struct winnow_comm *opened(void)
+/* A communicator with so many aggregators, one or two, without sockets and thread, whose session does not run yet. */
+static inline struct winnow_comm *comm_made(uint32_t peer_count)
 {
-	static const char *const name = "aggregator";
-	struct link_config link = {.job = "job", .host = "host", .world = 2};
-	struct session_config config = {.links = &link, .names = &name, .link_count = 1};
+	static const char *const names[] = {"one:1", "two:2"};
+	struct link_config link = {.job = "job",
+	                           .host = "host",
+	                           .world = 2,
+	                           .silence_us = 10000000,
+	                           .join_us = 60000000},
+			   links[] = {link, link};
+	struct session_config config = {.links = links, .names = names, .link_count = peer_count};
 	struct winnow_comm *comm = calloc(1, sizeof(*comm));
 
 	assert_non_null(comm);
+	strcpy(comm->move.job, "job");
 	comm->fixed.config.block = 256;
 	comm->fixed.wake_fd = -1;
+	comm->move.peer_count = peer_count;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
+		comm->peers[i].tcp.fd = -1;
+		comm->peers[i].at.count = 1;
+	}
 	STAILQ_INIT(&comm->shared.submitted);
 	STAILQ_INIT(&comm->shared.unused);
 	pthread_mutex_init(&comm->shared.lock, NULL);
@@ -39,6 +50,10 @@ static inline struct winnow_comm *opened(void)
 
 static inline void closed(struct winnow_comm *comm)
 {
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
+		comm_peer_close(&comm->peers[i]);
+		comm_resolve_drop(&comm->peers[i]);
+	}
 	comm_requests_free(comm);
 	session_close(comm->session);
 	pthread_cond_destroy(&comm->shared.changed);
@@ -46,7 +61,7 @@ static inline void closed(struct winnow_comm *comm)
 	free(comm);
 }
 
-#define COMM_TEST(name) TEST_ON(name, struct winnow_comm *, comm, opened(), closed(comm))
+#define COMM_TEST(name, opened) TEST_ON(name, struct winnow_comm *, comm, opened, closed(comm))
 
 static inline struct winnow_request *begin(struct winnow_comm *comm)
 {
@@ -96,4 +111,4 @@ static inline uint32_t unused(const struct winnow_comm *comm)
 	return count;
 }
 
-#endif /* TESTS_UNIT_TEST_COMM_REQUEST_H */
+#endif /* TESTS_UNIT_TEST_COMM_H */
