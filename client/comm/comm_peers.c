@@ -158,32 +158,6 @@ static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint
 		connected(comm, peer, now_us);
 }
 
-struct line_context {
-	struct winnow_comm *comm;
-	uint32_t index;
-	uint64_t now_us;
-};
-
-static int take_line(void *context, const char *line)
-{
-	struct line_context *c = context;
-
-	if (c->comm->peers[c->index].tcp.heard == PEER_PLAIN)
-		session_plain(c->comm->session, c->index, line);
-	else
-		session_line(c->comm->session, c->index, line, c->now_us);
-	return 0;
-}
-
-static void lines_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
-                       size_t count, uint64_t now_us)
-{
-	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
-
-	if (lines_feed(&peer->tcp.lines, bytes, count, take_line, &context) != 0)
-		peer_gone(comm, peer, "it sent something that is not a message", now_us);
-}
-
 void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
 {
 	struct seal_key own;
@@ -195,6 +169,40 @@ void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
 	explicit_bzero(&own, sizeof(own));
 }
 
+/*
+ * What has come, perhaps inside TLS, joins its lines. The first byte tells whether it is plain text where there is a key.
+ * Returns how many bytes; -EAGAIN: nothing is there; -EPIPE: it has closed; or another -errno.
+ */
+static ssize_t peer_receive(struct comm_peer *peer)
+{
+	struct tls *tls = peer->tcp.heard == PEER_PLAIN ? NULL : peer->tcp.tls;
+	char sealed[4096], *to;
+	size_t room;
+	ssize_t count;
+
+	to = lines_room(&peer->tcp.lines, &room);
+	count = tls != NULL ? tls_read(tls, to, room) : 0;
+	while (count == 0) {
+		count = recv(peer->tcp.fd, sealed, room < sizeof(sealed) ? room : sizeof(sealed),
+		             0);
+		if (count <= 0)
+			return count == 0 ? -EPIPE : errno == EINTR ? -EAGAIN : -errno;
+		if (peer->tcp.heard == PEER_SILENT && tls != NULL && *sealed != TLS_FIRST_BYTE &&
+		    *sealed != TLS_ALERT_BYTE)
+			peer->tcp.heard = PEER_PLAIN;
+		else if (peer->tcp.heard == PEER_SILENT)
+			peer->tcp.heard = PEER_SPEAKS;
+		if (peer->tcp.heard == PEER_PLAIN || tls == NULL)
+			memcpy(to, sealed, (size_t)count);
+		else if (tls_feed(tls, sealed, (size_t)count) != 0)
+			return -ENOMEM;
+		else
+			count = tls_read(tls, to, room);
+	}
+	lines_added(&peer->tcp.lines, count > 0 ? (size_t)count : 0);
+	return count;
+}
+
 /* An aggregator that has another key says so by an alert, or does not show that it has ours. */
 static bool is_wrong_key(const struct tls *tls)
 {
@@ -202,75 +210,58 @@ static bool is_wrong_key(const struct tls *tls)
 	                           strstr(tls_why(tls), "has the key") != NULL);
 }
 
-/* By this error of tls_read() or tls_feed(). */
-static void tls_ended(struct winnow_comm *comm, struct comm_peer *peer, ssize_t error,
-                      uint64_t now_us)
+/* By this error of peer_receive(). */
+static void peer_ended(struct winnow_comm *comm, struct comm_peer *peer, int error, uint64_t now_us)
 {
-	char alert[256], reason[320] = "out of memory";
-	size_t count = tls_pull(peer->tcp.tls, alert, sizeof(alert));
+	const bool broken = peer->tcp.tls != NULL && error == EPROTO;
+	char alert[256], reason[320];
 
-	(void)!send(peer->tcp.fd, alert, count, MSG_NOSIGNAL); /* why, to the other side */
-	if (error == -EPROTO && is_wrong_key(peer->tcp.tls)) {
+	if (peer->tcp.tls != NULL) /* why, to the other side */
+		(void)!send(peer->tcp.fd, alert, tls_pull(peer->tcp.tls, alert, sizeof(alert)),
+		            MSG_NOSIGNAL);
+	if (broken && is_wrong_key(peer->tcp.tls)) {
 		comm_peer_close(peer);
 		peer->state = PEER_GONE;
 		session_refused(comm->session, (uint32_t)(peer - comm->peers));
 		return;
 	}
-	if (error == -EPIPE)
-		snprintf(reason, sizeof(reason), "connection closed");
-	else if (error == -EPROTO)
+	if (broken)
 		snprintf(reason, sizeof(reason),
 		         "its TLS is broken: somebody on the path has changed it (%s)",
 		         tls_why(peer->tcp.tls));
+	else
+		snprintf(reason, sizeof(reason), "%s",
+		         error == EPIPE    ? "connection closed"
+		         : error == ENOMEM ? "out of memory"
+		                           : strerror(error));
 	peer_gone(comm, peer, reason, now_us);
-}
-
-/* The same where there is a key. */
-static void tls_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
-                     size_t count, uint64_t now_us)
-{
-	const bool secured = tls_ready(peer->tcp.tls);
-	ssize_t got = tls_feed(peer->tcp.tls, bytes, count) == 0 ? 1 : -ENOMEM;
-	char said[4096];
-
-	while (got > 0 && peer->tcp.tls != NULL) {
-		got = tls_read(peer->tcp.tls, said, sizeof(said));
-		if (!secured)
-			comm_peer_secure(comm, peer);
-		if (got > 0)
-			lines_take(comm, peer, said, (size_t)got, now_us);
-	}
-	if (got < 0 && peer->tcp.tls != NULL)
-		tls_ended(comm, peer, got, now_us);
-}
-
-/* Does it answer a handshake, or in plain text, where there is a key? */
-static bool is_plain(const char *bytes)
-{
-	return *bytes != TLS_FIRST_BYTE && *bytes != TLS_ALERT_BYTE;
 }
 
 static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	char buffer[4096];
-	ssize_t count;
+	const uint32_t index = (uint32_t)(peer - comm->peers);
 
 	while (peer->state == PEER_CONNECTED) {
-		count = recv(peer->tcp.fd, buffer, sizeof(buffer), 0);
-		if (count < 0 && (errno == EAGAIN || errno == EINTR))
+		const bool secured = peer->tcp.tls != NULL && tls_ready(peer->tcp.tls);
+		const char *line;
+		ssize_t got;
+		int whole = 0;
+
+		got = peer_receive(peer);
+		if (!secured)
+			comm_peer_secure(comm, peer);
+		if (got == -EAGAIN)
 			return;
-		if (count <= 0) {
-			peer_gone(comm, peer, count == 0 ? "connection closed" : strerror(errno),
-			          now_us);
-			return;
+		while (got > 0 && (whole = lines_next(&peer->tcp.lines, &line)) > 0) {
+			if (peer->tcp.heard == PEER_PLAIN)
+				session_plain(comm->session, index, line);
+			else
+				session_line(comm->session, index, line, now_us);
 		}
-		if (peer->tcp.heard == PEER_SILENT)
-			peer->tcp.heard = comm->fixed.tls != NULL && is_plain(buffer) ? PEER_PLAIN
-			                                                              : PEER_SPEAKS;
-		if (comm->fixed.tls != NULL && peer->tcp.heard != PEER_PLAIN)
-			tls_take(comm, peer, buffer, (size_t)count, now_us);
-		else
-			lines_take(comm, peer, buffer, (size_t)count, now_us);
+		if (whole < 0)
+			peer_gone(comm, peer, "it sent something that is not a message", now_us);
+		else if (got < 0)
+			peer_ended(comm, peer, (int)-got, now_us);
 	}
 }
 
@@ -344,35 +335,6 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 	atomic_store_explicit(&comm->any.back, 0, memory_order_relaxed);
 }
 
-/* What it has said, perhaps inside TLS, joins its lines. */
-static void look_read(struct winnow_comm *comm, struct comm_peer *peer)
-{
-	struct net_addr there;
-	char bytes[4096], *to;
-	size_t room;
-	ssize_t count;
-
-	if (net_end(getpeername, peer->tcp.fd, &there) != 0)
-		return; /* it is not connected yet */
-	count = recv(peer->tcp.fd, bytes, sizeof(bytes), 0);
-	if (comm->fixed.tls == NULL) {
-		to = lines_room(&peer->tcp.lines, &room);
-		count = count < (ssize_t)room ? count : (ssize_t)room;
-		lines_added(&peer->tcp.lines, count > 0 ? (size_t)count : 0);
-		if (count > 0)
-			memcpy(to, bytes, (size_t)count);
-		return;
-	}
-	if (peer->tcp.tls == NULL ||
-	    (count > 0 && tls_feed(peer->tcp.tls, bytes, (size_t)count) != 0))
-		return;
-	to = lines_room(&peer->tcp.lines, &room);
-	count = tls_read(peer->tcp.tls, to, room);
-	lines_added(&peer->tcp.lines, count > 0 ? (size_t)count : 0);
-	room = tls_pull(peer->tcp.tls, bytes, sizeof(bytes));
-	(void)!send(peer->tcp.fd, bytes, room, MSG_NOSIGNAL);
-}
-
 /* Would it take us? It says hello first. */
 static bool says_hello(struct comm_peer *peer)
 {
@@ -380,7 +342,7 @@ static bool says_hello(struct comm_peer *peer)
 	const char *line;
 	struct why why;
 
-	return lines_next(&peer->tcp.lines, &line) == 1 &&
+	return peer->tcp.heard != PEER_PLAIN && lines_next(&peer->tcp.lines, &line) == 1 &&
 	       message_parse(line, &message, &why) == 0 && message.kind == CONTROL_HELLO &&
 	       message.version == WIRE_VERSION && !message.drains;
 }
@@ -390,6 +352,8 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 {
 	uint64_t bit = UINT64_C(1) << peer->place;
 	union net_sockaddr address;
+	struct net_addr there;
+	char bytes[4096];
 	socklen_t size;
 
 	peer->tries.due_us = now_us + COMM_LOOK_ANSWER_US / COMM_LOOK_TURNS;
@@ -409,7 +373,11 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 			comm_peer_close(peer);
 		return;
 	}
-	look_read(comm, peer);
+	if (net_end(getpeername, peer->tcp.fd, &there) == 0) /* it is connected by now */
+		(void)peer_receive(peer);
+	if (peer->tcp.tls != NULL)
+		(void)!send(peer->tcp.fd, bytes, tls_pull(peer->tcp.tls, bytes, sizeof(bytes)),
+		            MSG_NOSIGNAL);
 	if (says_hello(peer))
 		atomic_fetch_or_explicit(&comm->any.back, bit, memory_order_relaxed);
 	else if (++peer->tries.look_turns < COMM_LOOK_TURNS)

@@ -52,25 +52,20 @@ static void request_release(struct winnow_request *request)
 	request->parts = NULL;
 }
 
-static void give_back(struct winnow_request *request)
+void comm_request_drop(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
+	bool last;
 
+	pthread_mutex_lock(&comm->shared.lock);
+	last = --request->holders == 0;
+	pthread_mutex_unlock(&comm->shared.lock);
+	if (!last)
+		return;
 	request_release(request);
 	pthread_mutex_lock(&comm->shared.lock);
 	STAILQ_INSERT_HEAD(&comm->shared.unused, request, next);
 	pthread_mutex_unlock(&comm->shared.lock);
-}
-
-void comm_request_drop(struct winnow_request *request)
-{
-	bool last;
-
-	pthread_mutex_lock(&request->comm->shared.lock);
-	last = --request->holders == 0;
-	pthread_mutex_unlock(&request->comm->shared.lock);
-	if (last)
-		give_back(request);
 }
 
 void winnow_request_free(struct winnow_request **request)
