@@ -203,9 +203,19 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 
 int comm_open_session(struct winnow_comm *comm, const struct link *from, struct why *why)
 {
+	const struct winnow_config *c = &comm->move.config;
 	struct link_config links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	struct session_config config = {.links = links, .names = names, .bitmap = bitmap_best()};
+	struct session_config config = {
+		.links = links,
+		.names = names,
+		.link_count = comm->move.peer_count,
+		.bitmap = bitmap_best(),
+		.stay = comm->move.stay,
+		.bytes_max = (uint64_t)c->memory_mb << 20,
+		.private_network = c->network == WINNOW_NETWORK_PRIVATE,
+		.epoch_us = clock_epoch_us(),
+	};
 	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();
 
@@ -216,39 +226,34 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 	                       : strlen(comm->move.job)),
 	         comm->move.job);
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
-			.rank = comm->move.config.rank,
-			.world = comm->move.at_door ? 0 : comm->move.config.world,
+			.rank = c->rank,
+			.world = comm->move.at_door ? 0 : c->world,
 			.keyed = comm->fixed.tls != NULL,
-			.payload = comm->move.config.payload,
+			.payload = c->payload,
 			.rcvbuf = comm->fixed.backend->facts(comm->fixed.net)->buffer_bytes,
-			.silence_us = (uint64_t)comm->move.config.silence_ms * 1000,
-			.stall_us = (uint64_t)comm->move.config.timeout_ms * 1000,
+			.silence_us = (uint64_t)c->silence_ms * 1000,
+			.stall_us = (uint64_t)c->timeout_ms * 1000,
 			.join_us = join_us(comm, now_us),
-			.multicast =
-				comm->move.config.multicast != 0 && !comm->peers[i].no_multicast,
-			.place = comm->peers[i].place,
+			.multicast = c->multicast != 0 && !peer->no_multicast,
+			.place = peer->place,
 			.from = i == 0 ? from : NULL,
 		};
-		names[i] = comm->peers[i].name;
-		comm->peers[i].tries.due_us = now_us;
+		names[i] = peer->name;
 		/* Let a refused connection, the better reason, be reported before a late job. */
-		comm->peers[i].tries.patience_us = connect_patience_us(comm);
-		comm->peers[i].tries.until_us = now_us + comm->peers[i].tries.patience_us;
-		comm->peers[i].tries.refused = 0;
+		peer->tries.patience_us = connect_patience_us(comm);
+		peer->tries.due_us = now_us;
+		peer->tries.until_us = now_us + peer->tries.patience_us;
+		peer->tries.refused = 0;
 	}
 	if (comm->fixed.pool == NULL &&
-	    bitmap_pool_open(config.bitmap, comm->move.config.threads, &comm->fixed.pool) != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads",
-		               comm->move.config.threads);
-	config.link_count = comm->move.peer_count;
+	    bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool) != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads", c->threads);
 	config.pool = comm->fixed.pool;
-	config.stay = comm->move.stay;
-	config.bytes_max = (uint64_t)comm->move.config.memory_mb << 20;
-	config.private_network = comm->move.config.network == WINNOW_NETWORK_PRIVATE;
-	config.epoch_us = clock_epoch_us();
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	if (from != NULL)

@@ -73,15 +73,17 @@ static void print_line(char *out, size_t room, const char *text)
 
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
+	struct comm_shared *shared = &comm->shared;
+
 	if (comm->inherited)
 		return;
-	pthread_mutex_lock(&comm->shared.lock);
-	if (comm->shared.end.result == WINNOW_OK) {
-		print_line(comm->shared.end.text, sizeof(comm->shared.end.text), text);
-		comm->shared.end.result = result;
+	pthread_mutex_lock(&shared->lock);
+	if (shared->end.result == WINNOW_OK) {
+		print_line(shared->end.text, sizeof(shared->end.text), text);
+		shared->end.result = result;
 	}
-	pthread_cond_broadcast(&comm->shared.changed);
-	pthread_mutex_unlock(&comm->shared.lock);
+	pthread_cond_broadcast(&shared->changed);
+	pthread_mutex_unlock(&shared->lock);
 	comm_wake(comm);
 }
 
@@ -124,17 +126,19 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 
 void comm_publish(struct winnow_comm *comm)
 {
-	if (comm->shared.state == session_state(comm->session))
+	struct comm_shared *shared = &comm->shared;
+
+	if (shared->state == session_state(comm->session))
 		return;
-	comm->shared.state = session_state(comm->session);
-	comm->shared.result = session_result(comm->session);
-	if (comm->shared.state == SESSION_RUNNING) {
-		comm->shared.shape = session_shape(comm->session);
-		comm->shared.view.fast = comm->shared.shape.fast;
+	shared->state = session_state(comm->session);
+	shared->result = session_result(comm->session);
+	if (shared->state == SESSION_RUNNING) {
+		shared->shape = session_shape(comm->session);
+		shared->view.fast = shared->shape.fast;
 	}
-	why_set(&comm->shared.error, 0, "%s", session_error(comm->session));
+	why_set(&shared->error, 0, "%s", session_error(comm->session));
 	comm_publish_stats(comm);
-	pthread_cond_broadcast(&comm->shared.changed);
+	pthread_cond_broadcast(&shared->changed);
 }
 
 void comm_publish_stats(struct winnow_comm *comm)
@@ -149,11 +153,6 @@ void comm_publish_stats(struct winnow_comm *comm)
 }
 
 /* ---- arguments ---- */
-
-static bool buffer_aligned(const void *buffer, uint32_t bytes)
-{
-	return (uintptr_t)buffer % bytes == 0;
-}
 
 /* Or in place: `recv` is the part of `send` that it is for. */
 static bool buffers_apart(const struct allreduce *task, uint32_t elem_bytes)
@@ -177,7 +176,7 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "count is above 2^48";
 	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
 		return "a buffer is NULL";
-	if (!buffer_aligned(task->send, elem_bytes) || !buffer_aligned(task->recv, elem_bytes))
+	if (((uintptr_t)task->send | (uintptr_t)task->recv) % elem_bytes != 0)
 		return "a buffer is not aligned for its element type";
 	if (!buffers_apart(task, elem_bytes))
 		return task->scatter ? "the buffers overlap: recv must be send + rank * "
@@ -224,20 +223,18 @@ const char *winnow_strerror(int result)
 
 int winnow_comm_check(struct winnow_comm *comm)
 {
+	struct comm_shared *shared = &comm->shared;
 	struct why why;
 	int result = WINNOW_OK;
 
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	pthread_mutex_lock(&comm->shared.lock);
-	if (comm->shared.state == SESSION_FAILED) {
-		result = (int)comm->shared.result;
-		why = comm->shared.error;
-	} else if (comm->shared.end.result != WINNOW_OK) { /* the thread is about to */
-		result = (int)comm->shared.end.result;
-		why_set(&why, 0, "%s", comm->shared.end.text);
-	}
-	pthread_mutex_unlock(&comm->shared.lock);
+	pthread_mutex_lock(&shared->lock);
+	if (shared->state == SESSION_FAILED)
+		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
+	else if (shared->end.result != WINNOW_OK) /* the thread is about to */
+		result = why_set(&why, (int)shared->end.result, "%s", shared->end.text);
+	pthread_mutex_unlock(&shared->lock);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
