@@ -16,6 +16,24 @@ int comm_finish(int result, struct winnow_request *request)
 	return result;
 }
 
+/* A call on buffers of this process's or, if the options say so, a GPU's. */
+static struct comm_call call_of(struct winnow_comm *comm, const struct winnow_options *options,
+                                const void *send, void *recv, uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op)
+{
+	return (struct comm_call){
+		.comm = comm,
+		.view = comm_view(comm),
+		.options = options,
+		.task = {.send = send,
+	                 .recv = recv,
+	                 .count = count,
+	                 .dtype = COMM_ENUM(dtype),
+	                 .reduction = COMM_ENUM(op),
+	                 .access = &array_access},
+	};
+}
+
 /* ---- allreduce ---- */
 
 int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -24,20 +42,10 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
                                     const struct winnow_options *options, struct winnow_comm *comm,
                                     struct winnow_request **out)
 {
-	struct comm_call call = {
-		.comm = comm,
-		.view = comm_view(comm),
-		.options = options,
-		.segments = segments,
-		.segment_count = segment_count,
-		.task = {.send = send,
-	                 .recv = recv,
-	                 .count = count,
-	                 .dtype = COMM_ENUM(dtype),
-	                 .reduction = COMM_ENUM(op),
-	                 .access = &array_access},
-	};
+	struct comm_call call = call_of(comm, options, send, recv, count, dtype, op);
 
+	call.segments = segments;
+	call.segment_count = segment_count;
 	call.wrong = comm_wrong_argument(&call.task, options);
 	if (call.wrong == NULL)
 		call.wrong = comm_wrong_segments(segments, segment_count, count,
@@ -81,23 +89,13 @@ int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_coun
                                 const struct winnow_options *options, struct winnow_comm *comm,
                                 struct winnow_request **out)
 {
-	const struct comm_view view = comm_view(comm);
-	struct comm_call call = {
-		.comm = comm,
-		.view = view,
-		.options = options,
-		.task = {.send = send,
-	                 .recv = recv,
-	                 .count = recv_count * view.world,
-	                 .dtype = COMM_ENUM(dtype),
-	                 .reduction = COMM_ENUM(op),
-	                 .scatter = true,
-	                 .share_first = recv_count * view.rank,
-	                 .share_count = recv_count,
-	                 .access = &array_access},
-	};
+	struct comm_call call = call_of(comm, options, send, recv, recv_count, dtype, op);
 
-	if (recv_count > (UINT64_C(1) << 48) / view.world)
+	call.task.count *= call.view.world;
+	call.task.scatter = true;
+	call.task.share_first = recv_count * call.view.rank;
+	call.task.share_count = recv_count;
+	if (recv_count > (UINT64_C(1) << 48) / call.view.world)
 		call.wrong = "recv_count times the number of workers is above 2^48";
 	else
 		call.wrong = comm_wrong_argument(&call.task, options);
@@ -122,20 +120,11 @@ int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
                            struct winnow_request **out)
 {
 	/* Words of the root's, to which nobody adds anything, come out with every bit as it was. */
-	struct comm_call call = {
-		.comm = comm,
-		.view = comm_view(comm),
-		.options = options,
-		.task = {.send = data,
-	                 .recv = data,
-	                 .count = bytes / 4,
-	                 .dtype = DTYPE_I32,
-	                 .reduction = REDUCE_SUM,
-	                 .agreed = geometry_hash(
-				 geometry_hash(GEOMETRY_HASH_FIRST, BROADCAST_HASHED), root),
-	                 .access = &array_access},
-	};
+	struct comm_call call =
+		call_of(comm, options, data, data, bytes / 4, WINNOW_I32, WINNOW_SUM);
 
+	call.task.agreed =
+		geometry_hash(geometry_hash(GEOMETRY_HASH_FIRST, BROADCAST_HASHED), root);
 	call.wrong = comm_wrong_argument(&call.task, options);
 	if (call.wrong == NULL && bytes % 4 != 0)
 		call.wrong = "bytes is no multiple of 4";
@@ -230,18 +219,9 @@ int winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_in
                                         enum winnow_op op, const struct winnow_options *options,
                                         struct winnow_comm *comm, struct winnow_request **request)
 {
-	struct comm_call call = {
-		.comm = comm,
-		.view = comm_view(comm),
-		.options = options,
-		.task = {.send = send,
-	                 .recv = recv,
-	                 .count = recv_count,
-	                 .block_elems = (uint32_t)block_length,
-	                 .dtype = COMM_ENUM(dtype),
-	                 .reduction = COMM_ENUM(op)},
-	};
+	struct comm_call call = call_of(comm, options, send, recv, recv_count, dtype, op);
 
+	call.task.block_elems = (uint32_t)block_length;
 	call.wrong = recv == NULL && recv_count > 0
 	                     ? "a buffer is NULL"
 	                     : wrong_list(call.task, block_count, block_length, options);
@@ -268,17 +248,11 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
                                 struct winnow_request **request)
 {
 	static const uint64_t nothing;
-	struct comm_call call = {
-		.comm = comm,
-		.view = comm_view(comm),
-		.options = options,
-		.task = {.send = send != NULL || block_count > 0 ? send : &nothing,
-	                 .count = recv_count,
-	                 .block_elems = (uint32_t)block_length,
-	                 .dtype = COMM_ENUM(dtype),
-	                 .reduction = COMM_ENUM(op)},
-	};
+	struct comm_call call =
+		call_of(comm, options, send != NULL || block_count > 0 ? send : &nothing, NULL,
+	                recv_count, dtype, op);
 
+	call.task.block_elems = (uint32_t)block_length;
 	call.wrong = wrong_list(call.task, block_count, block_length, options);
 	if (call.wrong == NULL && recv_count % block_length != 0)
 		call.wrong = "recv_count is not a multiple of block_length";
