@@ -77,28 +77,6 @@ static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 	return us < join_us ? us : join_us;
 }
 
-/* Where workers and aggregators start together, names may be known a moment later. */
-static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, struct why *why)
-{
-	const struct timespec again = {.tv_nsec = COMM_CONNECT_AGAIN_US * 1000L};
-	const uint64_t patience_us = patience_at_most(c, COMM_CONNECT_US);
-	struct comm_wait wait = {.began_us = clock_us()};
-	uint64_t until_us = wait.began_us + patience_us;
-	int err;
-
-	why->text[0] = '\0';
-	while (((err = comm_resolve_wait(peer, until_us, c, &wait, why)) == -EHOSTUNREACH ||
-	        err == -EAGAIN) &&
-	       clock_us() < until_us && !comm_given_up(c->give_up))
-		nanosleep(&again, NULL);
-	if (err != 0 && comm_given_up(c->give_up))
-		return why_set(why, WINNOW_ERR_ABORTED, "given up before %s was found", peer->name);
-	return err == 0         ? WINNOW_OK
-	       : err == -EINVAL ? WINNOW_ERR_INVALID
-	       : err == -ENOMEM ? WINNOW_ERR_MEMORY
-	                        : WINNOW_ERR_UNREACHABLE;
-}
-
 static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
 	char name[sizeof(comm->peers[0].name) + 1];
@@ -115,7 +93,7 @@ static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, st
 		if (strlen(name) >= sizeof(peer->name))
 			return why_set(why, WINNOW_ERR_INVALID, "an aggregator's name is too long");
 		memcpy(peer->name, name, strlen(name) + 1);
-		result = resolve_soon(peer, c, why);
+		result = comm_resolve_first(peer, c, patience_at_most(c, COMM_CONNECT_US), why);
 		if (result != WINNOW_OK)
 			return result;
 		if (same_as(comm, peer) != NULL)

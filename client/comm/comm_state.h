@@ -411,11 +411,11 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
  */
 void comm_resolve_again(struct comm_peer *peer);
 /*
- * Likewise for the caller, who has no thread yet, and is told why it waits: what net_resolve_all() says, or -ETIME when
- * time is up or *config->give_up set. `why` holds the reason of the call before, or "": with -ETIME it still holds.
+ * Likewise for the caller, who has no thread yet, and is told why it waits: where workers and aggregators start together,
+ * names may be known a moment later. An enum winnow_result, explained.
  */
-int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
-                      struct comm_wait *wait, struct why *why);
+int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
+                       uint64_t patience_us, struct why *why);
 void comm_resolve_drop(struct comm_peer *peer);
 
 /*
