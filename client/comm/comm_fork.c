@@ -65,10 +65,10 @@ void comm_fork_remove(struct winnow_comm *comm)
 	locks_release();
 }
 
-int comm_fork_socket(int *fd, int domain, int type)
+int comm_fork_socket(int *fd, int domain)
 {
 	locks_hold();
-	*fd = socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	*fd = socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	locks_release();
 	return *fd;
 }

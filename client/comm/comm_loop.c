@@ -250,7 +250,8 @@ static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 static bool lines_flushed(const struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->move.peer_count; i++)
-		if (comm->peers[i].state == PEER_CONNECTED && comm->peers[i].tcp.pending != NULL)
+		if (comm->peers[i].state == PEER_CONNECTED &&
+		    comm->peers[i].tcp.out_at < comm->peers[i].tcp.out_bytes)
 			return false;
 	return true;
 }
@@ -330,9 +331,9 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 		                              : -1,
 		      in);
 		watch(fds, &count, peer->tcp.fd,
-		      (short)(peer->state != PEER_CONNECTED ? POLLOUT
-		              : peer->tcp.pending != NULL   ? POLLIN | POLLOUT
-		                                            : POLLIN));
+		      (short)(peer->state != PEER_CONNECTED            ? POLLOUT
+		              : peer->tcp.out_at < peer->tcp.out_bytes ? POLLIN | POLLOUT
+		                                                       : POLLIN));
 	}
 	return count;
 }

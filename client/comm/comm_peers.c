@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_peers.c - a communicator's control connections: connecting with retries, reading, writing */
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,8 +24,7 @@ void comm_peer_close(struct comm_peer *peer)
 	comm_fork_close(&peer->tcp.fd);
 	tls_close(peer->tcp.tls);
 	peer->tcp.tls = NULL;
-	free(peer->tcp.pending);
-	peer->tcp.pending = NULL;
+	peer->tcp.out_bytes = peer->tcp.out_at = 0;
 	peer->tcp.lines = (struct lines){.from = 0};
 	peer->tcp.heard = PEER_SILENT;
 	peer->state = PEER_WAITS;
@@ -85,13 +85,6 @@ void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const stru
 	                ETHERNET_BYTES + net_headers(&to->ip));
 }
 
-static void pending_set(struct comm_peer *peer, char *bytes, size_t count)
-{
-	peer->tcp.pending = bytes;
-	peer->tcp.pending_bytes = count;
-	peer->tcp.pending_at = 0;
-}
-
 static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	struct net_addr ours;
@@ -102,7 +95,8 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	peer->state = PEER_CONNECTED;
 	peer->tcp.since_us = now_us;
 	if (comm->fixed.tls == NULL) {
-		pending_set(peer, strdup(FIRST_LINE), strlen(FIRST_LINE));
+		peer->tcp.out_bytes = strlen(FIRST_LINE);
+		memcpy(peer->tcp.out, FIRST_LINE, peer->tcp.out_bytes);
 	} else if (tls_connect(comm->fixed.tls, comm->move.job, comm->fixed.key.bytes,
 	                       &peer->tcp.tls) != 0) {
 		peer_gone(comm, peer, "out of memory", now_us);
@@ -124,7 +118,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 		left_us = COMM_CONNECT_TRY_US;
 	size = net_sockaddr(&peer->at.list[peer->at.index], &address);
 	peer->tries.attempt_until_us = now_us + left_us / (peer->at.count - peer->at.index);
-	if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family, SOCK_STREAM) < 0) {
+	if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family) < 0) {
 		if (errno == EAFNOSUPPORT) /* a name's other address may be of a family we have */
 			connect_failed(comm, peer, errno, now_us);
 		else
@@ -265,53 +259,50 @@ static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	}
 }
 
-/* The next bytes to be sent. False: there is nothing. */
-static bool pending_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+/* The next bytes to be sent. False: there are none. */
+static bool out_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	uint32_t index = (uint32_t)(peer - comm->peers);
-	char bytes[4096], *line;
-	size_t count = peer->tcp.tls != NULL ? tls_pull(peer->tcp.tls, bytes, sizeof(bytes)) : 0;
+	const uint32_t index = (uint32_t)(peer - comm->peers);
+	struct tls *tls = peer->tcp.tls;
+	char *out = peer->tcp.out, *line;
+	size_t count = tls != NULL ? tls_pull(tls, out, sizeof(peer->tcp.out)) : 0;
 
 	while (count == 0) {
-		if (comm->fixed.tls != NULL && (peer->tcp.tls == NULL || !tls_ready(peer->tcp.tls)))
+		if (comm->fixed.tls != NULL && (tls == NULL || !tls_ready(tls)))
 			return false;
 		line = session_take_line(comm->session, index, now_us);
 		if (line == NULL)
 			return false;
-		if (comm->fixed.tls == NULL) {
-			pending_set(peer, line, strlen(line));
-			return true;
+		count = strlen(line);
+		assert(count <= sizeof(peer->tcp.out));
+		if (tls == NULL) {
+			memcpy(out, line, count);
+		} else {
+			(void)tls_write(tls, line, count); /* reading finds out why not */
+			count = tls_pull(tls, out, sizeof(peer->tcp.out));
 		}
-		(void)tls_write(peer->tcp.tls, line, strlen(line)); /* reading finds out why not */
 		free(line);
-		count = tls_pull(peer->tcp.tls, bytes, sizeof(bytes));
 	}
-	line = malloc(count);
-	if (line == NULL) { /* without this record the next one is of no use */
-		peer_gone(comm, peer, "out of memory", now_us);
-		return false;
-	}
-	pending_set(peer, memcpy(line, bytes, count), count);
+	peer->tcp.out_bytes = count;
+	peer->tcp.out_at = 0;
 	return true;
 }
 
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
+	struct comm_connection *tcp = &peer->tcp;
+
 	while (peer->state == PEER_CONNECTED) {
 		ssize_t count;
 
-		if (peer->tcp.pending == NULL && !pending_next(comm, peer, now_us))
+		if (tcp->out_at == tcp->out_bytes && !out_next(comm, peer, now_us))
 			return;
-		count = send(peer->tcp.fd, peer->tcp.pending + peer->tcp.pending_at,
-		             peer->tcp.pending_bytes - peer->tcp.pending_at, MSG_NOSIGNAL);
+		count = send(tcp->fd, tcp->out + tcp->out_at, tcp->out_bytes - tcp->out_at,
+		             MSG_NOSIGNAL);
 		if (count < 0 && errno != EINTR)
 			return; /* full, or broken, which reading will find out */
 		if (count > 0)
-			peer->tcp.pending_at += (size_t)count;
-		if (peer->tcp.pending_at < peer->tcp.pending_bytes)
-			continue;
-		free(peer->tcp.pending);
-		peer->tcp.pending = NULL;
+			tcp->out_at += (size_t)count;
 	}
 }
 
@@ -362,7 +353,7 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		peer->at.index = (peer->at.index + 1) % peer->at.count;
 		size = net_sockaddr(&peer->at.list[peer->at.index], &address);
 		peer->tries.look_turns = 0;
-		if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family, SOCK_STREAM) < 0)
+		if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family) < 0)
 			return;
 		if (net_source_bind(peer->tcp.fd, &comm->fixed.source,
 		                    &peer->at.list[peer->at.index].ip) == 0)

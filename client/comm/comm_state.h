@@ -91,8 +91,8 @@ struct comm_connection {
 	struct tls *tls; /* with a key, once connected */
 	/* What has come is TLS or lines, as it should be; or lines although there is a key. */
 	enum { PEER_SILENT, PEER_SPEAKS, PEER_PLAIN } heard;
-	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
-	size_t pending_bytes, pending_at;
+	size_t out_bytes, out_at; /* what the socket has not taken yet, from out_at on */
+	char out[LINES_BYTES_MAX];
 };
 
 struct comm_datagrams {
@@ -386,12 +386,12 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without);
 
 /*
  * comm_fork.c: between add and remove, a fork's child closes the control connections.
- * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
+ * Open and close these descriptors only by the last two calls. comm_fork_socket() makes one for a stream,
  * close-on-exec and non-blocking.
  */
 void comm_fork_add(struct winnow_comm *comm);
 void comm_fork_remove(struct winnow_comm *comm);
-int comm_fork_socket(int *fd, int domain, int type);
+int comm_fork_socket(int *fd, int domain);
 void comm_fork_close(int *fd);
 
 /* comm_peers.c */
