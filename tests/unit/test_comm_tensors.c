@@ -42,44 +42,53 @@ TEST(rows)
 	}
 }
 
-/* Lists that cannot be: nothing is queued. */
+/* The last call was refused: it says this, gives no request, and nothing is queued. */
+static void refused(const struct winnow_comm *comm, int result, const char *text,
+                    struct winnow_request **request)
+{
+	assert_int_equal(result, WINNOW_ERR_INVALID);
+	if (strstr(winnow_last_error(), text) == NULL)
+		fail_msg("'%s' does not say '%s'", winnow_last_error(), text);
+	assert_true(request == NULL || *request == NULL);
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+}
+
+static int list_begin(struct winnow_comm *comm, const struct winnow_options *options,
+                      struct winnow_rows **rows, struct winnow_request **request)
+{
+	static const int64_t index[] = {4, 0};
+
+	return winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                   options, comm, rows, request);
+}
+
+static int sparse_begin(struct winnow_comm *comm, const struct winnow_options *options,
+                        struct winnow_request **request)
+{
+	static const int64_t index[] = {4, 0};
+
+	return winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT, WINNOW_I32,
+	                                           WINNOW_SUM, options, comm, request);
+}
+
+/* Lists that cannot be; and calls that are told nowhere to put what they make. */
 COMM_TEST(lists_refused, comm_made(1))
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
 	struct winnow_request *request;
-	const int64_t index[] = {4, 0};
 	struct winnow_rows *rows;
 
-	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
-	                                                     WINNOW_I32, WINNOW_SUM, &gpu, comm,
-	                                                     &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
-	assert_null(request);
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, &gpu, comm, &rows, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	refused(comm, sparse_begin(comm, &gpu, &request), "none is taken from a GPU", &request);
+	refused(comm, list_begin(comm, &gpu, &rows, &request), "none is taken from a GPU",
+	        &request);
 	assert_null(rows);
-	/* Nor a call that is told nowhere to put what it makes. */
-	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
-	                                        NULL, comm, NULL),
-	                 WINNOW_ERR_INVALID);
-	for (int missing = 0; missing < 3; missing++) {
-		int code = missing == 0
-		                   ? winnow_allreduce_sparse_block_async(
-					     given, index, 2, 4, received, COUNT, WINNOW_I32,
-					     WINNOW_SUM, NULL, comm, NULL)
-		                   : winnow_allreduce_rows_async(given, index, 2, 4, COUNT,
-		                                                 WINNOW_I32, WINNOW_SUM, NULL, comm,
-		                                                 missing == 1 ? &rows : NULL,
-		                                                 missing == 1 ? NULL : &request);
-
-		assert_int_equal(code, WINNOW_ERR_INVALID);
-		assert_non_null(strstr(winnow_last_error(),
-		                       missing == 2 ? "rows is NULL" : "request is NULL"));
-	}
-	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+	refused(comm, sparse_begin(comm, NULL, NULL), "request is NULL", NULL);
+	refused(comm, list_begin(comm, NULL, &rows, NULL), "request is NULL", NULL);
+	refused(comm, list_begin(comm, NULL, NULL, &request), "rows is NULL", &request);
+	refused(comm,
+	        winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                               NULL),
+	        "request is NULL", NULL);
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -190,51 +199,49 @@ COMM_TEST(tiles_refused, comm_made(1))
 	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
 	struct winnow_request *request;
 
-	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		assert_int_equal(winnow_allreduce_segments_async(
-					 given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
-					 &cases[c].segment, 1, NULL, comm, &request),
-		                 WINNOW_ERR_INVALID);
-		assert_non_null(strstr(winnow_last_error(), cases[c].why));
-		assert_null(request);
-	}
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+		refused(comm,
+		        winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+		                                        WINNOW_SUM, &cases[c].segment, 1, NULL,
+		                                        comm, &request),
+		        cases[c].why, &request);
 	assert_non_null(strstr(comm_wrong_segments(&large, 1, 1 << 20, false), "65536 elements"));
-	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
-	                                                 WINNOW_SUM, &good, 1, &gpu, comm,
-	                                                 &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
-	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+	refused(comm,
+	        winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        &good, 1, &gpu, comm, &request),
+	        "has no tiles", &request);
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
 COMM_TEST(impossible, comm_made(1))
 {
 	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
+	const struct {
+		uint64_t count;
+		int dtype, op;
+		const struct winnow_options *options;
+		const char *why;
+	} cases[] = {
+		{4, WINNOW_F32, WINNOW_SUM, &fixed8, "at most 256 workers"},
+		{UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM, &fine, "has 2^38 blocks or more"},
+		{4, 257, WINNOW_SUM, NULL, "unknown element type"},
+		{4, WINNOW_F32, 257, NULL, "unknown operation"},
+	};
 	struct winnow_request *request;
 	static float one[4];
 
 	comm->shared.view.world = 257;
-	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
-	                                        &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
-	comm->shared.view.world = 2; /* it has been reconfigured since */
-	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
-	                                        &fine, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_string_equal(winnow_last_error(), "the tensor has 2^38 blocks or more");
-	assert_int_equal(winnow_allreduce_async(one, one, 4, (enum winnow_dtype)257, WINNOW_SUM,
-	                                        NULL, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, (enum winnow_op)257, NULL,
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		refused(comm,
+		        winnow_allreduce_async(
+				one, one, cases[i].count, (enum winnow_dtype)cases[i].dtype,
+				(enum winnow_op)cases[i].op, cases[i].options, comm, &request),
+		        cases[i].why, &request);
+	refused(comm,
+	        winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL, 1, NULL,
 	                                        comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL,
-	                                                 1, NULL, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_null(request);
-	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+	        "segments is NULL", &request);
+	comm->shared.view.world = 2; /* it has been reconfigured since */
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_OK);
