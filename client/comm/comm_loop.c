@@ -459,26 +459,35 @@ static void *comm_run(void *context)
 
 /* ---- for the caller ---- */
 
+static enum comm_course course_set(struct winnow_comm *comm, enum comm_course course)
+{
+	enum comm_course before;
+
+	pthread_mutex_lock(&comm->shared.lock);
+	before = comm->shared.course;
+	comm->shared.course = course;
+	pthread_mutex_unlock(&comm->shared.lock);
+	return before;
+}
+
 int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
-	int err = comm_thread_start(&comm->move.thread, comm_run, comm);
+	int err;
 
-	if (err != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
-	comm->move.thread_started = true;
-	return WINNOW_OK;
+	(void)course_set(comm, COMM_STAYS);
+	err = comm_thread_start(&comm->move.thread, comm_run, comm);
+	if (err == 0)
+		return WINNOW_OK;
+	(void)course_set(comm, COMM_ENDS);
+	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 }
 
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course)
 {
-	if (!comm->move.thread_started)
+	if (course_set(comm, course) != COMM_STAYS)
 		return;
-	pthread_mutex_lock(&comm->shared.lock);
-	comm->shared.course = course;
-	pthread_mutex_unlock(&comm->shared.lock);
 	comm_wake(comm);
 	pthread_join(comm->move.thread, NULL);
-	comm->move.thread_started = false;
 }
 
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)

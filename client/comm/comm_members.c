@@ -116,7 +116,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->view = (struct comm_view){.rank = comm->move.config.rank,
 	                                  .world = comm->move.config.world,
 	                                  .number = shared->view.number + 1};
-	shared->course = COMM_STAYS;
 	shared->awaits.text[0] = '\0';
 	shared->stats = comm->move.before;
 	shared->late[0] = '\0';

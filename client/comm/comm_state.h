@@ -155,12 +155,12 @@ struct comm_fixed {
 	int wake_fd;
 };
 
-/* How the thread's session ends. */
+/* There is a thread while its session stays. A caller ends both, and then another one may follow, which stays. */
 enum comm_course {
-	COMM_STAYS, /* it goes on */
 	COMM_ENDS,  /* for good */
 	COMM_MOVES, /* another one follows, by new connections */
 	COMM_KEEPS, /* another one follows, by the connection to the decider */
+	COMM_STAYS,
 };
 
 /*
@@ -170,7 +170,6 @@ enum comm_course {
 struct comm_move {
 	pthread_mutex_t lock;
 	pthread_t thread;
-	bool thread_started;
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
 	uint32_t peer_count; /* in the membership; after them come those that are left out */
 	/* As this membership has it: rank, world, payload and join_timeout_ms; no log while nothing is to be told. */
@@ -227,7 +226,7 @@ struct comm_shared {
 	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
 	struct comm_view view;
 	bool moves; /* from a membership's end until the next one runs: nothing begins */
-	enum comm_course course; /* what a caller orders */
+	enum comm_course course; /* of the thread */
 	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
 	struct comm_awaits awaits;
 	char deserter[CONTROL_TEXT_BYTES]; /* wo; which worker has left; "": none */
