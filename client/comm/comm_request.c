@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "client/comm/comm_state.h"
-#include "client/worker/explain.h"
 
 /* ---- creating and releasing ---- */
 
@@ -136,10 +135,7 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 	int result = request->task.status;
 
 	why->text[0] = '\0';
-	/* Not one that has ended the communicator, whichever operation's it was. */
-	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why->text, sizeof(why->text));
-	else if (result == WINNOW_ERR_BUSY)
+	if (result == WINNOW_ERR_BUSY)
 		why_set(why, 0, "an operation with tag %llu is under way",
 		        (unsigned long long)request->task.tag);
 	else if (result != WINNOW_OK)
@@ -167,8 +163,6 @@ void comm_complete(struct winnow_request *request)
 	pthread_mutex_lock(&comm->lock);
 	comm_publish(comm);
 	request_explain(request, &request->why);
-	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
-		comm->error = request->why;
 	pthread_mutex_unlock(&comm->lock);
 	request_over(request);
 }

@@ -46,8 +46,7 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 	e->found = calloc(words, sizeof(*e->found));
 	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
 	e->op_slots = streams[0].op_slots;
-	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
-	if (e->found == NULL || e->shard_bits == NULL || e->failed_tags == NULL)
+	if (e->found == NULL || e->shard_bits == NULL)
 		goto fail;
 	e->pool = pool;
 	e->payload = streams[0].payload;
@@ -88,7 +87,6 @@ void engine_close(struct engine *engine)
 		stream_close(engine->streams[i]);
 	free(engine->found);
 	free(engine->shard_bits);
-	free(engine->failed_tags);
 	free(engine);
 }
 
@@ -105,26 +103,6 @@ static bool slot_is_free(const struct engine *engine, uint32_t slot)
 		if (!stream_slot_free(engine->streams[i], slot))
 			return false;
 	return true;
-}
-
-/* 6.3: "the next one begins when the slot of the previous one may be reused": here of one that has failed. */
-static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
-{
-	for (uint32_t slot = 0; slot < engine->op_slots; slot++)
-		if (engine->failed_tags[slot] == tag && !slot_is_free(engine, slot))
-			return true;
-	return false;
-}
-
-/* The oldest operation that may start; NULL: none. */
-static struct allreduce *next_waiting(const struct engine *engine)
-{
-	struct allreduce *task;
-
-	STAILQ_FOREACH(task, &engine->waiting, next)
-		if (!tag_is_withdrawn(engine, task->tag))
-			break;
-	return task;
 }
 
 /* The operation uses streams [first, *end): all, or, if it has no frames, one. Returns the first. */
@@ -149,10 +127,9 @@ static void start_waiting(struct engine *engine)
 
 		if (!slot_is_free(engine, slot))
 			continue;
-		task = next_waiting(engine);
+		task = STAILQ_FIRST(&engine->waiting);
 		if (task == NULL)
 			return;
-		engine->failed_tags[slot] = 0;
 		STAILQ_REMOVE(&engine->waiting, task, allreduce, next);
 		STAILQ_INSERT_TAIL(&engine->active, task, next);
 		task->slot = slot;
@@ -355,34 +332,31 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 
 /* ---- finishing ---- */
 
-static void task_finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
+static void task_finish(struct engine *engine, struct allreduce *task)
 {
 	STAILQ_REMOVE(&engine->active, task, allreduce, next);
 	engine->open--;
-	/* 11.1: "withdraws the operation, even an eager one, on all other channels of the job" */
-	if (task->status != 0) {
-		engine->failed_tags[task->slot] = task->tag;
-		for (uint32_t i = 0; i < engine->stream_count; i++)
-			stream_withdraw(engine->streams[i], task, now_us);
-	}
 	task->done(task);
 }
 
-void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
-                    uint64_t now_us)
+const struct allreduce *engine_receive(struct engine *engine, uint32_t index,
+                                       const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task;
 
 	if (engine->failed != 0)
-		return;
+		return NULL;
 	task = stream_receive(engine->streams[index], packet, now_us);
 	if ((packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT) &&
 	    stream_news_us(engine->streams[index]) == now_us)
 		engine->progress_us = now_us;
-	if (task != NULL && (task->status != 0 || task->shards_left == 0))
-		task_finish(engine, task, now_us);
+	if (task != NULL && task->status != 0)
+		return task;
+	if (task != NULL && task->shards_left == 0)
+		task_finish(engine, task);
 	if (!STAILQ_EMPTY(&engine->waiting))
 		start_waiting(engine);
+	return NULL;
 }
 
 void engine_fail(struct engine *engine, int status)

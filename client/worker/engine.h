@@ -33,9 +33,12 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 /* engine_fail - end every operation with `status` (enum winnow_result) and accept no more. */
 void engine_fail(struct engine *engine, int status);
 
-/* One datagram of stream `index`'s channel. packet_parse() has accepted its header. */
-void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
-                    uint64_t now_us);
+/*
+ * One datagram of stream `index`'s channel. packet_parse() has accepted its header. Returns an operation that
+ * cannot be carried out, whose status says why: engine_fail() must end all. Otherwise NULL.
+ */
+const struct allreduce *engine_receive(struct engine *engine, uint32_t index,
+                                       const struct packet *packet, uint64_t now_us);
 
 /* The next packet that streams [first, end) have to send; false when there is none now. */
 bool engine_pull(struct engine *engine, uint32_t first, uint32_t end, uint64_t now_us,

@@ -34,8 +34,6 @@ struct engine {
 	uint32_t open;            /* in both */
 	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
 	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
-	uint64_t *
-		failed_tags; /* [op_slots] what failed in a slot and may still be withdrawn; 0: nothing */
 	struct stream *streams[];
 };
 

@@ -90,6 +90,8 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 		return "gone";
 	case WINNOW_ERR_TIMEOUT:
 		return s->state == SESSION_RUNNING ? "stalled" : "lost";
+	case WINNOW_ERR_MISMATCH:
+		return "mismatch";
 	default:
 		return "aborted";
 	}
@@ -359,9 +361,23 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 	return stream_edge(engine_stream(s->engine, stream));
 }
 
+/* What this worker alone is told of, or has no memory for, the others must not wait for. */
+static void operation_failed(struct session *s, const struct allreduce *task)
+{
+	char text[CONTROL_TEXT_BYTES];
+
+	if (task->status == WINNOW_ERR_MISMATCH)
+		explain_mismatch(&task->mismatch, text, sizeof(text));
+	else
+		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
+		         look(s, 0)->config.rank, "out of memory");
+	session_end_with(s, s->link_count, (enum winnow_result)task->status, "%s", text);
+}
+
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us)
 {
+	const struct allreduce *failed = NULL;
 	struct packet packet;
 	uint32_t stream;
 
@@ -377,9 +393,11 @@ void session_datagram(struct session *session, uint32_t index, const struct arri
 		link_packet(session->links[index], &packet, in->bytes, now_us);
 	else if (session->state == SESSION_RUNNING &&
 	         stream_named(session, index, packet.channel, &stream))
-		engine_receive(session->engine, stream, &packet, now_us);
+		failed = engine_receive(session->engine, stream, &packet, now_us);
 	else
 		session->strays++;
+	if (failed != NULL)
+		operation_failed(session, failed);
 }
 
 int session_submit(struct session *session, struct allreduce *task, uint64_t now_us)

@@ -288,7 +288,7 @@ static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 	if ((f->flags & (FRAME_HAVE | FRAME_RESEND)) || !may_ask(s, f->asked_us, now_us))
 		return false;
 	segment = stream_find(s, frame);
-	return segment != NULL && !segment->hollow && s->ops[segment->slot].task != NULL;
+	return segment != NULL && !segment->hollow;
 }
 
 /* 10.2: "It lists only when more is missing than was listed and may still come" */

@@ -84,12 +84,6 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 bool stream_is_busy(const struct stream *stream);
 
 /*
- * stream_withdraw - the task has failed elsewhere and is forgotten; the slot stays taken
- * until the aggregator has said so here too (section 11.1).
- */
-void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now_us);
-
-/*
  * stream_receive - one packet whose header packet_parse() accepted and whose channel is
  * this one. Returns the task that this packet has finished or failed on this channel,
  * else NULL.

@@ -98,8 +98,6 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 	const struct allreduce *task = s->ops[segment->slot].task;
 	struct access_frame frame;
 
-	if (task == NULL)
-		return false; /* withdrawn: the tensor is no longer ours to read */
 	frame = frame_of(s, task, segment, number);
 	if (frame.own_count == 0)
 		return false;
@@ -310,10 +308,6 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		return NULL;
 	}
 	task = s->ops[segment->slot].task;
-	if (task == NULL) {
-		stream_drop(s, WIRE_DROP_OPERATION);
-		return NULL;
-	}
 	if (!result_store(s, task, segment, packet))
 		return NULL;
 	if (frame->flags & FRAME_SENT)

@@ -28,8 +28,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 
 	assert(op->bound_count == bitmap_set_count(op->bound, c->rank_words));
 	assert(op->used == (op->bound_count > 0));
-	assert(op->failed || !op->planned_failure);
-	assert(op->used || (!op->failed && op->segments_done == 0));
+	assert(op->used || op->segments_done == 0);
 	if (!op->used)
 		return;
 	assert(op->serial <= c->op_serial && op->bound_count <= c->config.worker_count);
@@ -57,7 +56,7 @@ static void check_segment(const struct channel *c, uint32_t index)
 	assert(op->used || segment->state == SEGMENT_IDLE);
 	if (segment->state == SEGMENT_IDLE)
 		assert(segment->joined_count == 0);
-	if (segment->state == SEGMENT_IDLE || op->failed)
+	if (segment->state == SEGMENT_IDLE)
 		return;
 	assert(segment->number < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->rank_words; i++)

@@ -50,6 +50,13 @@ static void refuse(struct bench *b, const struct announce *a, enum wire_drop rea
 
 	send_announce(b, 0, a, words, a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : WORD_BYTES);
 	expect_drop(b, reason);
+	if (reason == WIRE_DROP_OPERATION) {
+		struct plan plan = expect_plan(b, 0, 0);
+
+		assert_int_equal(plan.status, WIRE_MISMATCH);
+		assert_true(plan.tag == a->tag && plan.mismatch.field != 0);
+		assert_true(plan.mismatch.rank_a == 0 && plan.mismatch.rank_b == 0);
+	}
 	expect_nothing(b);
 }
 
@@ -229,6 +236,7 @@ static void test_contradiction(void **state)
 	a.block_count--;
 	send_announce(b, 1, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_int_equal(expect_plan(b, 1, 0).mismatch.field, WIRE_FIELD_LAYOUT);
 	send_announce(b, 1, &good, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_plan(b, WIRE_EVERYONE, 0);
