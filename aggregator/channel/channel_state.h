@@ -301,8 +301,8 @@ void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const u
              bool first);
 
 /*
- * Do zeros matter? 3: "A block that a worker does not send counts as zeros in that worker's tensor, also for minimum,
- * maximum and product": of the workers that are not in `all_have`.
+ * Do zeros matter, of the workers that are not in `all_have`? Section 3: "A block that a worker does not send counts as
+ * zeros".
  */
 static inline bool sum_sees_zeros(const struct sum *sum)
 {

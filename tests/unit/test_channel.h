@@ -9,14 +9,9 @@
 #define TESTS_UNIT_TEST_CHANNEL_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "aggregator/channel/channel.h"
 #include "bitmap/coded.h"
@@ -24,6 +19,9 @@
 #include "tests/check/check.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
+
+#define BENCH_TEST(name, open) TEST_ON(name, struct bench *, b, open, bench_close(b))
 
 #define BENCH_WORKERS_MAX 4
 #define CHANNEL_ID 0x0102

@@ -5,13 +5,12 @@
 #include "tests/unit/test_link.h"
 
 /* Only what the aggregator may say at this point; the first error stays. */
-static void test_out_of_turn(void **state)
+TEST(out_of_turn)
 {
 	static const enum control_kind early[] = {CONTROL_START, CONTROL_LEFT,  CONTROL_READY,
 	                                          CONTROL_JOIN,  CONTROL_LEAVE, CONTROL_ABORT};
 	const struct link_config config = basic();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++) {
 		struct control_message message = welcome();
 		struct link *link = opened(&config);
@@ -28,13 +27,12 @@ static void test_out_of_turn(void **state)
 	}
 }
 
-static void test_garbage(void **state)
+TEST(garbage)
 {
 	static const char *const lines[] = {"", "HTTP/1.1 400 Bad Request", "{}",
 	                                    "{\"type\":\"hello\"}", "{\"type\":\"\033[2J\"}"};
 	const struct link_config config = basic();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
 		struct link *link = opened(&config);
 
@@ -47,13 +45,12 @@ static void test_garbage(void **state)
 	}
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
 	const struct link_config config = basic();
 	struct control_message refusal = {.kind = CONTROL_FAILED, .rank = 2, .code = "world"};
 	struct link *link = opened(&config);
 
-	(void)state;
 	strcpy(refusal.text, "job 'job' has 8 workers");
 	say(link, &hello);
 	say(link, &refusal);
@@ -69,13 +66,12 @@ static void test_refused(void **state)
 	link_close(link);
 }
 
-static void test_hello(void **state)
+TEST(hello)
 {
 	struct link_config config = basic();
 	struct control_message other = hello;
 	struct link *link = opened(&config);
 
-	(void)state;
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
 	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
@@ -83,7 +79,7 @@ static void test_hello(void **state)
 }
 
 /* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
-static void test_key(void **state)
+TEST(key)
 {
 	const struct seal_key own = {{1, 2}};
 	struct link_config config = basic();
@@ -94,7 +90,6 @@ static void test_key(void **state)
 	struct packet packet;
 	struct link *link;
 
-	(void)state;
 	config.keyed = true;
 	message.token = message.group_token = 0;
 	memset(message.seed, 5, sizeof(message.seed));
@@ -124,7 +119,7 @@ static void test_key(void **state)
 }
 
 /* Without TLS, where there is a key, nobody can send a worker elsewhere, nor make it send anything anywhere. */
-static void test_plain(void **state)
+TEST(plain)
 {
 	static const struct {
 		const char *line, *code, *text;
@@ -143,7 +138,6 @@ static void test_plain(void **state)
 	};
 	struct link_config config = basic();
 
-	(void)state;
 	config.keyed = true;
 	config.world = 0;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -159,12 +153,11 @@ static void test_plain(void **state)
 	}
 }
 
-static void test_no_key(void **state)
+TEST(no_key)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.keyed = true;
 	config.job = "job/7";
 	link = opened(&config);
@@ -173,13 +166,12 @@ static void test_no_key(void **state)
 	link_close(link);
 }
 
-static void test_senseless(void **state)
+TEST(senseless)
 {
 	struct link_config config = basic();
 	struct control_message wrong[5], start = {.kind = CONTROL_START, .window_start = 1};
 	struct link *link;
 
-	(void)state;
 	for (int i = 0; i < 5; i++)
 		wrong[i] = welcome();
 	wrong[0].payload = 8973;
@@ -211,16 +203,4 @@ static void test_senseless(void **state)
 			assert_int_equal(link_look(link)->state, LINK_RUNNING);
 		link_close(link);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_out_of_turn), cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused),     cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_key),         cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_no_key),      cmocka_unit_test(test_senseless),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

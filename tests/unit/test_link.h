@@ -5,16 +5,12 @@
 #ifndef TESTS_UNIT_TEST_LINK_H
 #define TESTS_UNIT_TEST_LINK_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "client/worker/link.h"
 #include "tests/flatten.h"
+#include "tests/unit/unit.h"
 
 #define SILENCE_US 4000000
 #define JOIN_US 30000000

@@ -3,12 +3,11 @@
 
 #include "tests/unit/test_link.h"
 
-static void test_heartbeat(void **state)
+TEST(heartbeat)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.join_us = UINT32_MAX;
 	link = opened(&config);
 	now_us += SILENCE_US - 1; /* its HELLO takes long: there is nothing to say before JOIN */
@@ -39,12 +38,11 @@ static void test_heartbeat(void **state)
 }
 
 /* What has failed stays as it is, also when it would be time to give up joining. */
-static void test_failed_stays(void **state)
+TEST(failed_stays)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.join_us = SILENCE_US / 2;
 	link = opened(&config);
 	say(link, &hello);
@@ -84,7 +82,7 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 }
 
 /* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
-static void test_path_dead(void **state)
+TEST(path_dead)
 {
 	const struct link_config config = basic();
 	struct link *link = link_running(&config);
@@ -92,7 +90,6 @@ static void test_path_dead(void **state)
 	struct control_message message;
 	uint32_t channels;
 
-	(void)state;
 	assert_int_equal(wait_on(link, UINT64_MAX, since_us + 10 * SILENCE_US), 0);
 	since_us = now_us;
 	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US / 4), 0);
@@ -112,12 +109,11 @@ static void test_path_dead(void **state)
 }
 
 /* An aggregator that is alive, but never lets us in; and one that never answers at all. */
-static void test_join_timeout(void **state)
+TEST(join_timeout)
 {
 	const struct link_config config = basic();
 	struct link *link = probing(&config);
 
-	(void)state;
 	while (now_us < START_US + JOIN_US - SILENCE_US / 2) {
 		now_us += SILENCE_US / 2;
 		say(link, &(struct control_message){.kind = CONTROL_PING});
@@ -141,14 +137,13 @@ static void test_join_timeout(void **state)
 }
 
 /* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
-static void test_no_room(void **state)
+TEST(no_room)
 {
 	const struct link_config config = basic();
 	struct control_message full = {
 		.kind = CONTROL_FAILED, .code = "connections", .text = "4096 are open"};
 	struct link *link;
 
-	(void)state;
 	for (uint32_t again = 0; again < 2; again++) {
 		link = opened(&config);
 		say(link, &full);
@@ -201,14 +196,13 @@ static void test_no_room(void **state)
 }
 
 /* Its address may be another: it shows on each channel that it hears what is sent there. To be asked for that is no answer. */
-static void test_moved(void **state)
+TEST(moved)
 {
 	const struct link_config config = basic();
 	struct link *link = link_running(&config);
 	struct packet_out out = {.scratch = scratch};
 	uint64_t since_us = now_us, number;
 
-	(void)state;
 	now_us += SILENCE_US / 4;
 	for (int round = 0; round < 6; round++) {
 		link_waits(link, since_us, now_us);
@@ -226,13 +220,12 @@ static void test_moved(void **state)
 }
 
 /* Before the others have come, a connection may be made once more; the second end is the end. */
-static void test_again(void **state)
+TEST(again)
 {
 	const struct link_config config = basic();
 	struct link *link = opened(&config);
 	struct control_message join;
 
-	(void)state;
 	say(link, &hello);
 	assert_true(link_again(link)); /* with the JOIN not yet sent */
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
@@ -250,13 +243,12 @@ static void test_again(void **state)
 	link_close(link);
 }
 
-static void test_abort(void **state)
+TEST(abort)
 {
 	const struct link_config config = basic();
 	struct link *link = opened(&config);
 	struct control_message message;
 
-	(void)state;
 	link_gone(link, "lost");
 	link_abort(link, "stalled", "rank 3 is late");
 	message = heard(link, CONTROL_ABORT);
@@ -273,16 +265,4 @@ static void test_abort(void **state)
 	heard(link, CONTROL_ABORT);
 	assert_true(link_deadline_lines(link) > now_us);
 	link_close(link);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abort),     cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_again),     cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_path_dead), cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_no_room),   cmocka_unit_test(test_failed_stays),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "tests/unit/test_link.h"
 
 /* FAILED about a loss leaves the connection; after that its end is no loss of the aggregator. */
-static void test_stands(void **state)
+TEST(stands)
 {
 	static const struct {
 		const char *code;
@@ -16,7 +16,6 @@ static void test_stands(void **state)
 	struct link_config config = basic();
 	struct link *link = link_running(&config);
 
-	(void)state;
 	assert_true(link_stands(link) && !link_lost(link));
 	link_gone(link, "connection reset");
 	assert_true(!link_stands(link) && link_lost(link) && !link_ended(link));
@@ -51,12 +50,11 @@ static const struct control_message next = {
 	.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
 
 /* How to go on is heard at the door alone: another word of it ends the session. */
-static void test_next_unasked(void **state)
+TEST(next_unasked)
 {
 	const struct link_config config = basic();
 	struct link *link = link_running(&config);
 
-	(void)state;
 	say(link, &next);
 	assert_failed(link, "protocol", "out of turn");
 	assert_null(link_next(link));
@@ -79,7 +77,7 @@ static struct link *link_at_door(void)
 }
 
 /* What was under way when its membership ended is nothing new; what ends the job does. */
-static void test_door(void **state)
+TEST(door)
 {
 	static const struct control_message late[] = {
 		{.kind = CONTROL_START, .payload = 1472, .window = 32, .window_start = 8},
@@ -87,7 +85,6 @@ static void test_door(void **state)
 		{.kind = CONTROL_FAILED, .rank = 2, .code = "lost"}};
 	struct link *link = link_at_door();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
 		say(link, &late[i]);
 		assert_int_equal(link_look(link)->state, LINK_JOINING);
@@ -104,11 +101,10 @@ static void test_door(void **state)
 }
 
 /* Its connection ends, or is silent: it makes another one, and says the same by that. */
-static void test_door_again(void **state)
+TEST(door_again)
 {
 	struct link *link = link_at_door();
 
-	(void)state;
 	pass(link, SILENCE_US);
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	assert_false(link_stands(link));
@@ -119,16 +115,4 @@ static void test_door_again(void **state)
 	assert_int_equal(heard(link, CONTROL_JOIN).world, 0);
 	assert_string_equal(heard(link, CONTROL_STAY).job, "job");
 	link_close(link);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stands),
-		cmocka_unit_test(test_next_unasked),
-		cmocka_unit_test(test_door),
-		cmocka_unit_test(test_door_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

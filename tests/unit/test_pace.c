@@ -4,11 +4,10 @@
 #include "tests/unit/test_pace.h"
 
 /* RFC 6298 with shifts of integers, written down by hand. */
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
 	struct pace pace;
 
-	(void)state;
 	pace_begin(&pace, 16, 64);
 	assert_int_equal(pace_probe_us(&pace), 20000);
 	pace_rtt(&pace, 1000, 1000, 1);
@@ -37,11 +36,10 @@ static void test_round_trip(void **state)
 }
 
 /* A window leaves in a round trip. */
-static void test_in_us(void **state)
+TEST(in_us)
 {
 	struct pace pace;
 
-	(void)state;
 	pace_begin(&pace, 16, 64);
 	assert_int_equal(pace_in_us(&pace, 1000), 16);
 	pace_rtt(&pace, 900, 900, 1);
@@ -53,11 +51,10 @@ static void test_in_us(void **state)
 }
 
 /* As long again as it has lasted, up to 32 probe times, and to 400 ms. */
-static void test_silence(void **state)
+TEST(silence)
 {
 	struct pace pace;
 
-	(void)state;
 	pace_begin(&pace, 16, 64);
 	pace_rtt(&pace, 1000, 1000, 1);
 	assert_int_equal(pace_silence_us(&pace, 3300), 3300);
@@ -68,7 +65,7 @@ static void test_silence(void **state)
 	assert_int_equal(pace_silence_us(&pace, UINT64_MAX), 400000);
 }
 
-static void test_window_start(void **state)
+TEST(window_start)
 {
 	static const uint32_t cases[][4] = {
 		/* start, most; window, least */
@@ -76,7 +73,6 @@ static void test_window_start(void **state)
 		{64, 4, 4, 2},   {8, 8192, 8, 2}, {8192, 8192, 8192, 2}, {1, 1, 1, 1},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pace pace;
 
@@ -91,11 +87,10 @@ static void test_window_start(void **state)
  * Twice as much each round until the first sign; then a sixteenth while nothing queues, and one when
  * something does, but not what is allowed: 200 us and 800 / sqrt(64).
  */
-static void test_growth(void **state)
+TEST(growth)
 {
 	struct pace pace;
 
-	(void)state;
 	grown_to_64(&pace, 1000);
 	round_of(&pace, 100 + 301);
 	assert_false(pace.doubling);
@@ -114,11 +109,10 @@ static void test_growth(void **state)
 }
 
 /* Something queues, but not what is allowed: that ends doubling, and takes nothing away. */
-static void test_doubling_ends(void **state)
+TEST(doubling_ends)
 {
 	struct pace pace;
 
-	(void)state;
 	grown_to_64(&pace, 1000);
 	round_of(&pace, 100 + 99);
 	assert_int_equal(pace.window, 128);
@@ -129,11 +123,10 @@ static void test_doubling_ends(void **state)
 }
 
 /* By what queues and half of what is allowed, of the whole round trip; a far way is not emptied. */
-static void test_delay(void **state)
+TEST(delay)
 {
 	struct pace pace;
 
-	(void)state;
 	now_us = 1000;
 	pace_begin(&pace, 8, 64);
 	for (int i = 0; i < 3; i++)
@@ -154,12 +147,11 @@ static void test_delay(void **state)
 }
 
 /* Marks: by half of the share, of either direction. */
-static void test_marks(void **state)
+TEST(marks)
 {
 	struct pace pace;
 	uint32_t total = 0;
 
-	(void)state;
 	grown_to_64(&pace, 64);
 	pace_marked(&pace, total += 1);
 	round_of(&pace, 100);
@@ -186,11 +178,10 @@ static void test_marks(void **state)
 }
 
 /* Loss of the path's own, however it varies by chance, is no sign; much more of it is. */
-static void test_loss(void **state)
+TEST(loss)
 {
 	struct pace pace;
 
-	(void)state;
 	grown_to_64(&pace, 64);
 	for (int i = 0; i < 100; i++)
 		sent_of(&pace, 8 + (uint32_t)i * 7 % 11); /* 3 to 7 per cent */
@@ -206,11 +197,10 @@ static void test_loss(void **state)
 }
 
 /* Often while the window is used up, else each probe time. */
-static void test_measure(void **state)
+TEST(measure)
 {
 	struct pace pace;
 
-	(void)state;
 	pace_begin(&pace, 8, 64);
 	assert_int_equal(pace_measure_us(&pace), 20000);
 	pace_rtt(&pace, 100, 100, 1000);
@@ -224,17 +214,4 @@ static void test_measure(void **state)
 		pace_rtt(&pace, 9000, 9000, now_us += 9000);
 	pace_sent(&pace, 64);
 	assert_in_range(pace_measure_us(&pace), 2900, 3000);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_in_us),
-		cmocka_unit_test(test_silence),    cmocka_unit_test(test_window_start),
-		cmocka_unit_test(test_growth),     cmocka_unit_test(test_delay),
-		cmocka_unit_test(test_marks),      cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_measure),    cmocka_unit_test(test_doubling_ends),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

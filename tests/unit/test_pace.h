@@ -3,13 +3,8 @@
 #ifndef TESTS_UNIT_TEST_PACE_H
 #define TESTS_UNIT_TEST_PACE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "client/worker/pace.h"
+#include "tests/unit/unit.h"
 
 static inline void pace_begin(struct pace *pace, uint32_t start, uint32_t most)
 {

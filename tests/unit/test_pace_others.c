@@ -6,11 +6,10 @@
 #define LOOK_US 16000000
 
 /* Where others fill the queue: back to what it was, then as TCP; and once more when that is over. */
-static void test_contended(void **state)
+TEST(contended)
 {
 	struct pace pace;
 
-	(void)state;
 	grown_to_64(&pace, 200);
 	round_of(&pace, 20000);
 	round_of(&pace, 20000);
@@ -67,11 +66,10 @@ static void contended_at_look(struct pace *pace)
 }
 
 /* TCP is still there, or the queue was that of several windows like this one. */
-static void test_look(void **state)
+TEST(look)
 {
 	struct pace pace;
 
-	(void)state;
 	contended_at_look(&pace);
 	round_of(&pace, 12000);
 	assert_true(pace.rivals.contending);
@@ -99,11 +97,10 @@ static void lossy_round_of(struct pace *pace, uint64_t rtt_us)
 }
 
 /* Queues are nobody else's: they may take 4 ms, until one overflows. Loss where nothing queues is chance. */
-static void test_private(void **state)
+TEST(private)
 {
 	struct pace pace;
 
-	(void)state;
 	now_us = 1000;
 	pace_init(&pace, &(struct pace_config){
 				 .window_start = 8, .window_max = 64, .private_network = true});
@@ -134,15 +131,4 @@ static void test_private(void **state)
 		round_of(&pace, 1000 + 10000);
 	assert_in_range(pace.window, 2, 4);
 	assert_false(pace.rivals.contending);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_contended),
-		cmocka_unit_test(test_look),
-		cmocka_unit_test(test_private),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

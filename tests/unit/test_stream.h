@@ -9,14 +9,9 @@
 #define TESTS_UNIT_TEST_STREAM_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "bitmap/coded.h"
 #include "client/worker/array.h"
@@ -25,6 +20,9 @@
 #include "tests/check/check.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_random.h"
+#include "tests/unit/unit.h"
+
+#define BENCH_TEST(name, open) TEST_ON(name, struct bench *, b, open, bench_close(b))
 
 /* Is this the set that an announcement has, of a segment of `count` blocks? */
 static inline void expect_set(const struct packet_set *set, const void *want, uint32_t count)

@@ -6,9 +6,8 @@
 #define FIRST (UINT32_MAX - 9) /* frame numbers wrap in every test */
 
 /* Five elements in three blocks of two: the last is short, in what is sent and in what is stored. */
-static void test_eager(void **state)
+BENCH_TEST(eager, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, 5);
 	const uint64_t bits = 5;
 	const struct {
@@ -23,7 +22,6 @@ static void test_eager(void **state)
 	struct plan plan = plan_of(TAG, 1, WIRE_EAGER);
 	struct announce a;
 
-	(void)state;
 	task->block_elems = 2;
 	assert_true(geometry_compute(&input, &task->cut) && task->cut.eager);
 	task_begin(b, task, &bits);
@@ -46,14 +44,4 @@ static void test_eager(void **state)
 	assert_ptr_equal(send_plan(b, FIRST, &plan, &rest, 32), task);
 	assert_memory_equal(task->recv, rest.sums, 20);
 	task_close(task);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_eager),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -218,11 +218,10 @@ static void hostile_pull(struct hostile *h)
 	}
 }
 
-static void test_hostile(void **state)
+TEST(hostile)
 {
 	uint64_t finished = 0, failed = 0;
 
-	(void)state;
 	for (unsigned round = 0; round < 400; round++) {
 		struct hostile h = {.b = bench_open(16, (uint32_t)random_bits())};
 
@@ -245,14 +244,4 @@ static void test_hostile(void **state)
 	/* The packets are not so wrong that nothing comes of them. */
 	print_message("%u finished, %u mismatches\n", (unsigned)finished, (unsigned)failed);
 	assert_true(finished > 400 && failed > 100);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -17,8 +17,6 @@ static void acknowledge(struct bench *b, uint32_t base)
 	send_credit(b);
 }
 
-/* ---- gaps ---- */
-
 /* ---- bitmaps and windows ---- */
 
 static void expect_held(const struct bench *b, uint64_t window_us, uint64_t credit_us)
@@ -38,14 +36,12 @@ static void push_all(struct bench *b)
 }
 
 /* What keeps it from pushing, and how long: its window, others' acknowledgements, or nothing. */
-static void test_held(void **state)
+BENCH_TEST(held, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task;
 	struct control_seen seen = {.rtt_least_us = UINT32_MAX};
 	float data[FRAME_BYTES / 4] = {0};
 
-	(void)state;
 	stream_close(b->stream);
 	b->config.window_start = 12;
 	assert_int_equal(stream_open(&b->config, &b->stream), 0);
@@ -77,17 +73,14 @@ static void test_held(void **state)
 	assert_true(seen.frames >= 2 && seen.frames <= 16 && seen.rtt_us == 0 &&
 	            seen.rtt_least_us == UINT32_MAX);
 	task_close(task);
-	bench_close(b);
 }
 
 /* fixed32: what a short last block lacks is zero whatever was in the scratch memory. */
-static void test_fixed_padding(void **state)
+BENCH_TEST(fixed_padding, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 3);
 	const uint64_t last[2] = {0, UINT64_C(1) << 35};
 
-	(void)state;
 	for (unsigned nonfinite = 0; nonfinite < 2; nonfinite++) {
 		struct stream_scan scan = {last, 13, nonfinite};
 		struct plan plan = plan_of(TAG, 1, nonfinite ? WIRE_NONFINITE : 0);
@@ -111,17 +104,4 @@ static void test_fixed_padding(void **state)
 	}
 	assert_true(((float *)task->recv)[3168] == 1); /* f32, as it came */
 	task_close(task);
-	bench_close(b);
-}
-
-/* ---- reduce-scatter: section 4.5 ---- */
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_fixed_padding),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

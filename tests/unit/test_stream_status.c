@@ -44,9 +44,8 @@ static void lacks_at(uint64_t clock_us)
 }
 
 /* Whatever the clock: stamps have 32 bits of it. */
-static void test_lacks(void **state)
+TEST(lacks)
 {
-	(void)state;
 	lacks_at(5000000);
 	lacks_at((UINT64_C(1) << 31) + 12346);
 	lacks_at((UINT64_C(1) << 32) - 350); /* the second half of the test is beyond */
@@ -96,20 +95,18 @@ static void answers_at(uint64_t clock_us)
 	bench_close(b);
 }
 
-static void test_answers(void **state)
+TEST(answers)
 {
-	(void)state;
 	answers_at(5000000);
 	answers_at((UINT64_C(1) << 31) + 12346);
 	answers_at((UINT64_C(3) << 32) - 600);
 }
 
 /* A time-out that is not answered before the next one halves the window, whatever the clock. */
-static void test_unanswered(void **state)
+TEST(unanswered)
 {
 	const uint64_t clocks[] = {5000000, UINT64_C(0x80001000), UINT64_C(0x1fffffff0)};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
 		struct bench *b = bench_open(16, FIRST);
 		struct allreduce *task;
@@ -127,18 +124,4 @@ static void test_unanswered(void **state)
 		task_close(task);
 		bench_close(b);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lacks),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_unanswered),
-	};
-
-	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
-		return 1;
-	first_frame = INT32_MAX - 9;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
