@@ -49,7 +49,7 @@ struct stream_stats {
 };
 
 size_t stream_bytes(const struct stream_config *config); /* of memory that it will take */
-int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
+int stream_open(const struct stream_config *config, struct stream **out); /* -ENOMEM */
 void stream_close(struct stream *stream);
 
 /* May an operation use this slot: is nothing of the last one still unacknowledged? */

@@ -268,30 +268,6 @@ BENCH_TEST(lacks_honest, bench_open(1, 16, 0))
 	}
 }
 
-/* An announcement that comes again, and a plan that is lacking, draw answers from the same store. */
-BENCH_TEST(plan_flood, dense_open(2, 16, 0))
-{
-	struct announce a = announce_of(TAG, WIRE_ALL);
-	uint32_t drawn = 0;
-	uint64_t said;
-
-	for (uint16_t rank = 0; rank < 2; rank++)
-		push_value(b, rank, 0, 1);
-	pull_all(b);
-	said = b->said_bytes[0];
-	for (uint32_t i = 0; i < 100; i++) {
-		send_announce(b, 0, &a, NULL, 0);
-		send_lacks_plan(b, 0, 0);
-		push_value(b, 0, 0, 1); /* draws nothing */
-		while (bench_pull(b)) {
-			assert_true(b->dest == 0);
-			drawn++;
-		}
-	}
-	said = b->said_bytes[0] - said;
-	assert_in_range(drawn, 100, 16 + EARNED_BY_BYTE * said / WIRE_PAYLOAD_MIN);
-}
-
 /* ---- plans among many ---- */
 
 /* An operation without frames for each slot and segment, from frame 0 on. */

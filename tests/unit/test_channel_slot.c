@@ -92,18 +92,6 @@ BENCH_TEST(acks, dense_open(2, 16, UINT32_MAX - 3))
 	expect_nothing(b);
 }
 
-BENCH_TEST(reply_table_full, bench_open(1, 16, 0))
-{
-	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
-		send_ask(b, 0, stamp, 0);
-	expect_drop(b, WIRE_DROP_NONE);
-	send_ask(b, 0, 1025, 0);
-	expect_drop(b, WIRE_DROP_FULL);
-	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
-		expect_answer(b, 0, stamp);
-	expect_nothing(b);
-}
-
 /* RESULTs that nobody fetches while the window moves on: the oldest stay, the rest can be asked for. */
 BENCH_TEST(result_table_full, dense_open(1, 4, 0))
 {

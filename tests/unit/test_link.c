@@ -9,11 +9,10 @@ TEST(out_of_turn)
 {
 	static const enum control_kind early[] = {CONTROL_START, CONTROL_LEFT,  CONTROL_READY,
 	                                          CONTROL_JOIN,  CONTROL_LEAVE, CONTROL_ABORT};
-	const struct link_config config = basic();
 
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++) {
 		struct control_message message = welcome();
-		struct link *link = opened(&config);
+		struct link *link = opened(basic());
 
 		message.kind = early[i];
 		message.window_start = 1;
@@ -31,10 +30,9 @@ TEST(garbage)
 {
 	static const char *const lines[] = {"", "HTTP/1.1 400 Bad Request", "{}",
 	                                    "{\"type\":\"hello\"}", "{\"type\":\"\033[2J\"}"};
-	const struct link_config config = basic();
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		struct link *link = opened(&config);
+		struct link *link = opened(basic());
 
 		link_line(link, lines[i], now_us);
 		assert_failed(link, "protocol", "does not speak Winnow's protocol");
@@ -47,20 +45,19 @@ TEST(garbage)
 
 TEST(refused)
 {
-	const struct link_config config = basic();
 	struct control_message refusal = {.kind = CONTROL_FAILED, .rank = 2, .code = "world"};
-	struct link *link = opened(&config);
+	struct link *link = opened(basic());
 
 	strcpy(refusal.text, "job 'job' has 8 workers");
 	say(link, &hello);
 	say(link, &refusal);
 	assert_failed(link, "world", "job 'job' has 8 workers");
 	link_close(link);
-	link = opened(&config);
+	link = opened(basic());
 	refusal.rank = 99;
 	say(link, &refusal);
 	link_close(link);
-	link = opened(&config);
+	link = opened(basic());
 	link_gone(link, "connection reset");
 	assert_failed(link, "gone", "connection reset");
 	link_close(link);
@@ -70,7 +67,7 @@ TEST(hello)
 {
 	struct link_config config = basic();
 	struct control_message other = hello;
-	struct link *link = opened(&config);
+	struct link *link = opened(config);
 
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
@@ -94,7 +91,7 @@ TEST(key)
 	message.token = message.group_token = 0;
 	memset(message.seed, 5, sizeof(message.seed));
 	assert_int_equal(seed_expand(message.seed, &keys), 0);
-	link = opened(&config);
+	link = opened(config);
 	link_secured(link, &own);
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
@@ -141,7 +138,7 @@ TEST(plain)
 	config.keyed = true;
 	config.world = 0;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct link *link = opened(&config);
+		struct link *link = opened(config);
 
 		link_plain(link, cases[i].line);
 		assert_failed(link, cases[i].code, cases[i].text);
@@ -160,7 +157,7 @@ TEST(no_key)
 
 	config.keyed = true;
 	config.job = "job/7";
-	link = opened(&config);
+	link = opened(config);
 	link_refused(link);
 	assert_failed(link, "key", "wrong key for job 'job'");
 	link_close(link);
@@ -180,7 +177,7 @@ TEST(senseless)
 	wrong[3].payload = 0;
 	wrong[4].window = 24;
 	for (int i = 0; i < 5; i++) {
-		link = opened(&config);
+		link = opened(config);
 		say(link, &hello);
 		say(link, &wrong[i]);
 		assert_failed(link, "protocol",
@@ -188,7 +185,7 @@ TEST(senseless)
 		link_close(link);
 	}
 	for (int i = 0; i < 4; i++) {
-		link = probing(&config);
+		link = probing(config);
 		answer(link, WIRE_PROBE, 0, 8972);
 		answer(link, WIRE_KNOCKED, 5, 8972);
 		answer(link, WIRE_KNOCKED, 9, 8972);

@@ -12,6 +12,7 @@
 #include "tests/flatten.h"
 #include "tests/unit/unit.h"
 
+#define LINK_TEST(name, open) TEST_ON(name, struct link *, link, open, link_close(link))
 #define SILENCE_US 4000000
 #define JOIN_US 30000000
 #define GROUP_TOKEN 0x77
@@ -36,11 +37,11 @@ static inline struct link_config basic(void)
 	};
 }
 
-static inline struct link *opened(const struct link_config *config)
+static inline struct link *opened(struct link_config config)
 {
 	struct link *link;
 
-	assert_int_equal(link_open(config, now_us, &link), 0);
+	assert_int_equal(link_open(&config, now_us, &link), 0);
 	link_connected(link, now_us);
 	return link;
 }
@@ -153,21 +154,21 @@ static inline void answer_with(struct link *link, uint16_t channel, uint32_t byt
 	link_packet(link, &packet, bytes, now_us);
 }
 
-static inline struct link *probing(const struct link_config *config)
+static inline struct link *probing(struct link_config config)
 {
 	struct link *link = opened(config);
 	struct control_message message = welcome();
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	message.silence_ms = (uint32_t)(config->silence_us / 1000);
-	message.stall_ms = (uint32_t)(config->stall_us / 1000);
+	message.silence_ms = (uint32_t)(config.silence_us / 1000);
+	message.stall_ms = (uint32_t)(config.stall_us / 1000);
 	say(link, &message);
 	assert_int_equal(link_look(link)->state, LINK_PROBING);
 	return link;
 }
 
-static inline struct link *link_running(const struct link_config *config)
+static inline struct link *link_running(struct link_config config)
 {
 	struct link *link = probing(config);
 

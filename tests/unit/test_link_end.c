@@ -9,7 +9,7 @@ TEST(heartbeat)
 	struct link *link;
 
 	config.join_us = UINT32_MAX;
-	link = opened(&config);
+	link = opened(config);
 	now_us += SILENCE_US - 1; /* its HELLO takes long: there is nothing to say before JOIN */
 	assert_null(link_take_line(link, now_us));
 	say(link, &hello);
@@ -44,7 +44,7 @@ TEST(failed_stays)
 	struct link *link;
 
 	config.join_us = SILENCE_US / 2;
-	link = opened(&config);
+	link = opened(config);
 	say(link, &hello);
 	link_gone(link, "connection closed");
 	link_tick(link, now_us + config.join_us);
@@ -82,10 +82,8 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 }
 
 /* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
-TEST(path_dead)
+LINK_TEST(path_dead, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
 	uint64_t since_us = now_us;
 	struct control_message message;
 	uint32_t channels;
@@ -105,14 +103,13 @@ TEST(path_dead)
 	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "path", "no datagrams come back from its data port");
-	link_close(link);
 }
 
 /* An aggregator that is alive, but never lets us in; and one that never answers at all. */
 TEST(join_timeout)
 {
 	const struct link_config config = basic();
-	struct link *link = probing(&config);
+	struct link *link = probing(config);
 
 	while (now_us < START_US + JOIN_US - SILENCE_US / 2) {
 		now_us += SILENCE_US / 2;
@@ -139,13 +136,12 @@ TEST(join_timeout)
 /* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
 TEST(no_room)
 {
-	const struct link_config config = basic();
 	struct control_message full = {
 		.kind = CONTROL_FAILED, .code = "connections", .text = "4096 are open"};
 	struct link *link;
 
 	for (uint32_t again = 0; again < 2; again++) {
-		link = opened(&config);
+		link = opened(basic());
 		say(link, &full);
 		assert_int_equal(link_look(link)->state, LINK_JOINING);
 		if (again) {
@@ -161,7 +157,7 @@ TEST(no_room)
 		link_close(link);
 	}
 	/* Let in after all, and then lost, it is lost as any other. */
-	link = opened(&config);
+	link = opened(basic());
 	say(link, &full);
 	assert_true(link_again(link));
 	link_connected(link, now_us);
@@ -177,13 +173,13 @@ TEST(no_room)
 	assert_true(link_lost(link));
 	link_close(link);
 	/* Nor does it come when the connection stays. */
-	link = opened(&config);
+	link = opened(basic());
 	say(link, &full);
 	pass(link, SILENCE_US);
 	assert_failed(link, "gone", "silent");
 	link_close(link);
 	/* Whoever is let in is not asked twice. */
-	link = opened(&config);
+	link = opened(basic());
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
 	{
@@ -196,10 +192,8 @@ TEST(no_room)
 }
 
 /* Its address may be another: it shows on each channel that it hears what is sent there. To be asked for that is no answer. */
-TEST(moved)
+LINK_TEST(moved, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
 	struct packet_out out = {.scratch = scratch};
 	uint64_t since_us = now_us, number;
 
@@ -216,14 +210,11 @@ TEST(moved)
 		assert_true(link_checks(link));
 		now_us += SILENCE_US / 64;
 	}
-	link_close(link);
 }
 
 /* Before the others have come, a connection may be made once more; the second end is the end. */
-TEST(again)
+LINK_TEST(again, opened(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = opened(&config);
 	struct control_message join;
 
 	say(link, &hello);
@@ -240,13 +231,12 @@ TEST(again)
 	link_gone(link, "connection closed");
 	assert_failed(link, "gone", "connection closed");
 	assert_false(link_again(link));
-	link_close(link);
 }
 
 TEST(abort)
 {
 	const struct link_config config = basic();
-	struct link *link = opened(&config);
+	struct link *link = opened(config);
 	struct control_message message;
 
 	link_gone(link, "lost");
@@ -258,7 +248,7 @@ TEST(abort)
 	assert_int_equal(link_look(link)->config.world, 4);
 	link_close(link);
 	/* One that is there is told at once, though nothing comes from it. */
-	link = opened(&config);
+	link = opened(config);
 	assert_true(link_deadline(link) > now_us);
 	link_abort(link, "stalled", "rank 3 is late");
 	assert_true(link_deadline_lines(link) == 0);

@@ -14,7 +14,7 @@ TEST(stands)
 	             {"shutdown", false, true, false},
 	             {"aborted", false, false, true}};
 	struct link_config config = basic();
-	struct link *link = link_running(&config);
+	struct link *link = link_running(config);
 
 	assert_true(link_stands(link) && !link_lost(link));
 	link_gone(link, "connection reset");
@@ -25,7 +25,7 @@ TEST(stands)
 			.kind = CONTROL_FAILED, .rank = 2, .text = "is no more"};
 
 		strcpy(failed.code, cases[i].code);
-		link = link_running(&config);
+		link = link_running(config);
 		say(link, &failed);
 		assert_int_equal(link_stands(link), cases[i].stands);
 		link_gone(link, "connection closed");
@@ -35,7 +35,7 @@ TEST(stands)
 		link_close(link);
 	}
 	/* Silence is its end, unless we stood still ourselves. */
-	link = link_running(&config);
+	link = link_running(config);
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
 	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
 	now_us += 3600000000;
@@ -50,22 +50,18 @@ static const struct control_message next = {
 	.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
 
 /* How to go on is heard at the door alone: another word of it ends the session. */
-TEST(next_unasked)
+LINK_TEST(next_unasked, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
-
 	say(link, &next);
 	assert_failed(link, "protocol", "out of turn");
 	assert_null(link_next(link));
-	link_close(link);
 }
 
 /* A member's, by the connection that it has. */
 static struct link *link_at_door(void)
 {
 	struct link_config config = basic();
-	struct link *before = link_running(&config), *link;
+	struct link *before = link_running(config), *link;
 
 	config.world = 0;
 	config.from = before;
@@ -101,10 +97,8 @@ TEST(door)
 }
 
 /* Its connection ends, or is silent: it makes another one, and says the same by that. */
-TEST(door_again)
+LINK_TEST(door_again, link_at_door())
 {
-	struct link *link = link_at_door();
-
 	pass(link, SILENCE_US);
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	assert_false(link_stands(link));
@@ -114,5 +108,4 @@ TEST(door_again)
 	say(link, &hello);
 	assert_int_equal(heard(link, CONTROL_JOIN).world, 0);
 	assert_string_equal(heard(link, CONTROL_STAY).job, "job");
-	link_close(link);
 }

@@ -125,32 +125,3 @@ TEST(exponents)
 		bench_close(b);
 	}
 }
-
-BENCH_TEST(config, bench_open(16, FIRST))
-{
-	struct stream *const untouched = b->stream;
-	struct stream *stream = untouched;
-	struct stream_config c;
-
-#define IMPOSSIBLE(field, value)                                                                   \
-	do {                                                                                       \
-		c = b->config;                                                                     \
-		c.field = (value);                                                                 \
-		assert_int_equal(stream_open(&c, &stream), -EINVAL);                               \
-		assert_ptr_equal(stream, untouched);                                               \
-	} while (0)
-	IMPOSSIBLE(world, 0);
-	IMPOSSIBLE(rank, 2);
-	IMPOSSIBLE(shard, 1);
-	IMPOSSIBLE(payload, WIRE_PAYLOAD_MIN - 1);
-	IMPOSSIBLE(payload, WIRE_PAYLOAD_MAX + 1);
-	IMPOSSIBLE(window, 2);
-	IMPOSSIBLE(window, 12);
-	IMPOSSIBLE(window, WIRE_WINDOW_MAX * 2);
-	IMPOSSIBLE(op_slots, 0);
-	IMPOSSIBLE(op_slots, 1025);
-	IMPOSSIBLE(segments_ahead, 0);
-	IMPOSSIBLE(segments_ahead, 65);
-#undef IMPOSSIBLE
-	stream_close(NULL);
-}
