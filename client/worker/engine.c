@@ -15,7 +15,7 @@
  * itself.
  */
 
-#include "client/worker/engine_state.h"
+#include "client/worker/engine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -72,11 +72,6 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 fail:
 	engine_close(e);
 	return err;
-}
-
-void engine_eager(struct engine *engine, uint32_t count)
-{
-	engine->eager_count = count;
 }
 
 void engine_close(struct engine *engine)
@@ -405,11 +400,6 @@ bool engine_quiet(const struct engine *engine)
 	return true;
 }
 
-uint64_t engine_progress_us(const struct engine *engine)
-{
-	return engine->open > 0 ? engine->progress_us : UINT64_MAX;
-}
-
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)
 {
 	uint64_t since_us = NEVER;
@@ -419,22 +409,11 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 	return since_us;
 }
 
-uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
+uint64_t engine_tag(const struct engine *engine)
 {
 	const struct allreduce *oldest = STAILQ_FIRST(&engine->active);
 
 	if (oldest == NULL)
 		oldest = STAILQ_FIRST(&engine->waiting);
-	*tag = oldest != NULL ? oldest->tag : 0;
-	return engine->open;
-}
-
-const struct stream *engine_stream(const struct engine *engine, uint32_t index)
-{
-	return engine->streams[index];
-}
-
-uint32_t engine_op_slots(const struct engine *engine)
-{
-	return engine->op_slots;
+	return oldest != NULL ? oldest->tag : 0;
 }

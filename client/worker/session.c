@@ -227,7 +227,7 @@ static void session_start(struct session *s)
 	switch (configs != NULL ? engine_open(configs, total, s->config.pool, &s->engine)
 	                        : -ENOMEM) {
 	case 0:
-		engine_eager(s->engine, s->first_stream[1]);
+		s->engine->eager_count = s->first_stream[1];
 		s->state = SESSION_RUNNING;
 		break;
 	case -EINVAL:
@@ -270,7 +270,7 @@ struct session_shape session_shape(const struct session *session)
 		.fast = session->state == SESSION_RUNNING,
 		.channels = session->first_stream[session->link_count],
 		.payload = look(session, 0)->start.payload,
-		.op_slots = engine_op_slots(session->engine),
+		.op_slots = session->engine->op_slots,
 		.segments_ahead = UINT32_MAX,
 	};
 
@@ -358,7 +358,7 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 
 	if (s->state != SESSION_RUNNING || !stream_named(s, link, channel, &stream))
 		return 0;
-	return stream_edge(engine_stream(s->engine, stream));
+	return stream_edge(s->engine->streams[stream]);
 }
 
 /* What this worker alone is told of, or has no memory for, the others must not wait for. */
@@ -424,7 +424,7 @@ static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
 
 	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
 	for (uint32_t i = channel; i < channel_end; i++)
-		stream_look(engine_stream(s->engine, i), out);
+		stream_look(s->engine->streams[i], out);
 	if (out->rtt_us == 0)
 		out->rtt_least_us = 0;
 	out->held_window_us /= channel_end - channel;
@@ -435,12 +435,9 @@ char *session_take_line(struct session *session, uint32_t index, uint64_t now_us
 {
 	struct link *link = session->links[index];
 	struct control_seen seen;
-	uint64_t tag;
 
 	if (session->engine != NULL) {
-		uint32_t open = engine_doing(session->engine, &tag);
-
-		link_doing(link, open, tag);
+		link_doing(link, session->engine->open, engine_tag(session->engine));
 		if (link_pings(link, now_us)) {
 			seen_fill(session, index, index + 1, &seen);
 			link_sees(link, &seen);
@@ -477,16 +474,11 @@ bool session_work(struct session *session, uint64_t now_us)
 /* 11.3: "when no PLAN or RESULT has come for a silence time more": the aggregators know who is missing. */
 static uint64_t operation_due_us(const struct session *s)
 {
-	uint64_t progress_us;
-
-	if (s->state != SESSION_RUNNING)
-		return NEVER;
-	progress_us = engine_progress_us(s->engine);
-	if (progress_us == NEVER)
+	if (s->state != SESSION_RUNNING || s->engine->open == 0)
 		return NEVER;
 	if (s->left_due_us != NEVER)
 		return s->left_due_us;
-	return progress_us + s->stall_us + s->silence_us;
+	return s->engine->progress_us + s->stall_us + s->silence_us;
 }
 
 uint64_t session_deadline(const struct session *session)
@@ -528,7 +520,7 @@ static const char *drops_text(const struct session *s, char *text, size_t room)
 	uint64_t seals = 0, senseless = s->malformed;
 
 	for (uint32_t i = 0; i < s->first_stream[s->link_count]; i++) {
-		const uint64_t *drops = stream_stats(engine_stream(s->engine, i))->drops;
+		const uint64_t *drops = stream_stats(s->engine->streams[i])->drops;
 
 		seals += drops[WIRE_DROP_SEAL];
 		senseless += drops[WIRE_DROP_KIND] + drops[WIRE_DROP_WORKER] +
@@ -601,7 +593,7 @@ void session_tick(struct session *session, uint64_t now_us)
 
 bool session_busy(const struct session *session)
 {
-	return session->engine != NULL && engine_progress_us(session->engine) != NEVER;
+	return session->engine != NULL && session->engine->open > 0;
 }
 
 bool session_quiet(const struct session *session)
@@ -698,7 +690,7 @@ uint32_t session_own_queue(const struct session *session)
 	if (session->config.private_network || session->engine == NULL)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++)
-		frames += stream_in_ms(engine_stream(session->engine, i));
+		frames += stream_in_ms(session->engine->streams[i]);
 	bytes = frames * look(session, 0)->start.payload;
 	if (bytes < OWN_QUEUE_MIN)
 		return OWN_QUEUE_MIN;
@@ -722,7 +714,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	out->channels = shape.channels;
 	out->op_slots = shape.op_slots;
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
-		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
+		const struct stream_stats *stats = stream_stats(session->engine->streams[i]);
 		uint32_t headers;
 
 		link += i == session->first_stream[link + 1];

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "client/worker/engine_state.h"
 #include "client/worker/session_state.h"
 #include "tests/check/check.h"
 
