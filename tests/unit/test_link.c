@@ -43,36 +43,23 @@ TEST(garbage)
 	}
 }
 
-TEST(refused)
+LINK_TEST(refused, opened(basic()))
 {
-	struct control_message refusal = {.kind = CONTROL_FAILED, .rank = 2, .code = "world"};
-	struct link *link = opened(basic());
-
-	strcpy(refusal.text, "job 'job' has 8 workers");
 	say(link, &hello);
-	say(link, &refusal);
+	say(link, &(struct control_message){.kind = CONTROL_FAILED,
+	                                    .rank = 2,
+	                                    .code = "world",
+	                                    .text = "job 'job' has 8 workers"});
 	assert_failed(link, "world", "job 'job' has 8 workers");
-	link_close(link);
-	link = opened(basic());
-	refusal.rank = 99;
-	say(link, &refusal);
-	link_close(link);
-	link = opened(basic());
-	link_gone(link, "connection reset");
-	assert_failed(link, "gone", "connection reset");
-	link_close(link);
 }
 
-TEST(hello)
+LINK_TEST(hello, opened(basic()))
 {
-	struct link_config config = basic();
 	struct control_message other = hello;
-	struct link *link = opened(config);
 
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
 	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
-	link_close(link);
 }
 
 /* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
@@ -186,10 +173,7 @@ TEST(senseless)
 	}
 	for (int i = 0; i < 4; i++) {
 		link = probing(config);
-		answer(link, WIRE_PROBE, 0, 8972);
-		answer(link, WIRE_KNOCKED, 5, 8972);
-		answer(link, WIRE_KNOCKED, 9, 8972);
-		link_ready(link, 1472);
+		probed(link, 1472);
 		start.payload = i == 0 ? 1473 : i == 1 ? WIRE_PAYLOAD_MIN - 1 : 1472;
 		start.window = i == 2 ? 48 : 128; /* it may be larger than WELCOME's */
 		say(link, &start);

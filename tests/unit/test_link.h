@@ -154,28 +154,41 @@ static inline void answer_with(struct link *link, uint16_t channel, uint32_t byt
 	link_packet(link, &packet, bytes, now_us);
 }
 
-static inline struct link *probing(struct link_config config)
+/* HELLO, JOIN, WELCOME, which says what the link has asked for. */
+static inline void let_in(struct link *link)
 {
-	struct link *link = opened(config);
 	struct control_message message = welcome();
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	message.silence_ms = (uint32_t)(config.silence_us / 1000);
-	message.stall_ms = (uint32_t)(config.stall_us / 1000);
+	message.silence_ms = (uint32_t)(link_look(link)->config.silence_us / 1000);
+	message.stall_ms = (uint32_t)(link_look(link)->config.stall_us / 1000);
 	say(link, &message);
 	assert_int_equal(link_look(link)->state, LINK_PROBING);
+}
+
+static inline struct link *probing(struct link_config config)
+{
+	struct link *link = opened(config);
+
+	let_in(link);
 	return link;
+}
+
+/* Datagrams pass, by the group as well; READY is to say this size. */
+static inline void probed(struct link *link, uint32_t ready)
+{
+	answer(link, WIRE_PROBE, 0, 8972);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	link_ready(link, ready);
 }
 
 static inline struct link *link_running(struct link_config config)
 {
 	struct link *link = probing(config);
 
-	answer(link, WIRE_PROBE, 0, 8972);
-	answer(link, WIRE_KNOCKED, 5, 8972);
-	answer(link, WIRE_KNOCKED, 9, 8972);
-	link_ready(link, 1472);
+	probed(link, 1472);
 	heard(link, CONTROL_READY);
 	say(link, &(struct control_message){
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});

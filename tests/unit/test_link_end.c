@@ -161,13 +161,7 @@ TEST(no_room)
 	say(link, &full);
 	assert_true(link_again(link));
 	link_connected(link, now_us);
-	say(link, &hello);
-	heard(link, CONTROL_JOIN);
-	{
-		struct control_message message = welcome();
-
-		say(link, &message);
-	}
+	let_in(link);
 	link_gone(link, "connection closed");
 	assert_failed(link, "gone", "connection closed");
 	assert_true(link_lost(link));
@@ -180,13 +174,7 @@ TEST(no_room)
 	link_close(link);
 	/* Whoever is let in is not asked twice. */
 	link = opened(basic());
-	say(link, &hello);
-	heard(link, CONTROL_JOIN);
-	{
-		struct control_message message = welcome();
-
-		say(link, &message);
-	}
+	let_in(link);
 	assert_false(link_again(link));
 	link_close(link);
 }

@@ -51,19 +51,24 @@ TEST(moves)
 	session_close(session);
 }
 
+/* Time passes, and the aggregators are heard of. */
+static void session_pass(struct session *session, uint64_t us)
+{
+	now_us += us;
+	for (uint32_t i = 0; i < LINKS; i++)
+		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
+	session_tick(session, now_us);
+}
+
 /* Aggregators that live and send nothing: the limit, and no later. */
 SESSION_TEST(stall, running())
 {
 	struct allreduce task;
-	uint64_t end_us = now_us + STALL_US + SILENCE_US;
 
 	submit(session, &task);
-	while (now_us < end_us) {
+	for (uint64_t us = 0; us < STALL_US + SILENCE_US; us += 1000000) {
 		assert_int_equal(session_state(session), SESSION_RUNNING);
-		now_us += 1000000;
-		for (uint32_t i = 0; i < LINKS; i++)
-			tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-		session_tick(session, now_us);
+		session_pass(session, 1000000);
 	}
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_non_null(strstr(session_error(session), "for 64.0 s, and no aggregator says why"));
@@ -91,10 +96,7 @@ SESSION_TEST(stall_with_garbage, running())
 		                 now_us);
 	session_stats(session, &stats);
 	assert_int_equal(stats.dropped, 3);
-	now_us += STALL_US + SILENCE_US;
-	for (uint32_t i = 0; i < LINKS; i++)
-		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-	session_tick(session, now_us);
+	session_pass(session, STALL_US + SILENCE_US);
 	assert_non_null(strstr(session_error(session),
 	                       "; 3 datagrams came and were not taken: 1 had a wrong seal or "
 	                       "token, 2 made no sense"));
@@ -110,10 +112,7 @@ SESSION_TEST(left, running())
 	     &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "rank 2 has left"});
 	session_tick(session, now_us);
 	assert_int_equal(session_state(session), SESSION_RUNNING);
-	now_us += SILENCE_US;
-	for (uint32_t i = 0; i < LINKS; i++)
-		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-	session_tick(session, now_us);
+	session_pass(session, SILENCE_US);
 	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
 	assert_non_null(strstr(session_error(session), "rank 2 has left"));
 	assert_int_equal(done, 1);
