@@ -58,7 +58,7 @@ static void random_words(uint64_t words[SEGMENT_WORDS_MAX], uint32_t count)
 			words[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* The engine's part: begin what can begin, announce what has room, withdraw now and then. */
+/* The engine's part: begin what can begin, announce what has room. */
 static void hostile_submit(struct hostile *h)
 {
 	uint64_t words[SEGMENT_WORDS_MAX];
