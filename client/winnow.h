@@ -25,7 +25,7 @@
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
- * but INVALID, BUSY, MISMATCH, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
+ * but INVALID, BUSY, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
  * (which has not begun then: the others wait for it), the membership has ended, on all workers: call
  * winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
  * communicator. MEMBERS is the error after which the others can continue.

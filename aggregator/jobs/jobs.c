@@ -196,9 +196,9 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		         message->text);
 		return;
 	}
-	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
+	/* A worker passes on a loss that it has been told of elsewhere, as what it is, and what a channel has told it. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
-	    strcmp(message->code, "stalled") == 0)
+	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
 		code = message->code;
 	job_fail(jobs, job, peer->rank, code, "rank %u (%s) aborted the job: %s", peer->rank,
 	         peer->worker.host, message->text);
