@@ -25,6 +25,7 @@ sys.path.insert(0, str(PACKAGE))
 os.environ["PYTHONPATH"] = str(PACKAGE)  # for children
 os.environ.setdefault("WINNOW_LIBRARY", str(BUILD / "libwinnow.so"))
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ["WINNOW_INSECURE_NO_KEY"] = "1"
 
 import winnow  # noqa: E402
 from ports import free_port  # noqa: E402
@@ -44,7 +45,7 @@ def fresh_job():
 
 def join(world, **settings):
     """`world` communicators of one fresh job, all in this process."""
-    settings = {"job": fresh_job(), "insecure_no_key": True, **settings}
+    settings = {"job": fresh_job(), **settings}
     return on_threads(world, lambda rank: winnow.Comm(rank=rank, world=world, **settings))
 
 
@@ -248,18 +249,17 @@ def spawned(function, world, *arguments):
     return results
 
 
-def program(code, *arguments):
-    """A process that runs a script as `python -c` does, forked like a Team's; a multiprocessing.Process."""
-    call = (dict(os.environ), _script, code, arguments)
+def program(function, *arguments):
+    """A process that runs a function and ends as a program does, forked like a Team's; a multiprocessing.Process."""
+    call = (dict(os.environ), _run_program, function, arguments)
     process = multiprocessing.get_context(start_method).Process(target=_here, args=call, daemon=True)
     process.start()
     return process
 
 
-def _script(code, arguments):
-    sys.argv = ["-c", *arguments]
+def _run_program(function, arguments):
     try:
-        exec(code, {"__name__": "__main__"})
+        function(*arguments)
     finally:
         atexit._run_exitfuncs()  # a forked process leaves these out
 

@@ -156,7 +156,3 @@ class Api(harness.CommCase):
         self.assertEqual([(comm.rank, comm.world) for comm in self.comms], [(r, WORLD) for r in range(WORLD)])
         self.assertRegex(winnow.library_version, r"^\d+\.\d+\.\d+$")
         self.assertIn("rank 1 of 3", repr(self.comms[1]))
-
-
-if __name__ == "__main__":
-    unittest.main()

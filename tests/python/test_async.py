@@ -207,12 +207,8 @@ class Async(unittest.TestCase):
 
     def test_collected(self):
         """A communicator that nobody holds leaves the job."""
-        comm = winnow.Comm(rank=0, world=1, job=harness.fresh_job(), insecure_no_key=True)
+        comm = winnow.Comm(rank=0, world=1, job=harness.fresh_job())
         comm.allreduce(numpy.ones(10))
         del comm
         gc.collect()
         self.assertEqual([t.name for t in threading.enumerate() if t.name == "winnow-join"], [])
-
-
-if __name__ == "__main__":
-    unittest.main()

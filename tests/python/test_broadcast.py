@@ -79,7 +79,3 @@ class Broadcast(harness.CommCase):
         fixed.flags.writeable = False
         with self.assertRaisesRegex(ValueError, "read-only"):
             comm.broadcast(fixed)
-
-
-if __name__ == "__main__":
-    unittest.main()

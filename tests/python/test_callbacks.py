@@ -83,7 +83,7 @@ def shuffled(rank, world, job):
 
 def hooks(rank, world, job):
     """The futures of winnow.torch.attach() alike."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         state = winnow.torch.HookState(comm)
         inner = lambda f: state.reduce(f.value() + 1).wait()
         assert state.reduce(torch.full((10,), float(rank))).then(inner).wait()[0] == (world - 1) / 2 + 1
@@ -163,7 +163,3 @@ class Callbacks(unittest.TestCase):
 
     def test_other_hooks(self):
         self.run_on(2, other_hooks)
-
-
-if __name__ == "__main__":
-    unittest.main()

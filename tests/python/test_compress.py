@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _topk_gpu, _way
+from winnow import _compress, _way
 
 WIDTH = 96
 STEPS = 60
@@ -70,7 +70,7 @@ class TopK(unittest.TestCase):
             data, memory, decay = gradient.to(dtype), torch.randn(count) * dice.choice([0, 1, 1e-3, 6e4]), dice.choice([1.0, 0.9, 0.0])
             there, kept = data.clone(), memory.clone()
             winnow.topk(data, memory, k, chunk, decay, block)
-            _topk_gpu.topk(there, kept, k, chunk, decay, block)
+            _compress.topk_of_torch(there, kept, k, chunk, decay, block)
             self.assertTrue(torch.equal(plain(there), plain(data)) and torch.equal(plain(kept), plain(memory)), seed)
 
     def test_refusals(self):
@@ -279,7 +279,7 @@ def train(ddp, rank, steps):
 
 
 def attached(rank, world, job, compress, **options):
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     ddp = DistributedDataParallel(model(), bucket_cap_mb=0.02)  # several buckets, which are made anew after the first step
     return comm, ddp, winnow.torch.attach(ddp, comm, compress=compress, **options)
 
@@ -368,7 +368,7 @@ class Heads(nn.Module):
 
 def unused(rank, world, job, compress):
     """Of each head: what its gradients add up to, what came of them, and what is remembered."""
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     ddp = DistributedDataParallel(Heads(), find_unused_parameters=True)
     state = winnow.torch.attach(ddp, comm, compress=compress)
     given, came = [torch.zeros(WIDTH, WIDTH) for _ in range(2)], [torch.zeros(WIDTH, WIDTH) for _ in range(2)]
@@ -391,7 +391,7 @@ def settings(rank, world, job):
     """What a text makes of them."""
     found = []
     for wire in (None, "native"):
-        with winnow.Comm(job=f"{job}-{wire}", rank=rank, world=world, insecure_no_key=True) as comm:
+        with winnow.Comm(job=f"{job}-{wire}", rank=rank, world=world) as comm:
             state = winnow.torch.attach(DistributedDataParallel(model()), comm, compress="topk:0.05", wire=wire)
             found.append((repr(state.compress), state.wire))
             state.close()
@@ -524,7 +524,3 @@ class Hook(harness.TeamCase):
             self.assertIn("the saved memory of 0.weight has 7 elements, and the parameter 9216", texts[6])
             self.assertIn("the memory of 0.weight is not finite, on rank 0", texts[7])
             self.assertRegex(texts[8], "saved by 4 workers, and there are 2: on each, load what winnow.torch.merge_memories")
-
-
-if __name__ == "__main__":
-    unittest.main()

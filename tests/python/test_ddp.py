@@ -75,7 +75,7 @@ def plain(ddp):
 
 def compare(rank, world, job, dtype=torch.float32, block=None, wire=None, **options):
     """Trains twice; the largest difference of a parameter, and statistics."""
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     want, _ = train(rank, plain, dtype, **options)
     got, state = train(
         rank, lambda ddp: winnow.torch.attach(ddp, comm, block=block, wire=wire), dtype, **options
@@ -88,11 +88,11 @@ def compare(rank, world, job, dtype=torch.float32, block=None, wire=None, **opti
 
 def from_environment(rank, world, job):
     """attach() without a communicator; then a copy of its state on a second model."""
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     want, _ = train(rank, plain)
     got, state = train(rank, winnow.torch.attach)
     state.close()
-    os.environ.update(WINNOW_JOB=job + "-copy")
+    os.environ["WINNOW_JOB"] = job + "-copy"
     copy = pickle.loads(pickle.dumps(state))
     same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
     copy.close()
@@ -101,7 +101,7 @@ def from_environment(rank, world, job):
 
 def two_models(rank, world, job):
     """attach() to each, as a GAN does; the gradients are those of the model's own job."""
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     models = [DistributedDataParallel(nn.Linear(4, 4)) for _ in range(2)]
     states = [winnow.torch.attach(ddp) for ddp in models]
     found = [means(ddp, value * (rank + 1)) for ddp, value in zip(models, (1.0, 10.0))]
@@ -112,7 +112,6 @@ def two_models(rank, world, job):
 
 def halves(rank, world, no_job):
     """Models of the first and of the second half of the processes, in the default job, where somebody else is already."""
-    os.environ.update(WINNOW_INSECURE_NO_KEY="1")
     os.environ.pop("WINNOW_JOB", None)
     groups = [dist.new_group(list(ranks)) for ranks in (range(world // 2), range(world // 2, world))]
     ddp = DistributedDataParallel(nn.Linear(4, 4), process_group=groups[rank * 2 // world])
@@ -134,7 +133,7 @@ def furthest(these, those):
 
 def compressed(rank, world, job):
     """fp16_compress_wrapper() around our hook, against the same around Gloo's."""
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     state = winnow.torch.HookState(comm)
     wrapper = default_hooks.fp16_compress_wrapper
     want, _ = train(rank, lambda ddp: ddp.register_comm_hook(None, wrapper(default_hooks.allreduce_hook)))
@@ -152,7 +151,7 @@ def bfloat_hook(state, bucket):
 
 
 def bfloat(rank, world, job):
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     state = winnow.torch.HookState(comm)
     want, _ = train(rank, plain)
     got, _ = train(rank, lambda ddp: ddp.register_comm_hook(state, bfloat_hook))
@@ -164,7 +163,7 @@ def bfloat(rank, world, job):
 def uneven(rank, world, job):
     """Ranks with different numbers of batches, under ddp.join()."""
     results = []
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     for over in (plain, lambda ddp: winnow.torch.attach(ddp, comm)):
         torch.manual_seed(2)
         ddp = DistributedDataParallel(nn.Linear(8, 8))
@@ -179,7 +178,7 @@ def uneven(rank, world, job):
 
 def two_states(rank, world, job):
     """Two models that share a communicator, their buckets in an order that differs between ranks."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         states = [winnow.torch.HookState(comm) for _ in range(2)]
         futures = {}
         for number in (0, 1) if rank == 0 else (1, 0):
@@ -239,7 +238,7 @@ class Ddp(harness.TeamCase):
 
     def test_two_users_of_one_name(self):
         half = self.world // 2
-        with winnow.Comm(job="default", rank=0, world=1, insecure_no_key=True):
+        with winnow.Comm(job="default", rank=0, world=1):
             found = self.team.run(halves, None)
         low = (half + 1) / 2
         self.assertEqual(found, [low] * half + [low + half] * half)
@@ -259,7 +258,3 @@ class DdpOfFour(harness.TeamCase):
     world = 4
     check, test_plain, test_half, test_uneven_batches = Ddp.check, Ddp.test_plain, Ddp.test_half, Ddp.test_uneven_batches
     test_two_users_of_one_name = Ddp.test_two_users_of_one_name
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -20,7 +20,7 @@ SOON_SECONDS = 8  # with what a program takes to end; silence would take a minut
 
 HEAD = """
 import ctypes, os, sys, time, numpy, winnow
-comm = winnow.Comm(job=sys.argv[1], rank=0, world=2, insecure_no_key=True, silence_ms=60000)
+comm = winnow.Comm(job=sys.argv[1], rank=0, world=2, silence_ms=60000)
 comm.allreduce(numpy.ones(1000))
 """
 
@@ -42,7 +42,7 @@ class Ends(unittest.TestCase):
             start_new_session=True,
         )
         try:
-            comm = winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True, silence_ms=SILENCE_MS)
+            comm = winnow.Comm(job=job, rank=1, world=2, silence_ms=SILENCE_MS)
             comm.allreduce(numpy.ones(1000))
             request = comm.allreduce_async(numpy.ones(1000))
             if kill:
@@ -84,7 +84,7 @@ class Ends(unittest.TestCase):
             with self.subTest(code=code):
                 job = harness.fresh_job()
                 other = subprocess.Popen([sys.executable, "-c", HEAD + code, job])
-                with winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True, silence_ms=1000) as comm:
+                with winnow.Comm(job=job, rank=1, world=2, silence_ms=1000) as comm:
                     comm.allreduce(numpy.ones(1000))
                     self.assertEqual(other.wait(30), 0)
                     with self.assertRaisesRegex(winnow.WinnowError, "rank 0 .*has left the job"):
@@ -106,7 +106,7 @@ class Ends(unittest.TestCase):
         """A child has its own communicator, and that of its parent goes on beside it."""
         job, code = harness.fresh_job(), """
 if os.fork() == 0:
-    with winnow.Comm(job=sys.argv[1] + "-child", rank=0, world=1, insecure_no_key=True) as own:
+    with winnow.Comm(job=sys.argv[1] + "-child", rank=0, world=1) as own:
         right = own.allreduce(numpy.ones(10))[0] == 1
     os._exit(0 if right else 1)
 status = os.wait()[1]
@@ -114,7 +114,7 @@ comm.allreduce(numpy.ones(1000))
 print(status, flush=True)
 """
         other = subprocess.Popen([sys.executable, "-c", HEAD + code, job], stdout=subprocess.PIPE, text=True)
-        with winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True) as comm:
+        with winnow.Comm(job=job, rank=1, world=2) as comm:
             for _ in range(2):
                 comm.allreduce(numpy.ones(1000))
         self.assertEqual(other.communicate(timeout=30)[0], "0\n")
@@ -130,7 +130,3 @@ print(status, flush=True)
         with self.assertRaisesRegex(winnow.MembersChanged, "rank 0 .*has left"):
             comms[1].allreduce(numpy.ones(1000))
         comms[1].close()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -22,14 +22,14 @@ SAFE_STEPS = 5
 
 def train(rank, world, settings, at_step, inside_backward=False, **options):
     """Trains until something fails. `at_step` is (rank, function, argument): what goes wrong, whose."""
-    with winnow.Comm(rank=rank, world=world, insecure_no_key=True, **settings) as comm:
+    with winnow.Comm(rank=rank, world=world, **settings) as comm:
         return train_over(comm, rank, at_step, inside_backward, **options)
 
 
 def short_of_memory(rank, world, job):
     """What two operations say, of which the first is a list of a tensor so large that one rank has no place for the result's."""
     said = []
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         comm.allreduce(torch.ones(4))
         if rank == 1:
             size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -110,7 +110,7 @@ def fail_alone(_):
 
 def fail_between_steps(rank, world, job):
     """Rank 1 fails between two steps, later than DDP's own exchange in the second."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         ddp = DistributedDataParallel(nn.Linear(8, 8))
         winnow.torch.attach(ddp, comm)
         for step in range(9):
@@ -121,7 +121,7 @@ def fail_between_steps(rank, world, job):
 
 def disagree(rank, world, job):
     """Buckets of different size: what DDP's own check cannot see."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         state = winnow.torch.HookState(comm)
         texts = []
         for count in (100 + rank, 100):
@@ -183,7 +183,7 @@ class Errors(unittest.TestCase):
         cls.team.close()
 
     def test_exception_in_backward(self):
-        self.team.start(train, {"job": harness.fresh_job()}, (1, fail_alone, None), inside_backward=True)
+        self.team.start(train, {"job": harness.fresh_job(), "silence_ms": 1000}, (1, fail_alone, None), inside_backward=True)
         # Rank 1 has its own error, catches it and closes its communicator.
         other, own = self.team.collect()
         self.assertIn("a bug in rank 1's model", own[2])
@@ -220,7 +220,3 @@ class Errors(unittest.TestCase):
             self.assertIsInstance(result, harness.Failure)
         # One that hears of it first closes its connections to the others.
         self.assertRegex(" ".join(result.text for result in results), "expects .* params|[Pp]aram.* shape|number of param")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 
 def group_of(job):
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     return dist.new_group(backend="winnow")
 
 
@@ -240,7 +240,7 @@ def among_others(rank, world, job):
 
 def sub_groups(rank, world, job):
     """Two groups, of which each rank is in one; and both at the same time."""
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     halves = [list(range(0, world, 2)), list(range(1, world, 2))]
     groups = [dist.new_group(half, backend="winnow") for half in halves]
     mine = torch.ones(1000)
@@ -256,7 +256,7 @@ def seconds(count):
 
 
 def group_with(job, timeout):
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     return dist.new_group(backend="winnow", timeout=timeout)
 
 
@@ -308,7 +308,7 @@ def late_for_a_wait(rank, world, job):
 
 def restarted(rank, world, job):
     """In a store that an earlier run has used, as torchrun's; rank 0 is late to say what the job's name is now."""
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
     store.set("winnow-job", f"{job}-before")
     dist.barrier()
@@ -411,37 +411,39 @@ class Group(harness.TeamCase):
 
 
 class TimeOuts(unittest.TestCase):
-    def check(self, function, text, limit=2.5):
-        with harness.Team(2) as team:
-            results = team.run(function, harness.fresh_job())
-        self.assertIn(text, results[0][0])
-        self.assertLess(results[0][1], limit)
-        return results[1][0]
-
     def test_times_of_the_environment(self):
         hour = datetime.timedelta(hours=1)
-        with mock.patch.dict(os.environ):
-            for name in ("WINNOW_TIMEOUT", "WINNOW_TIMEOUT_MS", "WINNOW_JOIN_TIMEOUT", "WINNOW_JOIN_TIMEOUT_MS"):
-                os.environ.pop(name, None)
-            self.assertEqual(_group.time_outs(hour)["timeout_ms"], 3600000)
-            self.assertEqual(set(_group.time_outs(hour)), {"timeout_ms", "join_timeout_ms"})
-            for name, value in (("WINNOW_TIMEOUT", "5s"), ("WINNOW_TIMEOUT_MS", "5000")):
-                with mock.patch.dict(os.environ, {name: value}):
-                    self.assertEqual(set(_group.time_outs(hour)), {"join_timeout_ms"})
-            with mock.patch.dict(os.environ, WINNOW_TIMEOUT="", WINNOW_JOIN_TIMEOUT="5s"):
-                self.assertEqual(set(_group.time_outs(hour)), {"timeout_ms"})
+        both = {"timeout_ms": 3600000, "join_timeout_ms": 65000}
+        for environment, own in (
+            ({}, set()),
+            ({"WINNOW_TIMEOUT": "5s"}, {"timeout_ms"}),
+            ({"WINNOW_TIMEOUT_MS": "5000"}, {"timeout_ms"}),
+            ({"WINNOW_TIMEOUT": "", "WINNOW_JOIN_TIMEOUT": "5s"}, {"join_timeout_ms"}),
+        ):
+            with mock.patch.dict(os.environ, environment):
+                self.assertEqual(_group.time_outs(hour), {name: value for name, value in both.items() if name not in own})
 
-    def test_of_the_group(self):
-        self.assertNotEqual(self.check(late_for_the_group, "rank 1"), "nothing")
+    def test_all(self):
+        """Of the group, of a gather over Gloo, of a call, and of a wait; side by side, for they wait."""
+        checks = (
+            (late_for_the_group, "rank 1", 2.5),
+            (late_for_a_gather, "imed out", 2.5),
+            (late_for_the_call, "its timeout of 1 s", 2.5),
+            (late_for_a_wait, "not done after 0.5 s", 1.5),
+        )
 
-    def test_of_a_gather(self):
-        self.check(late_for_a_gather, "imed out")
+        def check(number):
+            function, text, limit = checks[number]
+            with harness.Team(2) as team:
+                (said, took), (other, _) = team.run(function, harness.fresh_job())
+            self.assertIn(text, said)
+            self.assertLess(took, limit)
+            return other
 
-    def test_of_a_call(self):
-        self.assertIn("its timeout of 1 s", self.check(late_for_the_call, "its timeout of 1 s"))
-
-    def test_of_a_wait(self):
-        self.assertEqual(self.check(late_for_a_wait, "not done after 0.5 s", 1.5), "nothing")
+        others = harness.on_threads(len(checks), check)
+        self.assertNotEqual(others[0], "nothing")
+        self.assertIn("its timeout of 1 s", others[2])
+        self.assertEqual(others[3], "nothing")
 
 
 class GroupFailures(unittest.TestCase):
@@ -458,7 +460,7 @@ class GroupFailures(unittest.TestCase):
 
 
 def default_group(rank, world, store, job, pipe):
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     dist.init_process_group("winnow", init_method=store, rank=rank, world_size=world)
     ddp = DistributedDataParallel(nn.Linear(4, 4))
     ddp(torch.ones(2, 4) * (rank + 1)).sum().backward()
@@ -470,7 +472,3 @@ class Default(unittest.TestCase):
     def test_init_process_group(self):
         results = harness.spawned(default_group, 2, harness.fresh_job())
         self.assertEqual(results, [("winnow", 3.0)] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

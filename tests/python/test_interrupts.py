@@ -23,7 +23,7 @@ SOON_SECONDS = 15  # with what Python takes to end; silence would take a minute
 
 HEAD = """
 import sys, time, numpy, winnow
-comm = winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=2, insecure_no_key=True, silence_ms=60000)
+comm = winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=2, silence_ms=60000)
 x = numpy.ones(300_000, numpy.float32)
 """
 
@@ -70,7 +70,7 @@ with comm:
 # A process group, its futures, and the hook of DDP.
 GROUP = """
 import os, sys, torch, torch.distributed as dist, winnow.torch
-os.environ.update(WINNOW_JOB=sys.argv[1], WINNOW_INSECURE_NO_KEY="1", WINNOW_SILENCE_MS="60000")
+os.environ.update(WINNOW_JOB=sys.argv[1], WINNOW_SILENCE_MS="60000")
 rank = int(sys.argv[2])
 dist.init_process_group("winnow", init_method="file://" + sys.argv[3], rank=rank, world_size=2)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 1000))
@@ -86,7 +86,7 @@ while True:
 # The first Comm() waits for a worker that is not there yet; what is interrupted must not be in the second one's way.
 JOIN = """
 import sys, numpy, winnow
-join = lambda: winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=2, insecure_no_key=True)
+join = lambda: winnow.Comm(job=sys.argv[1], rank=int(sys.argv[2]), world=2)
 print("joins", flush=True)
 if sys.argv[2] == "0":
     try:
@@ -104,7 +104,7 @@ OPEN = """
 import sys, numpy, winnow
 print("loops", flush=True)
 while True:
-    with winnow.Comm(job=sys.argv[1], rank=0, world=1, insecure_no_key=True) as comm:
+    with winnow.Comm(job=sys.argv[1], rank=0, world=1) as comm:
         comm.allreduce(numpy.ones(10))
 """
 
@@ -215,7 +215,3 @@ class Interrupts(unittest.TestCase):
         for run in range(max(RUNS // 3, 1)):
             with tempfile.TemporaryDirectory() as directory:
                 self.check(GROUP, directory + "/store", runs=1, seed=SEED + run, by_torch=True)
-
-
-if __name__ == "__main__":
-    unittest.main()

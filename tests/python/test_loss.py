@@ -34,7 +34,3 @@ class Loss(unittest.TestCase):
             self.assertLess(max(losses, parameters), 2e-5)
             self.assertTrue(coalesced)
         self.assertRegex(said, "lost [1-9]")
-
-
-if __name__ == "__main__":
-    unittest.main()

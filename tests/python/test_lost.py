@@ -172,7 +172,7 @@ class Slope(nn.Module):
 def slid(rank, world, job, wire, steps, outer):
     """By parameter: how far it came in so many steps, and how far it should be; and its memory."""
     net = Slope(1 if wire == "fixed8" else 2.0**-8)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1.0)
         compress, step, run = winnow.torch.TopK(1), inner, net
         if outer:
@@ -195,7 +195,7 @@ def trained(rank, world, job, wire, outer):
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
     compress = winnow.torch.TopK(0.05, block=4, momentum=0.5, warm_up=2)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         step = torch.optim.SGD(net.parameters(), lr=0.2)
         run, state = net, None
         if outer:
@@ -243,7 +243,3 @@ class Three(harness.TeamCase):
                 for name in memory:
                     self.assertTrue(torch.equal(memory[name], its[name]), (wire, outer, name))
                     self.assertTrue(memory[name].any(), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -28,7 +28,7 @@ def train(rank, world, job, bad, parameter, environment, options):
     """Two steps; in the second rank `bad` has a NaN in that parameter's gradient. What is raised, or None."""
     os.environ.update(environment)
     torch.manual_seed(1)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, timeout_ms=20000) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world, timeout_ms=20000) as comm:
         ddp = DistributedDataParallel(Net())
         state = winnow.torch.attach(ddp, comm, **options)
         for step in range(2):
@@ -68,7 +68,3 @@ class Nan(unittest.TestCase):
 
     def test_nothing_wrong(self):
         self.assertEqual(self.run_all(None, None, check_nan=True), [(1, None, None)] * 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -213,7 +213,7 @@ def after_a_death(ranks):
 
 def run(rank, world, store, job, name, pipe):
     torch.set_num_threads(1)
-    os.environ.update(WINNOW_INSECURE_NO_KEY="1", WINNOW_JOB=job)
+    os.environ["WINNOW_JOB"] = job
     file = dist.FileStore(store.removeprefix("file://"), -1)
     group_store, own = dist.PrefixStore("group", file), dist.PrefixStore("test", file)
     options = {"world_size": world, "rank": rank, "store": group_store, "timeout": LIMIT}
@@ -268,7 +268,3 @@ for _function in (
     after_a_death,
 ):
     setattr(Members, f"test_{_function.__name__}", lambda self, function=_function: self.check(function))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -150,7 +150,7 @@ def weights(rank, world, store, job, pipe):
     found = {}
     try:
         for way in (plain, scaled, accelerated, lit, trained, hooked):
-            with winnow.Comm(job=f"{job}-{way.__name__}", rank=rank, world=world, insecure_no_key=True) as comm:
+            with winnow.Comm(job=f"{job}-{way.__name__}", rank=rank, world=world) as comm:
                 net = way(rank, comm)
             found[way.__name__] = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).tolist()
         pipe.send(found)
@@ -167,7 +167,3 @@ class Taken(unittest.TestCase):
         for way in ("plain", "scaled", "accelerated", "lit", "trained"):
             for each in found:
                 torch.testing.assert_close(torch.tensor(each[way]), want, rtol=1e-4, atol=1e-5, msg=lambda text: f"{way}: {text}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -32,7 +32,7 @@ limit = timedelta(seconds=45)  # for a quorum, 20 may be too few on a busy machi
 if kind == "gloo":
     group = torchft.ProcessGroupGloo(timeout=limit)
 else:
-    group = winnow.torchft.ProcessGroupWinnow(timeout=limit, insecure_no_key=True, silence_ms=2000)
+    group = winnow.torchft.ProcessGroupWinnow(timeout=limit, silence_ms=2000)
 inner = torch.optim.SGD(model.parameters(), lr=0.05)
 manager = torchft.Manager(
     pg=group, min_replica_size=min_size, rank=0, world_size=1, replica_id=replica,
@@ -178,7 +178,3 @@ class Torchft(unittest.TestCase):
         at = a.said()[-1]["step"]
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] > at)
-
-
-if __name__ == "__main__":
-    unittest.main()

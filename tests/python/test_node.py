@@ -186,7 +186,7 @@ class OneProcess(unittest.TestCase):
     """All GPUs of a node in one process: lists."""
 
     def test_two_gpus(self):
-        with winnow.Node(gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job(), insecure_no_key=True) as node:
+        with winnow.Node(gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job()) as node:
             self.assertEqual((node.world, node.rank, node.local_world), (2, 0, 2))
             data, streams = [], []
             for gpu in (0, 1):
@@ -215,7 +215,7 @@ class Settings(unittest.TestCase):
         mine = {name: value for name, value in os.environ.items() if not re.search("RANK$|WORLD_SIZE$", name)}
         with mock.patch.dict(os.environ, {**mine, **dict(environment)}, clear=True):
             with self.assertRaisesRegex((TypeError, ValueError, winnow.WinnowError), text):
-                winnow.Node(**{"gpus": 0, "insecure_no_key": True, **settings})
+                winnow.Node(**{"gpus": 0, **settings})
 
     def test_settings(self):
         two = {"local_rank": 0, "local_world": 2, "nodes": 2, "node": 0}
@@ -266,7 +266,3 @@ class Ends(unittest.TestCase):
             self.assertIsInstance(result, harness.Failure)
             self.assertIn("a bug of mine", result.text)
             self.assertEqual(result.kind, "RuntimeError" if rank == 1 else "WinnowError")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -275,7 +275,3 @@ def through_a_group(rank, world, job):
 class Group(unittest.TestCase):
     def test_all_reduce(self):
         team.run(through_a_group, harness.fresh_job())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -54,7 +54,7 @@ def kinds_of_gradients(rank, world, job):
         loss.sum().backward()
         return 3
 
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=H, comm=comm, warm_up=1, wire=None)
         loss = outer.step(evaluate)
     return net["table"].weight.flatten().tolist(), net["used"].weight.item(), net["unused"].weight.grad, loss
@@ -86,7 +86,7 @@ def trained(rank, world, job, compress, steps, inner_of=inner_of, **options):
     """The weights after these steps. Ranks begin with different weights."""
     net = model(3 + rank)
     options = {**EXACT, **options}
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=compress, comm=comm, **options)
         take_steps(outer, net, rank, range(steps))
         return weights(net), comm.stats().sent_bytes, outer.exchanges
@@ -147,7 +147,7 @@ def interrupted(rank, world, job, make):
     want, *_ = trained(rank, world, job, make(), 15, momentum=0.8, warm_up=3, wire="bf16")
     saved = io.BytesIO()
     for part, net, steps in ((0, model(3 + rank), range(6)), (1, model(9), range(6, 15))):
-        with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world, insecure_no_key=True) as comm:
+        with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world) as comm:
             outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, warm_up=3, comm=comm)
             if part == 0:
                 take_steps(outer, net, rank, steps)
@@ -166,7 +166,7 @@ def small_steps(rank, world, job):
     net, found = nn.Linear(1, 1, bias=False), []
     nn.init.ones_(net.weight)
     net.to(torch.bfloat16)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1)
         outer = winnow.torch.OuterOptimizer(net, inner, H=1, lr=0.1, momentum=0, comm=comm, **EXACT)
         for _ in range(10):
@@ -178,7 +178,6 @@ def small_steps(rank, world, job):
 
 def by_group(rank, world):
     """Without comm: the job of the default process group, which close() leaves."""
-    os.environ.update(WINNOW_INSECURE_NO_KEY="1")
     net = model(3 + rank)
     outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=1, **EXACT)
     take_steps(outer, net, rank, range(2))
@@ -197,7 +196,7 @@ def refused(rank, world, job):
         except (TypeError, ValueError, RuntimeError) as error:
             texts.append(str(error))
 
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         outer = winnow.torch.OuterOptimizer
         note(outer, net, inner_of(net), H=0, comm=comm)
         note(outer, net, inner_of(net), H=2.5, comm=comm)
@@ -226,7 +225,7 @@ def refused(rank, world, job):
 def survivor(rank, world, job, warm_up):
     """Rank 2 dies after 5 steps; what the others' weights are after 12, and how often members were lost."""
     net, lost = model(), 0
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, comm=comm, warm_up=warm_up)
     for step in range(12):
         if rank == 2 and step == 5:
@@ -248,7 +247,7 @@ def sent_and_kept(rank, world, job):
     net = nn.Linear(WIDTH, WIDTH, bias=False)
     nn.init.zeros_(net.weight)
     given, arrived = torch.zeros(WIDTH * WIDTH), torch.zeros(WIDTH * WIDTH)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         compress = winnow.torch.TopK(0.02, chunk=100)
         outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=1, compress=compress, comm=comm, **EXACT)
         for step in range(8):
@@ -358,8 +357,8 @@ class Outer(harness.TeamCase):
                     f"on rank {1 - rank}: want the same on all",
                     f"TopK(0.{1 + rank}, chunk=4096",
                     "or the other way round",
-                    "no 0.weight of 4096 elements",
-                    "no 2.weight of 4096 elements",
+                    "no start of 0.weight, of 4096 elements",
+                    "no speed of 2.weight, of 4096 elements",
                     "the weights of 2.bias are not finite on rank 1, after 1 steps",
                 ),
             ):
@@ -432,7 +431,7 @@ class Members(unittest.TestCase):
             if rank < 2:
                 comms[rank].reconfigure("more", rank, 3)
                 return outers[rank].join()
-            comms[2] = winnow.Comm(job=f"{job}/more", rank=2, world=3, insecure_no_key=True)
+            comms[2] = winnow.Comm(job=f"{job}/more", rank=2, world=3)
             return make(2)
 
         harness.on_threads(2, make)
@@ -459,7 +458,7 @@ class Members(unittest.TestCase):
     def test_newcomer_with_compress(self):
         """It has not warmed up when the others have, and begins where they are."""
         job, nets, outers = harness.fresh_job(), [model(), model(8)], [None] * 2
-        comms = [winnow.Comm(job=job, rank=0, world=1, insecure_no_key=True), None]
+        comms = [winnow.Comm(job=job, rank=0, world=1), None]
         outers[0] = winnow.torch.OuterOptimizer(nets[0], inner_of(nets[0]), H=1, compress=slow(), comm=comms[0], **EXACT)
         take_steps(outers[0], nets[0], 0, range(3))
 
@@ -468,7 +467,7 @@ class Members(unittest.TestCase):
                 while comms[0].admit() == 0:
                     time.sleep(0.01)
                 return outers[0].join()
-            comms[1] = winnow.Comm(job=job, newcomer=True, insecure_no_key=True)
+            comms[1] = winnow.Comm(job=job, newcomer=True)
             outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=slow(), comm=comms[1], **EXACT)
 
         harness.on_threads(2, come)
@@ -546,7 +545,3 @@ class Members(unittest.TestCase):
         for run in runs[1:]:
             for ours, theirs in zip(runs[0], run):
                 self.assertTrue(torch.equal(ours, theirs))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -78,11 +78,10 @@ class Joining(unittest.TestCase):
             ({"rank": -1}, "rank is -1"),
             ({"rank": 2**32}, "rank is 4294967296"),
             ({"wire": "f16"}, "wire is 'f16'"),
-            ({"rank": 3, "world": 2, "insecure_no_key": True}, "rank is 3: want 0 to 1, below world"),
-            ({"world": 0, "insecure_no_key": True}, "world is 0"),
-            ({"job": "a b", "insecure_no_key": True}, "job name 'a b'"),
+            ({"rank": 3, "world": 2}, "rank is 3: want 0 to 1, below world"),
+            ({"world": 0}, "world is 0"),
+            ({"job": "a b"}, "job name 'a b'"),
             ({"key": "k" * 20, "insecure_no_key": True}, "insecure_no_key contradicts a key"),
-            ({}, "no job key"),
         ):
             with self.subTest(**settings), self.assertRaisesRegex((ValueError, RuntimeError), text):
                 winnow.Comm(**settings)
@@ -90,7 +89,7 @@ class Joining(unittest.TestCase):
     def test_unknown_settings(self):
         for name in ("colour", "give_up"):
             with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
-                winnow.Comm(**{name: 1}, insecure_no_key=True)
+                winnow.Comm(**{name: 1})
         self.assertLessEqual({"job", "network", "newcomer"}, set(inspect.signature(winnow.Comm).parameters))
         for kind in (winnow.Comm, winnow.Node):
             self.assertNotIn("_", inspect.getdoc(kind.__init__).replace("join_timeout_ms", ""), "help() shows names of our own")
@@ -101,8 +100,7 @@ class Joining(unittest.TestCase):
             ("WINNOW_INSECURE_NO_KEY", "nein", "WINNOW_INSECURE_NO_KEY is 'nein': want yes or no"),
             ("WINNOW_BLOCK", "1k", "WINNOW_BLOCK is '1k': want a whole number"),
         ):
-            environment = {"WINNOW_INSECURE_NO_KEY": "1", name: value}
-            with mock.patch.dict(os.environ, environment), self.assertRaisesRegex(winnow.WinnowError, text):
+            with mock.patch.dict(os.environ, {name: value}), self.assertRaisesRegex(winnow.WinnowError, text):
                 winnow.Comm(rank=0, world=1, job=harness.fresh_job())
         for value, means in (("no", False), ("off", False), ("", False), ("yes", True), ("1", True)):
             with mock.patch.dict(os.environ, WINNOW_NODE=value):
@@ -122,13 +120,13 @@ class Joining(unittest.TestCase):
     def test_no_other_worker(self):
         begun = time.monotonic()
         with self.assertRaises(winnow.WinnowError) as caught:
-            winnow.Comm(rank=0, world=2, job=harness.fresh_job(), insecure_no_key=True, join_timeout_ms=500)
+            winnow.Comm(rank=0, world=2, job=harness.fresh_job(), join_timeout_ms=500)
         self.assertEqual(caught.exception.code, winnow.WinnowError.TIMEOUT)
         self.assertLess(time.monotonic() - begun, 3)
 
     def test_interrupted(self):
         """Ctrl-C ends the wait for the others."""
-        script = "import winnow; print(flush=True); winnow.Comm(rank=0, world=2, insecure_no_key=True)"
+        script = "import winnow; print(flush=True); winnow.Comm(rank=0, world=2)"
         environment = {**os.environ, "WINNOW_JOB": harness.fresh_job()}
         child = subprocess.Popen(
             [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -258,7 +256,7 @@ def attached(rank, world, job, order, ranks_with_comm):
     torch.manual_seed(7)
     models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
     said = []
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         for number in order[rank]:
             try:
                 winnow.torch.attach(models[number], comm if rank in ranks_with_comm else None)
@@ -320,7 +318,3 @@ class Package(unittest.TestCase):
             self.assertIn("# Winnow for Python", said)
             files = sorted(path.name for path in (target / "winnow").glob("*.py"))
             self.assertEqual(files, sorted(path.name for path in (harness.PACKAGE / "winnow").glob("*.py")))
-
-
-if __name__ == "__main__":
-    unittest.main()

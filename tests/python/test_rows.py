@@ -341,7 +341,3 @@ class Tiles(harness.CommCase):
         ):
             with self.subTest(options=options), self.assertRaisesRegex(error, why):
                 comm.allreduce(**({"data": data} | options))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -241,7 +241,3 @@ class Group(harness.TeamCase):
     def test_bytes_received(self):
         for scattered, reduced in self.team.run(group_bytes, harness.fresh_job()):
             self.assertLess(scattered, 0.35 * reduced)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -87,7 +87,7 @@ def furthest(these, those):
 
 def compare(rank, world, job, kind, wrapped=False, wire=None, **options):
     wrap = default_hooks.fp16_compress_wrapper if wrapped else lambda hook: hook
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         state = winnow.torch.HookState(comm, wire=wire)
         want = train(rank, kind, lambda ddp: None, **options)
         got = train(
@@ -102,7 +102,7 @@ def compare(rank, world, job, kind, wrapped=False, wire=None, **options):
 
 def other_shapes(rank, world, job):
     """COO tensors that embeddings do not make: several sparse dimensions, scalars for rows."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         state = winnow.torch.HookState(comm)
         for sizes, sparse_dim in (((7, 5), 2), ((6, 4, 3), 2), ((5, 4, 3, 2), 3), ((2, 3, 5, 4), 4), ((9, 2, 3), 1), ((11,), 1)):
             whole = torch.zeros(world, *sizes)
@@ -171,7 +171,3 @@ class SparseOfEight(unittest.TestCase):
             ):
                 self.assertLess(max(losses, parameters), 5e-5)
                 self.assertTrue(coalesced)
-
-
-if __name__ == "__main__":
-    unittest.main()

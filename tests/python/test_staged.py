@@ -292,7 +292,3 @@ class Values(unittest.TestCase):
         """Such a future pickles its value to find tensors, whatever the exception holds."""
         failure = _futures._Failure(RuntimeError(threading.Lock()))
         self.assertEqual(torch._jit_internal._extract_tensors(failure), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

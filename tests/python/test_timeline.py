@@ -20,7 +20,7 @@ def train(rank, world, job, path):
     os.environ["WINNOW_TIMELINE"] = path
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(6)))
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         ddp = DistributedDataParallel(model, bucket_cap_mb=1)
         state = winnow.torch.attach(ddp, comm)
         for _ in range(5):
@@ -51,7 +51,3 @@ class Timeline(unittest.TestCase):
                     # A viewer nests what overlaps in one lane.
                     self.assertTrue(not overlap or before["tid"] != after["tid"])
             self.assertGreater(overlaps, 5)
-
-
-if __name__ == "__main__":
-    unittest.main()

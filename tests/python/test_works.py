@@ -136,7 +136,3 @@ class Works(harness.TeamCase):
                 self.assertRegex(found[name], "workers do not agree on the operation", name)
                 self.assertIn("rank 0", found[name], name)
             self.assertIn("rows have 70000 elements", found["all"])
-
-
-if __name__ == "__main__":
-    unittest.main()
