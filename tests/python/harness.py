@@ -90,6 +90,15 @@ def outcomes(count, function):
     return results
 
 
+def error_of(call, *arguments, **options):
+    """The text of what it raises; "": nothing."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
 class Aggregator:
     """A winnowd of one test's own, for tests that end it."""
 

@@ -53,14 +53,14 @@ class Net(nn.Module):
         return y + self.spare(x) if spare else y
 
 
-def train(rank, over, dtype=torch.float32, unused=False, **options):
-    """STEPS steps of a Net; `over` makes the hook. Returns parameters and the hook's state."""
+def train(rank, over, dtype=torch.float32, unused=False, steps=STEPS, **options):
+    """So many steps of a Net; `over` makes the hook. Returns parameters and the hook's state."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(dtype), bucket_cap_mb=1, **options)
     state = over(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=RATE)
     batches = torch.Generator().manual_seed(100 + rank)
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         index = torch.randint(0, ROWS, (4, 3), generator=batches)
         target = torch.randn(4, WIDTH, generator=batches)

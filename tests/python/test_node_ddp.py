@@ -17,7 +17,7 @@ import test_sparse_ddp
 import torch
 import torch.distributed as dist
 from emulated_gpu import LOCAL, passing_for, torchrun
-from test_ddp import ROWS, STEPS, WIDTH, furthest, plain, train
+from test_ddp import ROWS, WIDTH, furthest, plain, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +25,7 @@ import winnow
 import winnow.torch
 from winnow import _places
 
-WORLD = 4
+WORLD, STEPS = 4, 3  # an emulated GPU is slow
 BOUND = 1e-5
 NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
 
@@ -111,7 +111,7 @@ def compare(rank, world, job, sparse):
 
     def trained(over):
         """Parameters, and the hook's state."""
-        return (test_sparse_ddp.train(rank, "sparse", over) if sparse else train(rank, over))[-2:]
+        return (test_sparse_ddp.train(rank, "sparse", over, steps=STEPS) if sparse else train(rank, over, steps=STEPS))[-2:]
 
     want, _ = trained(plain)
     emulated_gpu.CarryingNode.tables.clear()
@@ -126,7 +126,7 @@ def compare(rank, world, job, sparse):
     assert (node.nodes, node.local_world, node.gpus) == (2, LOCAL, [rank % LOCAL])
     tables = [segment[1:] for segments in emulated_gpu.CarryingNode.tables for segment in segments]
     if sparse:
-        assert tables == [] and stats.buckets >= 2 * test_sparse_ddp.STEPS, stats
+        assert tables == [] and stats.buckets >= 2 * STEPS, stats
         return
     # Both in each step's buckets, wherever DDP has put them there.
     assert tables == 2 * STEPS * [(ROWS * WIDTH, WIDTH)]
@@ -141,7 +141,7 @@ def chosen(rank, world, job, block):
     with passing_for(gpu), winnow.torch.make_node() as node:
         state = winnow.torch.HookState(node, compress=winnow.torch.TopK(0.02, block=block, warm_up=1))
         before = state.stats()
-        for step in harness.chosen(state, rank, world, 5, block, warm_up=1):
+        for step in harness.chosen(state, rank, world, 3, block, warm_up=1):
             now = state.stats()
             sent = (now.blocks_union - before.blocks_union) / (now.blocks - before.blocks)
             assert sent == 1 if step == 0 else sent < 0.15, (step, sent)
@@ -152,7 +152,7 @@ def chosen(rank, world, job, block):
 def chosen_in_training(rank, world, job):
     _, gpu = torchrun(rank, world, job)
     with passing_for(gpu):
-        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress=winnow.torch.TopK(0.05)))
+        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress=winnow.torch.TopK(0.05)), steps=STEPS)
         stats = state.stats()
         state.close()
     assert stats.union < 0.6, stats
@@ -162,16 +162,16 @@ def chosen_in_training(rank, world, job):
 def by_other_ways(rank, world, job):
     """A node of the caller's own, and a pickled state, which joins when it is first used."""
     _, gpu = torchrun(rank, world, job)
-    want, _ = train(rank, plain)
+    want, _ = train(rank, plain, steps=1)
     with passing_for(gpu):
         with winnow.torch.make_node() as node:
-            got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node))
+            got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node), steps=1)
             text = pickle.dumps(state)
             state.close()
             node.check()  # it is the caller's
         os.environ["WINNOW_JOB"] = job + "-copy"
         copy = pickle.loads(text)
-        same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
+        same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook), steps=1)
         assert copy.comm.nodes == 2
         copy.close()
     assert furthest(want, got) < BOUND and furthest(want, same) < BOUND

@@ -38,10 +38,10 @@ class Net(nn.Module):
         return y + self.spare(x) if spare else y
 
 
-def batches(rank, uneven):
+def batches(rank, uneven, steps):
     """Ranks touch different rows, and different numbers of them; row 0 has no gradient."""
     draw = torch.Generator().manual_seed(100 + rank)
-    for step in range(STEPS):
+    for step in range(steps):
         size = 1 + (rank * 5 + step) % 7 if uneven else 4
         index = torch.randint(1, ROWS, (size, 3), generator=draw)
         if uneven and (rank + step) % 3 == 0:
@@ -63,14 +63,14 @@ def is_sparse(module, name):
     return getattr(owner, "sparse", False)
 
 
-def train(rank, kind, over, optimizer="SGD", uneven=False, unused=False, **options):
+def train(rank, kind, over, optimizer="SGD", uneven=False, unused=False, steps=STEPS, **options):
     """Losses of all steps, the parameters, and the gradients of the last step."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(kind), **options)
     state = over(ddp)
     steppers = optimizers(ddp, optimizer)
     losses = []
-    for index, target in batches(rank, uneven):
+    for index, target in batches(rank, uneven, steps):
         ddp.zero_grad(set_to_none=True)
         out = ddp(index, spare=not unused) if kind != "only" else ddp(index)
         loss = (out - target if kind != "only" else out).square().mean()
