@@ -49,7 +49,15 @@ def join(world, **settings):
     return on_threads(world, lambda rank: winnow.Comm(rank=rank, world=world, **settings))
 
 
-class CommCase(unittest.TestCase):
+class Case(unittest.TestCase):
+    def fails(self, code, text, call, *arguments, **options):
+        """With a WinnowError of this code, as "LOST", and a text like that."""
+        with self.assertRaisesRegex(winnow.WinnowError, text) as caught:
+            call(*arguments, **options)
+        self.assertEqual(caught.exception.code, getattr(winnow.WinnowError, code))
+
+
+class CommCase(Case):
     """`comms`, the communicators of one job of `world` workers, for all tests of the class."""
 
     world = 3
