@@ -66,17 +66,23 @@ class Ends(unittest.TestCase):
         self.assertRegex(why, text)
         self.assertLess(took, SOON_SECONDS)
 
-    def test_exit_status(self):
-        aborted = "rank 0 .*aborted the job: it ended with exit status 3"
-        self.check("sys.exit(3)", 3, aborted)
-        self.check("raise SystemExit('no more')", 1, "it ended with exit status 1")
-        self.check("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted)
+    def test_failures(self):
+        aborted = "rank 0 .*aborted the job: "
+        for code, status, text in (
+            ("sys.exit(3)", 3, aborted + "it ended with exit status 3"),
+            ("raise SystemExit('no more')", 1, "it ended with exit status 1"),
+            ("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted + "it ended with exit status 3"),
+            ("with comm: sys.exit(3)", 3, aborted + "SystemExit: 3"),
+            ("raise ValueError('of no use')", 1, aborted + "ValueError: of no use"),
+            # A forked child's exit says nothing about its parent.
+            ("child = os.fork()\nif child == 0: sys.exit(3)\nos.waitpid(child, 0)\nsys.exit(4)", 4, aborted + "it ended with exit status 4"),
+        ):
+            with self.subTest(code=code):
+                self.check(code, status, text)
 
-    def test_exit_status_in_with(self):
-        self.check("with comm: sys.exit(3)", 3, "rank 0 .*aborted the job: SystemExit: 3")
-
-    def test_exception(self):
-        self.check("raise ValueError('of no use')", 1, "rank 0 .*aborted the job: ValueError: of no use")
+    def test_killed_with_children(self):
+        for code in (FORKS, FORKS.replace("    time", "    os.fork()\n    time")):
+            self.check(code, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
 
     def test_success_leaves(self):
         """No failure of its own: the operation that the other began is."""
@@ -89,18 +95,6 @@ class Ends(unittest.TestCase):
                     self.assertEqual(other.wait(30), 0)
                     with self.assertRaisesRegex(winnow.WinnowError, "rank 0 .*has left the job"):
                         comm.allreduce(numpy.ones(1000))
-
-    def test_status_of_a_child(self):
-        """A forked child's exit says nothing about its parent."""
-        code = "child = os.fork()\nif child == 0: sys.exit(3)\nos.waitpid(child, 0)\nsys.exit(4)"
-        self.check(code, 4, "rank 0 .*aborted the job: it ended with exit status 4")
-
-    def test_killed_with_a_child(self):
-        self.check(FORKS, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
-
-    def test_killed_with_a_child_of_a_child(self):
-        code = FORKS.replace("    time", "    os.fork()\n    time")
-        self.check(code, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
 
     def test_a_child_joins(self):
         """A child has its own communicator, and that of its parent goes on beside it."""
