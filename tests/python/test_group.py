@@ -87,16 +87,12 @@ def sparse_all_reduce(rank, world, job):
 
 
 def the_rest(rank, world, job):
+    """What test_strides.py does not draw."""
     group = group_of(job)
-    for dtype in (torch.float32, torch.int64, torch.uint8, torch.bool, torch.float16):
-        for root in range(world):
-            got = tensor_of(rank, dtype)
-            dist.broadcast(got, root, group=group)
-            assert torch.equal(got, tensor_of(root, dtype)), dtype
-        got = [torch.zeros(37, 5, dtype=dtype) for _ in range(world)]
-        dist.all_gather(got, tensor_of(rank, dtype), group=group)
-        for r in range(world):
-            assert torch.equal(got[r], tensor_of(r, dtype)), dtype
+    for dtype in (torch.bool, torch.float16):
+        got = tensor_of(rank, dtype)
+        dist.broadcast(got, 1, group=group)
+        assert torch.equal(got, tensor_of(1, dtype)), dtype
     # Of different sizes, and of none.
     got = [torch.zeros(r) for r in range(world)]
     dist.all_gather(got, torch.full((rank,), float(rank)), group=group)
@@ -118,28 +114,9 @@ def the_rest(rank, world, job):
     got = bits.clone() if rank == 0 else torch.zeros(4)
     dist.broadcast(got, 0, group=group)
     assert torch.equal(got.view(torch.int32), bits.view(torch.int32))
-    inputs = [tensor_of(10 * rank + r, torch.float32) for r in range(world)]
-    part = torch.empty(37, 5)
-    dist.reduce_scatter(part, inputs, group=group)
-    assert torch.equal(part, sum(tensor_of(10 * r + rank, torch.float32) for r in range(world)))
-    if hasattr(dist, "all_gather_into_tensor"):
-        gathered = torch.empty(world * 37, 5)
-        dist.all_gather_into_tensor(gathered, tensor_of(rank, torch.float32), group=group)
-        assert torch.equal(gathered, torch.cat([tensor_of(r, torch.float32) for r in range(world)]))
-        part = torch.empty(37, 5)
-        dist.reduce_scatter_tensor(part, torch.cat(inputs), group=group)
-        assert torch.equal(part, sum(tensor_of(10 * r + rank, torch.float32) for r in range(world)))
     objects = [None] * world
     dist.all_gather_object(objects, {"rank": rank}, group=group)
     assert objects == [{"rank": r} for r in range(world)]
-    # What goes through Gloo.
-    total = torch.ones(3)
-    dist.reduce(total, 0, group=group)
-    assert rank or total.tolist() == [world] * 3
-    pieces = [torch.tensor([float(r)]) for r in range(world)] if rank == 0 else None
-    mine = torch.zeros(1)
-    dist.scatter(mine, pieces, src=0, group=group)
-    assert float(mine) == rank
     begun = time.monotonic()
     time.sleep(0.3 * (rank == 0))
     dist.barrier(group=group)
