@@ -290,8 +290,8 @@ def restarted(rank, world, job):
     store.set("winnow-job", f"{job}-before")
     dist.barrier()
     draw = _places.draw_job
-    _places.draw_job = lambda: time.sleep(rank == 0) or draw()
-    group = _group.ProcessGroupWinnow(store, rank, world, seconds(5))
+    with mock.patch.object(_places, "draw_job", lambda: time.sleep(rank == 0) or draw()):
+        group = _group.ProcessGroupWinnow(store, rank, world, seconds(5))
     mine = torch.ones(3)
     group.allreduce([mine]).wait()
     group.shutdown()

@@ -2,7 +2,6 @@
 """In which blocks parameters travel: by their shape, and by what averages were like."""
 
 import math
-import os
 import subprocess
 import time
 import types
@@ -232,14 +231,6 @@ def reconfigured(rank, world, job):
         return found
 
 
-def attach_fails(rank, world, job, ways):
-    os.environ["WINNOW_JOB"] = job
-    try:
-        winnow.torch.attach(DistributedDataParallel(nn.Linear(3, 3)), way=ways[rank])
-    except ValueError as error:
-        return [str(error)]
-
-
 def tells(rank, world, job, address, metrics):
     """What status says of this rank, once it says what the hook has chosen."""
     with winnow.Comm(aggregators=address, job=job, rank=rank, world=world, silence_ms=1000) as comm:
@@ -288,10 +279,3 @@ class Hook(harness.TeamCase):
             self.assertEqual(way, "columns")
             self.assertAlmostEqual(costs["columns"], 80 * (WIDTH * 4 + 8) + 4000 * 0.1414 / 8, delta=1)
             self.assertGreater(costs["blocks"], 5 * costs["columns"])
-
-    def test_refusals(self):
-        found = self.team.run(attach_fails, harness.fresh_job(), (None, "auto"))
-        self.assertEqual(found[0], ["way is None on this rank and 'auto' on rank 1: want the same on all"])
-        self.assertEqual(found[1], ["way is 'auto' on this rank and None on rank 0: want the same on all"])
-        found = self.team.run(attach_fails, harness.fresh_job(), ("ring", "ring"))
-        self.assertEqual(found[0], ["""way is 'ring': want "auto" or None"""])
