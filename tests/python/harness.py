@@ -146,16 +146,7 @@ class Team:
     def __init__(self, world):
         self.world = world
         self._directory = tempfile.TemporaryDirectory(prefix="winnow-test-")
-        context = multiprocessing.get_context(start_method)
-        self._pipes, self.processes = [], []
-        for rank in range(world):
-            ours, theirs = context.Pipe()
-            arguments = (_member, theirs, rank, world, f"file://{self._directory.name}/store")
-            process = context.Process(target=_here, args=(dict(os.environ), *arguments), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self.processes.append(process)
+        self._pipes, self.processes = _with_pipes(world, _member, f"file://{self._directory.name}/store")
 
     def start(self, function, *arguments, **options):
         for pipe in self._pipes:
@@ -248,16 +239,8 @@ class TeamCase(unittest.TestCase):
 
 def spawned(function, world, *arguments):
     """What `world` fresh processes send, or "died"; function takes (rank, world, store, *arguments, pipe)."""
-    context = multiprocessing.get_context(start_method)
-    pipes, processes = [], []
     with tempfile.TemporaryDirectory(prefix="winnow-test-") as directory:
-        for rank in range(world):
-            ours, theirs = context.Pipe()
-            call = (dict(os.environ), function, rank, world, f"file://{directory}/store", *arguments, theirs)
-            processes.append(context.Process(target=_here, args=call, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            pipes.append(ours)
+        pipes, processes = _with_pipes(world, function, f"file://{directory}/store", *arguments)
         results = [_sent(pipe) for pipe in pipes]
         for process in processes:
             process.join(10)
@@ -268,8 +251,20 @@ def spawned(function, world, *arguments):
 
 def program(function, *arguments):
     """A process that runs a function and ends as a program does, forked like a Team's; a multiprocessing.Process."""
-    call = (dict(os.environ), _run_program, function, arguments)
-    process = multiprocessing.get_context(start_method).Process(target=_here, args=call, daemon=True)
+    return _started(_run_program, function, arguments)
+
+
+def _with_pipes(world, function, *arguments):
+    """Our ends, and processes that run function(rank, world, *arguments, their end)."""
+    ours, theirs = zip(*(multiprocessing.get_context(start_method).Pipe() for _ in range(world)))
+    processes = [_started(function, rank, world, *arguments, theirs[rank]) for rank in range(world)]
+    for pipe in theirs:
+        pipe.close()
+    return ours, processes
+
+
+def _started(*call):
+    process = multiprocessing.get_context(start_method).Process(target=_here, args=(dict(os.environ), *call), daemon=True)
     process.start()
     return process
 
@@ -313,7 +308,7 @@ def _here(environment, function, *arguments):
     function(*arguments)
 
 
-def _member(pipe, rank, world, store):
+def _member(rank, world, store, pipe):
     import torch
     import torch.distributed as dist
 

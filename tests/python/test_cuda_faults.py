@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """Tensors on an emulated GPU: refusals, what must not wait, what crosses the bus, every call of CUDA failing once."""
 
 import ctypes
@@ -210,7 +211,7 @@ class Late(OneWorker):
             self.comm.allreduce_async(array)
         self.comm.close()
         self.assertEqual(emulated_gpu.cuda.cudaStreamSynchronize(stream.handle), 0)
-        self.assertLess(time.monotonic() - begun, 5)
+        self.assertLess(time.monotonic() - begun, 20)
 
     def test_a_capture_of_another_thread(self):
         """It does not forbid a first operation, which reserves memory, and is not spoilt by it."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """Ctrl-C in programs that do not think of it: KeyboardInterrupt, no crash, no hang, and peers are told at once.
 
 Each run is two processes, of which the first gets SIGINT at a random moment of its loop. The last line of a

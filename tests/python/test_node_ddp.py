@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """Nodes in PyTorch: who has which GPU, the DDP hook and the process group, on emulated GPUs.
 
 Tensors are on the CPU and pass for ones on a GPU; what adds them up is a winnow.Node all the same.

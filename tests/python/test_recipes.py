@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """docs/RECIPES.md: each script of the page runs over Winnow, and loses what it loses over Gloo.
 
 What they lose over Gloo is in recipes.json, so that each runs once; if that differs, Gloo says what it is today, with
