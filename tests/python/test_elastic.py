@@ -28,8 +28,6 @@ import winnow
 import winnow.torch
 from winnow import _cuda, _elastic
 
-SILENCE_MS = 2000  # after which one that has left is missed
-
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -43,6 +41,8 @@ class Worker:
     """Of a script below, each of which takes one: its name is a number; `world`: how many begin with it; None: it comes later.
     Models differ before share(), as names do."""
 
+    silence_ms = None  # after which one that has left is missed
+
     def __init__(self, job, folder, name):
         self.job, self.folder, self.name = job, pathlib.Path(folder), name
         torch.set_num_threads(1)
@@ -51,7 +51,7 @@ class Worker:
 
     def join(self, world):
         who = {"newcomer": True} if world is None else {"rank": self.name, "world": world}
-        return winnow.Comm(job=self.job, silence_ms=SILENCE_MS, **who)
+        return winnow.Comm(job=self.job, silence_ms=self.silence_ms, **who)
 
     def attach(self, world, model=None, lr=0.05, **options):
         """Communicator, model, optimizer, and what attach() returns."""
@@ -379,6 +379,7 @@ def diverge(worker, what):
 
 def refuse(worker):
     """What attach() and share() refuse, and what is said of a state that has become no state since."""
+    worker.silence_ms = 4000
     comm, ddp, optimizer, elastic = worker.attach(None if worker.name else 1)
     scaler = Scaler()
     scaler.scale = scaler if worker.name == 0 else 1.0
@@ -420,6 +421,7 @@ def refuse(worker):
 
 def differ(worker):
     """Whoever comes later than the others, or has another rank than 0, is told."""
+    worker.silence_ms = 4000
     comm, ddp, optimizer, elastic = worker.attach(2, compress=f"topk:0.{1 + worker.name}")
     try:
         elastic.share(optimizer)

@@ -160,7 +160,7 @@ class Deaths(unittest.TestCase):
 
 class Errors(harness.TeamCase):
     def test_exception_in_backward(self):
-        self.team.start(train, {"job": harness.fresh_job(), "silence_ms": 1000}, (1, fail_alone, None), inside_backward=True)
+        self.team.start(train, {"job": harness.fresh_job(), "silence_ms": 3000}, (1, fail_alone, None), inside_backward=True)
         # Rank 1 has its own error, catches it and closes its communicator.
         other, own = self.team.collect()
         self.assertIn("a bug in rank 1's model", own[2])
