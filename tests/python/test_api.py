@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """allreduce on numpy arrays and torch tensors: every type and operation against numpy."""
 
-import unittest
 
 import harness
 import numpy

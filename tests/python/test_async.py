@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 import time
-import unittest
 import weakref
 
 import harness

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """broadcast: every bit as it was, whatever the others had; what is sent; what is refused."""
 
-import unittest
 
 import harness
 import numpy
-import torch
 
 import winnow
 

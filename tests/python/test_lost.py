@@ -3,7 +3,6 @@
 remembers it is the same to the bit whenever it runs."""
 
 import os
-import unittest
 
 import harness
 import numpy

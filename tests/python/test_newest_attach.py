@@ -2,7 +2,6 @@
 """What torch 2 may be set to: another default device, DDP's reducer in Python."""
 
 import os
-import unittest
 from unittest import mock
 
 import harness

@@ -12,7 +12,7 @@ import harness
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from test_group import group_of, side_by_side
+from test_group import side_by_side
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard

@@ -2,7 +2,6 @@
 """A model of Hugging Face's transformers with attach(): a GPT-2 of random weights has the gradients that it has over Gloo."""
 
 import os
-import unittest
 
 import harness
 import torch

@@ -2,7 +2,6 @@
 """Lists of rows and segments of rows, against sums that numpy makes of whole tables."""
 
 import ctypes
-import unittest
 
 import harness
 import numpy

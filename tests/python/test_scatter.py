@@ -2,7 +2,6 @@
 """reduce_scatter, of a communicator and of the process group "winnow": sums, bytes received, what is refused."""
 
 import ctypes
-import unittest
 
 import harness
 import numpy

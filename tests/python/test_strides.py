@@ -3,7 +3,6 @@
 
 import random
 import time
-import unittest
 
 import harness
 import torch

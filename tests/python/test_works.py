@@ -3,7 +3,6 @@
 
 import threading
 import time
-import unittest
 import weakref
 from unittest import mock
 
