@@ -182,12 +182,6 @@ class Tensors(harness.CommCase):
             numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
         return found
 
-    def differ(self, text, ours, its):
-        """Rank 1 has other options than the others: one line on each worker, soon, and the job goes on."""
-        reduce = lambda rank, options: self.comms[rank].allreduce(self.data[rank].copy(), **options)
-        harness.on_threads(WORLD, lambda rank: self.fails("MISMATCH", text, reduce, rank, its if rank == 1 else ours))
-        self.check(**its)
-
 
 class Segments(Tensors):
     """A bucket: 68 loose elements, a table of 64 wide rows, and one of 17 wide rows."""
