@@ -4,6 +4,7 @@
 # no-sanitizers: it has a build of its own
 # aside: it compiles, and computes for minutes
 . "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2046,SC2153 # lists; winnowd sets PORT
 cross=aarch64-linux-gnu
 docker/install-packages.sh cross build >"$tmp/out" 2>&1 || fail "$(cat "$tmp/out")"
 arm=build/$cross
@@ -13,9 +14,9 @@ qemu=(qemu-aarch64-static -L "$arm/root")
 # What qemu does not pass to the system: the program that steers datagrams to threads, limits of threads, memory and descriptors.
 # Those of XDP and DPDK need a kernel, and ports, of that CPU.
 lacks='xdp.*|dpdk.*|net|net_udp|limits|pool|comm_peers|connections'
-tests=$(ls tests/unit/test_*.c | sed 's|.*/test_||; s|\.c$||' | grep -vxE "$lacks")
+tests=$(find tests/unit -name "test_*.c" | sed 's|.*/test_||; s|\.c$||' | grep -vxE "$lacks")
 make --no-print-directory -j"$(nproc)" CROSS=$cross WERROR="${WERROR:-}" all "$arm/tests/sim/sim" \
-	$(printf "$arm/tests/unit/test_%s " $tests) >"$tmp/out" 2>&1 || fail "the build: $(grep -v '^  ' "$tmp/out" | tail -n 20)"
+	$(sed "s|^|$arm/tests/unit/test_|" <<<"$tests") >"$tmp/out" 2>&1 || fail "the build: $(grep -v '^  ' "$tmp/out" | tail -n 20)"
 for file in winnowd winnow libwinnow.so winnow-dpdk.so; do
 	readelf -h "$arm/$file" | seen AArch64 || fail "$file is for another CPU"
 done
