@@ -3,8 +3,8 @@
 # release: it builds the tree once more
 # no-sanitizers: it has a build of its own
 # aside: it compiles, and computes for minutes
+# shellcheck disable=SC2001,SC2046,SC2153 # lists; winnowd sets PORT
 . "$(dirname "$0")/lib.sh"
-# shellcheck disable=SC2046,SC2153 # lists; winnowd sets PORT
 cross=aarch64-linux-gnu
 docker/install-packages.sh cross build >"$tmp/out" 2>&1 || fail "$(cat "$tmp/out")"
 arm=build/$cross
