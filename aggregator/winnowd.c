@@ -258,7 +258,7 @@ static int addresses(void)
 
 	if (status != 0)
 		return status;
-	if (bitmap_check(&why) != 0)
+	if (bitmap_wanted(&why) != 0)
 		return give_up(2, "%s", why.text);
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
