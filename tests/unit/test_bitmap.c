@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_bitmap.c - scan, scan_range, pack and unpack of every engine against plain byte loops */
 
+#include <errno.h>
+
 #include "bitmap/bitmap.h"
 #include "tests/unit/test_bitmap.h"
 
@@ -337,6 +339,7 @@ TEST(nothing)
 TEST(engines)
 {
 	const struct bitmap_engine *best = bitmap_engines[0];
+	struct why why;
 
 	assert_string_equal(best->name, "scalar");
 	assert_true(best->usable());
@@ -351,10 +354,15 @@ TEST(engines)
 		if (engine->usable())
 			assert_ptr_equal(bitmap_best(), best = engine);
 	}
+	assert_int_equal(bitmap_wanted(&why), 0);
 	setenv("WINNOW_ISA", "mmx", 1);
 	assert_ptr_equal(bitmap_best(), best);
+	assert_int_equal(bitmap_wanted(&why), -EINVAL);
+	assert_ptr_equal(strstr(why.text, "WINNOW_ISA is 'mmx': want one of this CPU's: scalar"),
+	                 why.text);
 	unsetenv("WINNOW_ISA");
 	assert_ptr_equal(bitmap_best(), best);
+	assert_int_equal(bitmap_wanted(&why), 0);
 }
 
 /* clear() touches exactly its bytes, at any address, long and short. */

@@ -363,7 +363,7 @@ TEST(fixed_sums)
 					fixed_number((unsigned char *)sums +
 				                             (size_t)i * dtype_bytes(dtype),
 				                     dtype),
-					nearbyint(want[i] / by));
+					(int32_t)nearbyint(want[i] / by));
 		}
 	}
 }

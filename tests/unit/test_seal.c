@@ -180,8 +180,3 @@ TEST(wrong)
 		                 sizes[s] == 0);
 	}
 }
-
-int main(void)
-{
-	return unit_run(NULL, NULL);
-}

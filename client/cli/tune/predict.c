@@ -31,17 +31,6 @@ struct work {
 	uint64_t frames;
 };
 
-void predict_open(struct predict *p, uint32_t block, uint32_t world)
-{
-	*p = (struct predict){.block = block, .world = world};
-	p->sent = cli_memory(world, sizeof(*p->sent), "sums");
-}
-
-void predict_close(struct predict *p)
-{
-	free(p->sent);
-}
-
 uint64_t predict_bytes(const struct predict_flow *flow)
 {
 	return flow->head_bytes + flow->map_bytes + flow->data_bytes;
@@ -55,17 +44,13 @@ static void flow_add(struct predict_flow *to, const struct predict_flow *from)
 	to->data_bytes += from->data_bytes;
 }
 
-struct predict_flow predict_mean(const struct predict_flow *flows, uint32_t count, double among)
+struct predict_flow predict_mean(const struct predict_flow *sum, double among)
 {
-	struct predict_flow sum = {0};
-
-	for (uint32_t i = 0; i < count; i++)
-		flow_add(&sum, &flows[i]);
 	return (struct predict_flow){
-		.packets = (uint64_t)llround((double)sum.packets / among),
-		.head_bytes = (uint64_t)llround((double)sum.head_bytes / among),
-		.map_bytes = (uint64_t)llround((double)sum.map_bytes / among),
-		.data_bytes = (uint64_t)llround((double)sum.data_bytes / among),
+		.packets = (uint64_t)llround((double)sum->packets / among),
+		.head_bytes = (uint64_t)llround((double)sum->head_bytes / among),
+		.map_bytes = (uint64_t)llround((double)sum->map_bytes / among),
+		.data_bytes = (uint64_t)llround((double)sum->data_bytes / among),
 	};
 }
 
@@ -256,7 +241,7 @@ static void op_add(struct work *w)
 	acks_add(w, time_s);
 	w->p->blocks += w->cut.block_count;
 	for (uint32_t rank = 0; rank < w->net->world; rank++)
-		flow_add(&w->p->sent[rank], &w->sent[rank]);
+		flow_add(&w->p->sent, &w->sent[rank]);
 	flow_add(&w->p->received, &w->received);
 	w->p->time_s += time_s;
 }
