@@ -224,7 +224,7 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm)
 {
-	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
+	atomic_store_explicit(&comm->waiting, session_link(comm->session, 0)->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
 	if (comm->deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {

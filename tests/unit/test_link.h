@@ -91,10 +91,10 @@ static inline struct control_message welcome(void)
 
 static inline void assert_failed(const struct link *link, const char *code, const char *text)
 {
-	assert_int_equal(link_look(link)->state, LINK_FAILED);
-	assert_string_equal(link_look(link)->error_code, code);
-	if (strstr(link_look(link)->error, text) == NULL)
-		fail_msg("'%s' does not say '%s'", link_look(link)->error, text);
+	assert_int_equal(link->state, LINK_FAILED);
+	assert_string_equal(link->error_code, code);
+	if (strstr(link->error, text) == NULL)
+		fail_msg("'%s' does not say '%s'", link->error, text);
 	assert_true(link_deadline(link) == UINT64_MAX);
 }
 
@@ -161,10 +161,10 @@ static inline void let_in(struct link *link)
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	message.silence_ms = (uint32_t)(link_look(link)->config.silence_us / 1000);
-	message.stall_ms = (uint32_t)(link_look(link)->config.stall_us / 1000);
+	message.silence_ms = (uint32_t)(link->config.silence_us / 1000);
+	message.stall_ms = (uint32_t)(link->config.stall_us / 1000);
 	say(link, &message);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 }
 
 static inline struct link *probing(struct link_config config)
@@ -192,7 +192,7 @@ static inline struct link *link_running(struct link_config config)
 	heard(link, CONTROL_READY);
 	say(link, &(struct control_message){
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
-	assert_int_equal(link_look(link)->state, LINK_RUNNING);
+	assert_int_equal(link->state, LINK_RUNNING);
 	return link;
 }
 
