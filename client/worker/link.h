@@ -15,7 +15,6 @@
 
 #include "bitmap/control/message.h"
 #include "client/worker/knock.h"
-#include "client/worker/path.h"
 #include "ebpf/packet.h"
 #include "ebpf/seal_words.h"
 
