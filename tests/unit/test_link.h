@@ -55,18 +55,23 @@ static inline void say(struct link *link, const struct control_message *message)
 	free(line);
 }
 
-/* The next line of the link must be of this kind. */
-static inline struct control_message heard(struct link *link, enum control_kind kind)
+/* The line, which is freed, must be of this kind. */
+static inline struct control_message line_of(char *line, enum control_kind kind)
 {
 	struct control_message message;
 	struct why why;
-	char *line = link_take_line(link, now_us);
 
 	assert_non_null(line);
 	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, kind);
 	free(line);
 	return message;
+}
+
+/* The next line of the link. */
+static inline struct control_message heard(struct link *link, enum control_kind kind)
+{
+	return line_of(link_take_line(link, now_us), kind);
 }
 
 static const struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
