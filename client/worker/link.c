@@ -30,7 +30,7 @@ __attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, c
 static void link_over(struct link *link, const struct control_message *failed)
 {
 	link->failed = *failed;
-	link->send_join = false;
+	link->send &= ~(uint32_t)SEND_JOIN;
 	if (failed->text[0] != '\0')
 		link_fail(link, failed->code, "%s", failed->text);
 	else
@@ -50,7 +50,7 @@ static void link_carry(struct link *link, const struct link *from)
 	link->ping_due_us = from->ping_due_us;
 	link->drains = from->drains;
 	link->carried = true;
-	link->send_join = !at_door(link);
+	link->send = at_door(link) ? 0 : SEND_JOIN;
 	if (at_door(link))
 		link->silence_us =
 			from->silence_us; /* of the job, as long as the connection stands */
@@ -131,7 +131,7 @@ void link_stay(struct link *link, const struct control_message *stay)
 {
 	link->stay = *stay;
 	link->stay.kind = CONTROL_STAY;
-	link->send_stay = true;
+	link->send |= SEND_STAY;
 }
 
 const struct control_message *link_next(const struct link *link)
@@ -148,8 +148,7 @@ static void hello_take(struct link *link, const struct control_message *message)
 		          message->version, WIRE_VERSION);
 	} else {
 		link->drains = message->drains;
-		link->send_join = true;
-		link->send_stay = link->stay.kind != 0;
+		link->send |= SEND_JOIN | (link->stay.kind != 0 ? SEND_STAY : 0);
 	}
 }
 
@@ -363,7 +362,8 @@ bool link_again(struct link *link)
 	link->retried = true;
 	link->carried = link->closed = false;
 	link->silence_us = link->config.silence_us;
-	link->send_join = link->send_stay = link->drains = false;
+	link->send &= ~(uint32_t)(SEND_JOIN | SEND_STAY);
+	link->drains = false;
 	*link->error = '\0';
 	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
@@ -385,11 +385,11 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
 }
 
-static bool flag_take(bool *flag)
+static bool send_take(struct link *link, uint32_t line)
 {
-	bool was = *flag;
+	bool was = (link->send & line) != 0;
 
-	*flag = false;
+	link->send &= ~line;
 	return was;
 }
 
@@ -401,31 +401,31 @@ bool link_pings(const struct link *link, uint64_t now_us)
 /* Not before JOIN, which waits for HELLO. */
 static bool stays_now(const struct link *link)
 {
-	return link->send_stay && link->ping_due_us != NEVER;
+	return (link->send & SEND_STAY) && link->ping_due_us != NEVER;
 }
 
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
 
-	if (flag_take(&link->send_join)) {
+	if (send_take(link, SEND_JOIN)) {
 		join_fill(link, &message);
 		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
-	} else if (flag_take(&link->send_ready)) {
+	} else if (send_take(link, SEND_READY)) {
 		message.kind = CONTROL_READY;
 		message.payload = link->ready;
 		message.multicast = link->multicast_seen;
-	} else if (flag_take(&link->send_abort)) {
+	} else if (send_take(link, SEND_ABORT)) {
 		message = link->abort;
-	} else if (flag_take(&link->send_path)) {
+	} else if (send_take(link, SEND_PATH)) {
 		message.kind = CONTROL_PATH;
 		message.channel = link->welcome.channels[link->verdict.channel];
 		message.payload = link->start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
-	} else if (flag_take(&link->send_leave)) {
+	} else if (send_take(link, SEND_LEAVE)) {
 		message.kind = CONTROL_LEAVE;
-	} else if (stays_now(link) && flag_take(&link->send_stay)) {
+	} else if (stays_now(link) && send_take(link, SEND_STAY)) {
 		message = link->stay;
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -456,7 +456,7 @@ void link_says(struct link *link, const char *text)
 
 void link_leave(struct link *link)
 {
-	link->send_leave = true;
+	link->send |= SEND_LEAVE;
 }
 
 void link_abort(struct link *link, const char *code, const char *text)
@@ -464,7 +464,7 @@ void link_abort(struct link *link, const char *code, const char *text)
 	link->abort.kind = CONTROL_ABORT;
 	snprintf(link->abort.code, sizeof(link->abort.code), "%s", code);
 	snprintf(link->abort.text, sizeof(link->abort.text), "%s", text);
-	link->send_abort = true;
+	link->send |= SEND_ABORT;
 }
 
 /* ---- seals ---- */
@@ -508,7 +508,7 @@ void link_ready(struct link *link, uint32_t payload)
 {
 	link->ready = payload;
 	link->state = LINK_WAITING;
-	link->send_ready = true;
+	link->send |= SEND_READY;
 }
 
 bool link_channel(const struct link *link, uint16_t number, uint32_t *index)
@@ -578,7 +578,7 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 	path_waits(&link->path, since_us, now_us);
 	if (!path_failed(&link->path, now_us, &link->verdict))
 		return;
-	link->send_path = true;
+	link->send |= SEND_PATH;
 	/* 11.5: "A worker that has sent path gives up itself half a silence time later" */
 	link->verdict_due_us = now_us + link->silence_us / 2;
 }
@@ -604,8 +604,8 @@ uint64_t link_deadline_lines(const struct link *link)
 
 	if (link->state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || stays_now(link) ||
-	    (link->send_abort && link_stands(link)))
+	if ((link->send & (SEND_READY | SEND_PATH)) || stays_now(link) ||
+	    ((link->send & SEND_ABORT) && link_stands(link)))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);

@@ -45,6 +45,15 @@ enum link_state {
 	LINK_FAILED,
 };
 
+enum { /* bits */
+       SEND_JOIN = 1,
+       SEND_READY = 2,
+       SEND_ABORT = 4,
+       SEND_PATH = 8,
+       SEND_LEAVE = 16,
+       SEND_STAY = 32,
+};
+
 /* link.c alone writes it. */
 struct link {
 	/* What others read of it. */
@@ -70,8 +79,7 @@ struct link {
 	struct seal_stretch stretch;
 	struct seal_key own_key, group_key;
 
-	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort, send_path, send_stay;
+	uint32_t send;                      /* lines that wait to be sent: none is needed twice */
 	struct control_message stay, abort; /* if kind is not 0 */
 	struct control_message ping;        /* the next heartbeat */
 	bool retried;
