@@ -210,7 +210,7 @@ static void deal_bits(const struct engine *engine, const struct geometry *cut, u
 	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {
 		for (uint64_t left = engine->found[word]; left != 0; left &= left - 1) {
 			uint64_t block = word * 64 + (uint64_t)__builtin_ctzll(left);
-			uint32_t shard = geometry_shard(cut, first_block + block);
+			uint32_t shard = deal_shard(cut->shard_count, first_block + block);
 			uint64_t group = block / shards;
 
 			bit_set(engine->shard_bits + (size_t)shard * SEGMENT_WORDS, group);
