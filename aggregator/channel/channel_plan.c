@@ -239,8 +239,6 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 		count_drop(channel, WIRE_DROP_FULL);
 		return NULL;
 	}
-	if (op->used && !announce_agrees(channel, op, a, rank))
-		return NULL;
 	if (!op->used)
 		op_start(channel, op, a, rank, now_us);
 	bind->generation = a->generation;

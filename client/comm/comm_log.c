@@ -77,7 +77,7 @@ static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *
 	const struct link *link = session_link(comm->session, (uint32_t)(peer - comm->peers));
 
 	*ranks_us = peer->state == PEER_CONNECTED ? peer->tcp.since_us : 0;
-	if (link_look(link)->state >= LINK_RUNNING)
+	if (link->state >= LINK_RUNNING)
 		*text = '\0';
 	else if (peer->state == PEER_CONNECTED)
 		snprintf(text, room, "%s: %s", peer->name, link_awaits(link));

@@ -221,8 +221,7 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	atomic_store_explicit(&comm->any.waiting,
-	                      link_look(session_link(comm->session, 0))->waiting,
+	atomic_store_explicit(&comm->any.waiting, session_link(comm->session, 0)->waiting,
 	                      memory_order_relaxed);
 	atomic_store_explicit(&comm->any.drains, session_drains(comm->session),
 	                      memory_order_relaxed);

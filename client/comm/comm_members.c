@@ -70,8 +70,7 @@ static void learn(struct winnow_comm *comm)
 		return;
 	comm->move.config.payload = passes;
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
-		comm->peers[i].no_multicast =
-			!link_look(session_link(comm->session, i))->start.multicast;
+		comm->peers[i].no_multicast = !session_link(comm->session, i)->start.multicast;
 		comm->peers[i].tries.look_us = 0;
 	}
 }

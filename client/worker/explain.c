@@ -20,7 +20,7 @@ static const char *value_text(uint16_t field, uint64_t value, char room[32])
 	case WIRE_FIELD_SCATTER:
 		return value != 0 ? "reduce_scatter" : "allreduce";
 	default:
-		snprintf(room, 32, "%" PRIu64, value);
+		snprintf(room, 32, "%" PRId64, (int64_t)value); /* an exponent has a sign */
 		return room;
 	}
 }

@@ -12,57 +12,25 @@
 
 #include "ebpf/seal.h"
 
-struct link {
-	struct link_view view;
-	char job[CONTROL_JOB_BYTES];
-	char host[CONTROL_NAME_BYTES];
-	struct control_message failed, next;
-	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
-	bool closed;                        /* the connection has ended */
-	bool sealed;                        /* there is a key, and WELCOME has come */
-	struct seal_stretch stretch;
-	struct seal_key own_key, group_key;
-
-	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort, send_path, send_stay;
-	struct control_message stay, abort; /* if kind is not 0 */
-	struct control_message ping;        /* the next heartbeat */
-	bool retried;
-	bool carried;        /* the connection is another link's of before, see link_carry() */
-	uint64_t silence_us; /* that holds */
-	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
-
-	struct knock knock; /* while probing */
-	uint32_t knocks;    /* that have gone out */
-	bool multicast_seen;
-	uint32_t ready; /* that READY says */
-
-	struct path path; /* when running */
-	/* What KNOCKEDs have asked for: that our KNOCKs show that we hear what is sent to their address. */
-	uint64_t proofs[CONTROL_CHANNELS_MAX];
-	struct path_verdict verdict;
-	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
-};
-
 __attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, const char *code,
                                                             const char *format, ...)
 {
 	va_list args;
 
-	if (link->view.state == LINK_FAILED)
+	if (link->state == LINK_FAILED)
 		return; /* the first reason is the true one */
 	va_start(args, format);
-	vsnprintf(link->view.error, sizeof(link->view.error), format, args);
+	vsnprintf(link->error, sizeof(link->error), format, args);
 	va_end(args);
-	snprintf(link->view.error_code, sizeof(link->view.error_code), "%s", code);
-	link->view.state = LINK_FAILED;
+	snprintf(link->error_code, sizeof(link->error_code), "%s", code);
+	link->state = LINK_FAILED;
 }
 
 /* The aggregator has ended the job, or refused this worker. */
 static void link_over(struct link *link, const struct control_message *failed)
 {
 	link->failed = *failed;
-	link->send_join = false;
+	link->send &= ~(uint32_t)SEND_JOIN;
 	if (failed->text[0] != '\0')
 		link_fail(link, failed->code, "%s", failed->text);
 	else
@@ -71,7 +39,7 @@ static void link_over(struct link *link, const struct control_message *failed)
 
 static bool at_door(const struct link *link)
 {
-	return link->view.config.world == 0;
+	return link->config.world == 0;
 }
 
 /* The connection stands. JOIN goes out as it would after HELLO; at the door it is a member's, who says STAY alone. */
@@ -80,13 +48,13 @@ static void link_carry(struct link *link, const struct link *from)
 	link->heard_us = from->heard_us;
 	link->ticked_us = from->ticked_us;
 	link->ping_due_us = from->ping_due_us;
-	link->view.drains = from->view.drains;
+	link->drains = from->drains;
 	link->carried = true;
-	link->send_join = !at_door(link);
+	link->send = at_door(link) ? 0 : SEND_JOIN;
 	if (at_door(link))
 		link->silence_us =
 			from->silence_us; /* of the job, as long as the connection stands */
-	link->view.config.from = NULL;
+	link->config.from = NULL;
 	if (from->next_failed.kind == CONTROL_FAILED)
 		link_over(link, &from->next_failed);
 }
@@ -97,7 +65,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 
 	if (link == NULL)
 		return -ENOMEM;
-	link->view.config = *config;
+	link->config = *config;
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
@@ -120,39 +88,34 @@ void link_close(struct link *link)
 
 /* ---- what is known ---- */
 
-const struct link_view *link_look(const struct link *link)
-{
-	return &link->view;
-}
-
 const struct control_message *link_welcome(const struct link *link)
 {
-	return link->view.state == LINK_PROBING ? &link->view.welcome : NULL;
+	return link->state == LINK_PROBING ? &link->welcome : NULL;
 }
 
 /* It stands, although the job has ended: the aggregator may say how those who are left continue. */
 static bool link_told(const struct link *link)
 {
-	return link->view.state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
+	return link->state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
 	       message_code_continues(link->failed.code) && !link->closed;
 }
 
 static bool waits_at_door(const struct link *link)
 {
-	return at_door(link) && link->view.state == LINK_JOINING && link->next.kind != CONTROL_NEXT;
+	return at_door(link) && link->state == LINK_JOINING && link->next.kind != CONTROL_NEXT;
 }
 
 bool link_stands(const struct link *link)
 {
 	if (link->heard_us == NEVER || link->closed)
 		return false;
-	return link->view.state != LINK_FAILED || link_told(link);
+	return link->state != LINK_FAILED || link_told(link);
 }
 
 /* MEMBERS.md 3: "when its connection ends or is silent without FAILED, or after code shutdown" */
 bool link_lost(const struct link *link)
 {
-	return (link->closed || (link->view.state == LINK_FAILED && !link_told(link))) &&
+	return (link->closed || (link->state == LINK_FAILED && !link_told(link))) &&
 	       (link->failed.kind != CONTROL_FAILED || strcmp(link->failed.code, "shutdown") == 0);
 }
 
@@ -168,7 +131,7 @@ void link_stay(struct link *link, const struct control_message *stay)
 {
 	link->stay = *stay;
 	link->stay.kind = CONTROL_STAY;
-	link->send_stay = true;
+	link->send |= SEND_STAY;
 }
 
 const struct control_message *link_next(const struct link *link)
@@ -184,9 +147,8 @@ static void hello_take(struct link *link, const struct control_message *message)
 		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
 		          message->version, WIRE_VERSION);
 	} else {
-		link->view.drains = message->drains;
-		link->send_join = true;
-		link->send_stay = link->stay.kind != 0;
+		link->drains = message->drains;
+		link->send |= SEND_JOIN | (link->stay.kind != 0 ? SEND_STAY : 0);
 	}
 }
 
@@ -196,7 +158,7 @@ static void hello_take(struct link *link, const struct control_message *message)
  */
 static bool keys_make(struct link *link)
 {
-	struct control_message *welcome = &link->view.welcome;
+	struct control_message *welcome = &link->welcome;
 	struct seed_keys keys;
 
 	if (seed_expand(welcome->seed, &keys) != 0)
@@ -204,7 +166,7 @@ static bool keys_make(struct link *link)
 	link->stretch = keys.stretch;
 	link->group_key = keys.group;
 	welcome->group_token = keys.token;
-	welcome->token = keys.token ^ (link->view.config.rank + 1) * 0x9e3779b97f4a7c15;
+	welcome->token = keys.token ^ (link->config.rank + 1) * 0x9e3779b97f4a7c15;
 	explicit_bzero(&keys, sizeof(keys));
 	link->sealed = true;
 	return true;
@@ -227,7 +189,7 @@ static bool shape_makes_sense(struct link *link, const char *kind,
 /* 5.1: "A worker that is told a longer one ends the connection" */
 static bool times_make_sense(struct link *link, const struct control_message *message)
 {
-	const struct link_config *asked = &link->view.config;
+	const struct link_config *asked = &link->config;
 
 	if (message->silence_ms > asked->silence_us / 1000)
 		link_fail(link, "protocol",
@@ -244,31 +206,31 @@ static bool times_make_sense(struct link *link, const struct control_message *me
 
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
-	if (!shape_makes_sense(link, "WELCOME", message, link->view.config.payload) ||
+	if (!shape_makes_sense(link, "WELCOME", message, link->config.payload) ||
 	    !times_make_sense(link, message))
 		return;
-	link->view.welcome = *message;
-	if (link->view.config.keyed && !keys_make(link)) {
+	link->welcome = *message;
+	if (link->config.keyed && !keys_make(link)) {
 		link_fail(link, "memory", "out of memory");
 		return;
 	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
 		link->ping_due_us = now_us + link->silence_us / 4;
-	link->view.state = LINK_PROBING;
+	link->state = LINK_PROBING;
 	knock_begin(&link->knock, message->channel_count, message->payload,
-	            link->view.config.multicast && *message->group != '\0', now_us);
+	            link->config.multicast && *message->group != '\0', now_us);
 }
 
 static void start_take(struct link *link, const struct control_message *message)
 {
 	if (!shape_makes_sense(link, "START", message, link->ready))
 		return;
-	link->view.start = *message;
-	link->view.state = LINK_RUNNING;
-	link->view.late[0] = '\0'; /* said of those who have come now */
-	path_init(&link->path, link->view.welcome.channel_count, message->payload,
-	          control_path_us(link->silence_us, (uint64_t)link->view.welcome.stall_ms * 1000));
+	link->start = *message;
+	link->state = LINK_RUNNING;
+	link->late[0] = '\0'; /* said of those who have come now */
+	path_init(&link->path, link->welcome.channel_count, message->payload,
+	          control_path_us(link->silence_us, (uint64_t)link->welcome.stall_ms * 1000));
 }
 
 /* Another attempt may succeed. Whoever waits at the decider has time. */
@@ -285,11 +247,11 @@ static bool passes(const struct link *link, const char *code)
 
 static void failed_take(struct link *link, const struct control_message *message)
 {
-	enum link_state was = link->view.state;
+	enum link_state was = link->state;
 
 	link_over(link, message);
 	if (was == LINK_JOINING && passes(link, message->code))
-		link->view.state = LINK_JOINING; /* until the connection ends: see link_again() */
+		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
 
 void link_connected(struct link *link, uint64_t now_us)
@@ -306,7 +268,7 @@ void link_plain(struct link *link, const char *line)
 	struct control_message message;
 	struct why why;
 
-	if (link->view.state != LINK_JOINING)
+	if (link->state != LINK_JOINING)
 		return;
 	if (message_parse(line, &message, &why) != 0) {
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
@@ -351,7 +313,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	struct control_message message;
 	struct why why;
 
-	if (link->view.state == LINK_FAILED && !link_told(link))
+	if (link->state == LINK_FAILED && !link_told(link))
 		return;
 	link->heard_us = now_us;
 	if (message_parse(line, &message, &why) != 0) {
@@ -359,25 +321,25 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	}
 	if (message.kind == CONTROL_PING) {
-		snprintf(link->view.late, sizeof(link->view.late), "%s", message.text);
-		link->view.waiting = message.waiting;
-		link->view.drains = message.drains;
+		snprintf(link->late, sizeof(link->late), "%s", message.text);
+		link->waiting = message.waiting;
+		link->drains = message.drains;
 		return;
 	}
 	if (at_door(link) && message.kind != CONTROL_HELLO)
 		door_take(link, &message);
 	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
-	else if (link->view.state == LINK_FAILED)
+	else if (link->state == LINK_FAILED)
 		return;
-	else if (message.kind == CONTROL_HELLO && link->view.state == LINK_JOINING)
+	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING)
 		hello_take(link, &message);
-	else if (message.kind == CONTROL_WELCOME && link->view.state == LINK_JOINING)
+	else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING)
 		welcome_take(link, &message, now_us);
-	else if (message.kind == CONTROL_START && link->view.state == LINK_WAITING)
+	else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
 		start_take(link, &message);
-	else if (message.kind == CONTROL_LEFT && link->view.state == LINK_RUNNING)
-		snprintf(link->view.left, sizeof(link->view.left), "%s",
+	else if (message.kind == CONTROL_LEFT && link->state == LINK_RUNNING)
+		snprintf(link->left, sizeof(link->left), "%s",
 		         *message.text != '\0' ? message.text : "a worker has left the job");
 	else
 		link_fail(link, "protocol", "it sent a message out of turn");
@@ -386,8 +348,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 void link_gone(struct link *link, const char *reason)
 {
 	link->closed = true;
-	if (link->view.state == LINK_JOINING && *link->view.error != '\0')
-		link->view.state = LINK_FAILED; /* it has said why */
+	if (link->state == LINK_JOINING && *link->error != '\0')
+		link->state = LINK_FAILED; /* it has said why */
 	else
 		link_fail(link, "gone", "%s", reason);
 }
@@ -395,14 +357,14 @@ void link_gone(struct link *link, const char *reason)
 /* 5.4: "After this code, or an end before welcome, a worker may try once more with a new connection" */
 bool link_again(struct link *link)
 {
-	if (!waits_at_door(link) &&
-	    (link->view.state != LINK_JOINING || link->carried || link->retried))
+	if (!waits_at_door(link) && (link->state != LINK_JOINING || link->carried || link->retried))
 		return false;
 	link->retried = true;
 	link->carried = link->closed = false;
-	link->silence_us = link->view.config.silence_us;
-	link->send_join = link->send_stay = link->view.drains = false;
-	*link->view.error = '\0';
+	link->silence_us = link->config.silence_us;
+	link->send &= ~(uint32_t)(SEND_JOIN | SEND_STAY);
+	link->drains = false;
+	*link->error = '\0';
 	link->failed = (struct control_message){0};
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
@@ -415,55 +377,55 @@ static void join_fill(const struct link *link, struct control_message *out)
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
-	out->rank = link->view.config.rank;
-	out->world = link->view.config.world;
-	out->payload = link->view.config.payload;
-	out->rcvbuf = link->view.config.rcvbuf;
-	out->silence_ms = (uint32_t)(link->view.config.silence_us / 1000);
-	out->stall_ms = (uint32_t)(link->view.config.stall_us / 1000);
+	out->rank = link->config.rank;
+	out->world = link->config.world;
+	out->payload = link->config.payload;
+	out->rcvbuf = link->config.rcvbuf;
+	out->silence_ms = (uint32_t)(link->config.silence_us / 1000);
+	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
 }
 
-static bool flag_take(bool *flag)
+static bool send_take(struct link *link, uint32_t line)
 {
-	bool was = *flag;
+	bool was = (link->send & line) != 0;
 
-	*flag = false;
+	link->send &= ~line;
 	return was;
 }
 
 bool link_pings(const struct link *link, uint64_t now_us)
 {
-	return now_us >= link->ping_due_us && (link->view.state != LINK_FAILED || link_told(link));
+	return now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link));
 }
 
 /* Not before JOIN, which waits for HELLO. */
 static bool stays_now(const struct link *link)
 {
-	return link->send_stay && link->ping_due_us != NEVER;
+	return (link->send & SEND_STAY) && link->ping_due_us != NEVER;
 }
 
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
 
-	if (flag_take(&link->send_join)) {
+	if (send_take(link, SEND_JOIN)) {
 		join_fill(link, &message);
 		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
-	} else if (flag_take(&link->send_ready)) {
+	} else if (send_take(link, SEND_READY)) {
 		message.kind = CONTROL_READY;
 		message.payload = link->ready;
 		message.multicast = link->multicast_seen;
-	} else if (flag_take(&link->send_abort)) {
+	} else if (send_take(link, SEND_ABORT)) {
 		message = link->abort;
-	} else if (flag_take(&link->send_path)) {
+	} else if (send_take(link, SEND_PATH)) {
 		message.kind = CONTROL_PATH;
-		message.channel = link->view.welcome.channels[link->verdict.channel];
-		message.payload = link->view.start.payload;
+		message.channel = link->welcome.channels[link->verdict.channel];
+		message.payload = link->start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
-	} else if (flag_take(&link->send_leave)) {
+	} else if (send_take(link, SEND_LEAVE)) {
 		message.kind = CONTROL_LEAVE;
-	} else if (stays_now(link) && flag_take(&link->send_stay)) {
+	} else if (stays_now(link) && send_take(link, SEND_STAY)) {
 		message = link->stay;
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -477,7 +439,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
 {
 	if (open == 0 || tag != link->ping.tag)
-		link->view.late[0] = '\0'; /* said of another operation */
+		link->late[0] = '\0'; /* said of another operation */
 	link->ping.open = open;
 	link->ping.tag = tag;
 }
@@ -494,7 +456,7 @@ void link_says(struct link *link, const char *text)
 
 void link_leave(struct link *link)
 {
-	link->send_leave = true;
+	link->send |= SEND_LEAVE;
 }
 
 void link_abort(struct link *link, const char *code, const char *text)
@@ -502,7 +464,7 @@ void link_abort(struct link *link, const char *code, const char *text)
 	link->abort.kind = CONTROL_ABORT;
 	snprintf(link->abort.code, sizeof(link->abort.code), "%s", code);
 	snprintf(link->abort.text, sizeof(link->abort.text), "%s", text);
-	link->send_abort = true;
+	link->send |= SEND_ABORT;
 }
 
 /* ---- seals ---- */
@@ -518,8 +480,8 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 {
 	if (!link->sealed)
 		return;
-	seal_check(packet, data, bytes, link->view.welcome.group_token, &link->stretch,
-	           &link->group_key, edge);
+	seal_check(packet, data, bytes, link->welcome.group_token, &link->stretch, &link->group_key,
+	           edge);
 }
 
 /* ---- knocking ---- */
@@ -527,16 +489,16 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 /* Datagrams pass: anything else to wait for has arrived, or will not arrive. */
 static void probing_look(struct link *link)
 {
-	if (link->view.state == LINK_PROBING && link->knock.done) {
-		link->view.size = link->knock.size;
-		link->view.state = LINK_PROBED;
+	if (link->state == LINK_PROBING && link->knock.done) {
+		link->size = link->knock.size;
+		link->state = LINK_PROBED;
 	}
 }
 
 void link_no_multicast(struct link *link)
 {
-	link->view.config.multicast = false;
-	if (link->view.state != LINK_PROBING)
+	link->config.multicast = false;
+	if (link->state != LINK_PROBING)
 		return;
 	knock_probed(&link->knock);
 	probing_look(link);
@@ -545,14 +507,14 @@ void link_no_multicast(struct link *link)
 void link_ready(struct link *link, uint32_t payload)
 {
 	link->ready = payload;
-	link->view.state = LINK_WAITING;
-	link->send_ready = true;
+	link->state = LINK_WAITING;
+	link->send |= SEND_READY;
 }
 
 bool link_channel(const struct link *link, uint16_t number, uint32_t *index)
 {
-	for (*index = 0; *index < link->view.welcome.channel_count; (*index)++)
-		if (link->view.welcome.channels[*index] == number)
+	for (*index = 0; *index < link->welcome.channel_count; (*index)++)
+		if (link->welcome.channels[*index] == number)
 			return true;
 	return false;
 }
@@ -562,22 +524,22 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 	uint32_t channel;
 	bool answer;
 
-	if ((link->view.state != LINK_PROBING && link->view.state != LINK_RUNNING) ||
-	    packet->token != link->view.welcome.group_token)
+	if ((link->state != LINK_PROBING && link->state != LINK_RUNNING) ||
+	    packet->token != link->welcome.group_token)
 		return;
-	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->view.config.rank &&
+	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->config.rank &&
 	         link_channel(link, packet->channel, &channel);
 	if (answer && packet->number != 0) {
 		link->proofs[channel] = packet->number;
-		if (link->view.state == LINK_PROBING)
+		if (link->state == LINK_PROBING)
 			knock_asked(&link->knock, channel);
 		return;
 	}
-	if (answer && link->view.state == LINK_RUNNING)
+	if (answer && link->state == LINK_RUNNING)
 		path_answer(&link->path, channel, bytes, now_us);
-	if (link->view.state == LINK_RUNNING)
+	if (link->state == LINK_RUNNING)
 		return;
-	if (packet->kind == WIRE_PROBE && link->view.config.multicast) {
+	if (packet->kind == WIRE_PROBE && link->config.multicast) {
 		link->multicast_seen = true;
 		knock_probed(&link->knock);
 	}
@@ -591,14 +553,14 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 {
 	struct wire_header head = {
 		.kind = WIRE_KNOCK,
-		.channel = link->view.welcome.channels[index],
-		.worker = (uint16_t)link->view.config.rank,
-		.seal = link->view.welcome.token,
+		.channel = link->welcome.channels[index],
+		.worker = (uint16_t)link->config.rank,
+		.seal = link->welcome.token,
 		.frame = ++link->knocks,
 		.number = link->proofs[index],
 	};
 
-	out->dest = (uint16_t)link->view.config.rank;
+	out->dest = (uint16_t)link->config.rank;
 	packet_begin(out, &head);
 	memset(out->scratch, 0, bytes - out->bytes);
 	packet_point(out, out->scratch, bytes - out->bytes);
@@ -611,12 +573,12 @@ bool link_checks(const struct link *link)
 
 void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 {
-	if (link->view.state != LINK_RUNNING || link->verdict_due_us != NEVER)
+	if (link->state != LINK_RUNNING || link->verdict_due_us != NEVER)
 		return;
 	path_waits(&link->path, since_us, now_us);
 	if (!path_failed(&link->path, now_us, &link->verdict))
 		return;
-	link->send_path = true;
+	link->send |= SEND_PATH;
 	/* 11.5: "A worker that has sent path gives up itself half a silence time later" */
 	link->verdict_due_us = now_us + link->silence_us / 2;
 }
@@ -626,9 +588,9 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 	uint32_t channel, bytes;
 	bool due = false;
 
-	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		due = path_pull(&link->path, now_us, &channel, &bytes);
-	else if (link->view.state == LINK_PROBING)
+	else if (link->state == LINK_PROBING)
 		due = knock_pull(&link->knock, now_us, &channel, &bytes);
 	if (due)
 		knock_build(link, channel, bytes, out);
@@ -640,19 +602,19 @@ uint64_t link_deadline_lines(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
 
-	if (link->view.state == LINK_FAILED && !link_told(link))
+	if (link->state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || stays_now(link) ||
-	    (link->send_abort && link_stands(link)))
+	if ((link->send & (SEND_READY | SEND_PATH)) || stays_now(link) ||
+	    ((link->send & SEND_ABORT) && link_stands(link)))
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);
 		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
 	}
-	if (link->view.state == LINK_FAILED)
+	if (link->state == LINK_FAILED)
 		return due_us;
-	if (link->view.state < LINK_RUNNING)
-		sooner(&due_us, link->opened_us + link->view.config.join_us);
+	if (link->state < LINK_RUNNING)
+		sooner(&due_us, link->opened_us + link->config.join_us);
 	sooner(&due_us, link->verdict_due_us);
 	return due_us;
 }
@@ -661,9 +623,9 @@ uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link_deadline_lines(link);
 
-	if (link->view.state == LINK_PROBING)
+	if (link->state == LINK_PROBING)
 		sooner(&due_us, knock_deadline(&link->knock));
-	if (link->view.state == LINK_RUNNING && link->verdict_due_us == NEVER)
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
 		sooner(&due_us, path_deadline(&link->path));
 	return due_us;
 }
@@ -687,20 +649,19 @@ const char *link_awaits(const struct link *link)
 	                 "an aggregator that this one does not list"),
 	};
 
-	assert(link->view.state < LINK_RUNNING);
+	assert(link->state < LINK_RUNNING);
 	if (is_mute(link))
 		return "it takes connections, and says nothing" MUTE_HINT;
-	if (link->heard_us != NEVER && link->view.state == LINK_JOINING && at_door(link))
+	if (link->heard_us != NEVER && link->state == LINK_JOINING && at_door(link))
 		return link->stay.kind != 0 ? "it waits for the other members, or for one that has "
 		                              "the job's state"
 		                            : "nobody has let it in: does a job of this name run, "
 		                              "and call admit()?";
 	if (link->heard_us == NEVER)
 		return "it has not answered";
-	return *link->view.late != '\0' && link->view.state != LINK_PROBING &&
-	                       link->view.state != LINK_PROBED
-	               ? link->view.late
-	               : texts[link->view.state];
+	return *link->late != '\0' && link->state != LINK_PROBING && link->state != LINK_PROBED
+	               ? link->late
+	               : texts[link->state];
 }
 
 /* What we did not look at while we stood still may have come. */
@@ -718,15 +679,14 @@ void link_tick(struct link *link, uint64_t now_us)
 	if ((link_told(link) || waits_at_door(link)) && link->heard_us != NEVER &&
 	    now_us - link->heard_us >= link->silence_us)
 		link->closed = true; /* at the door another connection may be heard */
-	if (link->view.state == LINK_FAILED || link->closed)
+	if (link->state == LINK_FAILED || link->closed)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
 		          is_mute(link) ? MUTE_HINT : "");
-	else if (link->view.state != LINK_RUNNING &&
-	         now_us - link->opened_us >= link->view.config.join_us)
+	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",
-		          (double)link->view.config.join_us / 1e6, link_awaits(link));
+		          (double)link->config.join_us / 1e6, link_awaits(link));
 	else if (now_us >= link->verdict_due_us)
 		link_fail(link, "path",
 		          "no datagrams come back from its data port, and it does not say why");

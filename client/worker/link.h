@@ -15,11 +15,8 @@
 
 #include "bitmap/control/message.h"
 #include "client/worker/knock.h"
-#include "client/worker/path.h"
 #include "ebpf/packet.h"
 #include "ebpf/seal_words.h"
-
-struct link;
 
 struct link_config {
 	const char *job;
@@ -48,8 +45,18 @@ enum link_state {
 	LINK_FAILED,
 };
 
-/* What is known of it. */
-struct link_view {
+enum { /* bits */
+       SEND_JOIN = 1,
+       SEND_READY = 2,
+       SEND_ABORT = 4,
+       SEND_PATH = 8,
+       SEND_LEAVE = 16,
+       SEND_STAY = 32,
+};
+
+/* link.c alone writes it. */
+struct link {
+	/* What others read of it. */
 	enum link_state state;
 	struct link_config config;
 	struct control_message welcome; /* from LINK_PROBING on */
@@ -61,12 +68,39 @@ struct link_view {
 	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
 	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people, */
 	char error_code[CONTROL_NAME_BYTES]; /* a code for programs (section 5.4) */
+
+	/* Its own. */
+	char job[CONTROL_JOB_BYTES];
+	char host[CONTROL_NAME_BYTES];
+	struct control_message failed, next;
+	struct control_message next_failed; /* FAILED after NEXT: it is the next membership's */
+	bool closed;                        /* the connection has ended */
+	bool sealed;                        /* there is a key, and WELCOME has come */
+	struct seal_stretch stretch;
+	struct seal_key own_key, group_key;
+
+	uint32_t send;                      /* lines that wait to be sent: none is needed twice */
+	struct control_message stay, abort; /* if kind is not 0 */
+	struct control_message ping;        /* the next heartbeat */
+	bool retried;
+	bool carried;        /* the connection is another link's of before, see link_carry() */
+	uint64_t silence_us; /* that holds */
+	uint64_t opened_us, heard_us, ping_due_us, ticked_us;
+
+	struct knock knock; /* while probing */
+	uint32_t knocks;    /* that have gone out */
+	bool multicast_seen;
+	uint32_t ready; /* that READY says */
+
+	struct path path; /* when running */
+	/* What KNOCKEDs have asked for: that our KNOCKs show that we hear what is sent to their address. */
+	uint64_t proofs[CONTROL_CHANNELS_MAX];
+	struct path_verdict verdict;
+	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 };
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out); /* -ENOMEM */
 void link_close(struct link *link);
-
-const struct link_view *link_look(const struct link *link);
 
 /* What a link that is not running yet waits for: the rest of a sentence. */
 const char *link_awaits(const struct link *link);

@@ -57,11 +57,6 @@ struct link *session_link(const struct session *session, uint32_t index)
 	return session->links[index];
 }
 
-static const struct link_view *look(const struct session *s, uint32_t index)
-{
-	return link_look(s->links[index]);
-}
-
 enum session_state session_state(const struct session *session)
 {
 	return session->state;
@@ -132,31 +127,30 @@ static bool overtaken(const struct session *s)
 	bool known = false;
 
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		known = known || strcmp(look(s, 0)->error_code, codes[i]) == 0;
+		known = known || strcmp(s->links[0]->error_code, codes[i]) == 0;
 	return known && s->world == 0 && s->config.stay.kind != 0;
 }
 
 static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
-	const char *code = link_look(link)->error_code;
+	const char *code = link->error_code;
 	const bool running = s->state == SESSION_RUNNING;
 
-	if (link_look(link)->state != LINK_FAILED || s->state == SESSION_FAILED)
+	if (link->state != LINK_FAILED || s->state == SESSION_FAILED)
 		return;
 	session_end_with(s, index, overtaken(s) ? WINNOW_ERR_LOST : explain_code(code, running),
 	                 "aggregator %s%s: %s", s->names[index],
-	                 running && strcmp(code, "gone") == 0 ? " is lost" : "",
-	                 link_look(link)->error);
+	                 running && strcmp(code, "gone") == 0 ? " is lost" : "", link->error);
 }
 
 /* ---- starting ---- */
 
 static struct stream_config stream_config_of(const struct session *s, uint32_t link, uint32_t shard)
 {
-	const struct link_config *worker = &look(s, link)->config;
-	const struct control_message *welcome = &look(s, link)->welcome;
-	const struct control_message *start = &look(s, link)->start;
+	const struct link_config *worker = &s->links[link]->config;
+	const struct control_message *welcome = &s->links[link]->welcome;
+	const struct control_message *start = &s->links[link]->start;
 
 	return (struct stream_config){
 		.channel = welcome->channels[shard - s->first_stream[link]],
@@ -203,10 +197,10 @@ static void session_start(struct session *s)
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		sooner(&s->silence_us, (uint64_t)look(s, i)->welcome.silence_ms * 1000);
-		sooner(&s->stall_us, (uint64_t)look(s, i)->welcome.stall_ms * 1000);
+		sooner(&s->silence_us, (uint64_t)s->links[i]->welcome.silence_ms * 1000);
+		sooner(&s->stall_us, (uint64_t)s->links[i]->welcome.stall_ms * 1000);
 		s->first_stream[i] = total;
-		total += look(s, i)->welcome.channel_count;
+		total += s->links[i]->welcome.channel_count;
 	}
 	s->first_stream[s->link_count] = total;
 	if (total > WIRE_SHARDS_MAX) {
@@ -246,10 +240,10 @@ static void ready_if_all_probed(struct session *s)
 	uint32_t payload = UINT32_MAX;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		if (look(s, i)->state != LINK_PROBED)
+		if (s->links[i]->state != LINK_PROBED)
 			return;
-		if (look(s, i)->size < payload)
-			payload = look(s, i)->size;
+		if (s->links[i]->size < payload)
+			payload = s->links[i]->size;
 	}
 	for (uint32_t i = 0; i < s->link_count; i++)
 		link_ready(s->links[i], payload);
@@ -258,7 +252,7 @@ static void ready_if_all_probed(struct session *s)
 static void start_if_all_run(struct session *s)
 {
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (look(s, i)->state != LINK_RUNNING)
+		if (s->links[i]->state != LINK_RUNNING)
 			return;
 	if (s->state == SESSION_JOINING)
 		session_start(s);
@@ -269,13 +263,13 @@ struct session_shape session_shape(const struct session *session)
 	struct session_shape shape = {
 		.fast = session->state == SESSION_RUNNING,
 		.channels = session->first_stream[session->link_count],
-		.payload = look(session, 0)->start.payload,
+		.payload = session->links[0]->start.payload,
 		.op_slots = session->engine->op_slots,
 		.segments_ahead = UINT32_MAX,
 	};
 
 	for (uint32_t i = 0; i < session->link_count; i++) {
-		const struct link_view *link = look(session, i);
+		const struct link *link = session->links[i];
 
 		shape.fast = shape.fast && link->start.fast;
 		if (link->start.window > shape.window)
@@ -291,7 +285,7 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= look(session, i)->welcome.group_token; /* with a key: the seed's */
+		tokens ^= session->links[i]->welcome.group_token; /* with a key: the seed's */
 	return tokens;
 }
 
@@ -302,13 +296,13 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 	struct link *link = session->links[index];
 
 	link_line(link, line, now_us);
-	if (index == 0 && look(session, 0)->state == LINK_RUNNING) {
+	if (index == 0 && session->links[0]->state == LINK_RUNNING) {
 		memcpy(session->config.stay.begun, session->job, sizeof(session->job));
 		session->config.stay.of = session->world;
 	}
 	link_check(session, index);
 	/* 11.4: "At each of them an operation under way fails a silence time after LEFT" */
-	if (*link_look(link)->left != '\0' && session->left_due_us == NEVER)
+	if (*link->left != '\0' && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
 }
@@ -370,7 +364,7 @@ static void operation_failed(struct session *s, const struct allreduce *task)
 		explain_mismatch(&task->mismatch, text, sizeof(text));
 	else
 		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
-		         look(s, 0)->config.rank, "out of memory");
+		         s->links[0]->config.rank, "out of memory");
 	session_end_with(s, s->link_count, (enum winnow_result)task->status, "%s", text);
 }
 
@@ -501,16 +495,16 @@ uint64_t session_deadline(const struct session *session)
 const char *session_who_left(const struct session *session)
 {
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (*look(session, i)->left != '\0')
-			return look(session, i)->left;
+		if (*session->links[i]->left != '\0')
+			return session->links[i]->left;
 	return "";
 }
 
 const char *session_late(const struct session *session)
 {
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (*look(session, i)->late != '\0')
-			return look(session, i)->late;
+		if (*session->links[i]->late != '\0')
+			return session->links[i]->late;
 	return "";
 }
 
@@ -556,7 +550,7 @@ static void breakers_look(struct session *s, uint64_t now_us)
 			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
 			"(%llu of %llu): too much for a network that others use; if it is yours "
 			"alone: WINNOW_NETWORK=private%s",
-			100 * (double)found.lost / (double)found.packets, look(s, i)->config.rank,
+			100 * (double)found.lost / (double)found.packets, s->links[i]->config.rank,
 			found.in ? "from" : "to", s->names[i], (double)found.for_us / 1e6,
 			(unsigned long long)found.lost, (unsigned long long)found.packets,
 			drops_text(s, drops, sizeof(drops)));
@@ -605,7 +599,7 @@ bool session_quiet(const struct session *session)
 
 static uint64_t place_bit(const struct link *link)
 {
-	return UINT64_C(1) << link_look(link)->config.place;
+	return UINT64_C(1) << link->config.place;
 }
 
 void session_stay(const struct session *session, struct control_message *out)
@@ -614,7 +608,7 @@ void session_stay(const struct session *session, struct control_message *out)
 	if (session->world == 0)
 		return;
 	out->kind = CONTROL_STAY;
-	out->rank = look(session, 0)->config.rank;
+	out->rank = session->links[0]->config.rank;
 	out->without = 0;
 	memcpy(out->job, session->job, sizeof(out->job));
 	for (uint32_t i = 1; i < session->link_count; i++)
@@ -627,7 +621,7 @@ uint64_t session_drains(const struct session *session)
 	uint64_t drains = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		if (look(session, i)->drains)
+		if (session->links[i]->drains)
 			drains |= place_bit(session->links[i]);
 	return drains;
 }
@@ -678,8 +672,8 @@ uint32_t session_passes(const struct session *session)
 	uint32_t passes = UINT32_MAX;
 
 	for (uint32_t i = 0; i < session->link_count && session->engine != NULL; i++)
-		if (look(session, i)->size < passes)
-			passes = look(session, i)->size;
+		if (session->links[i]->size < passes)
+			passes = session->links[i]->size;
 	return session->engine != NULL ? passes : 0;
 }
 
@@ -691,7 +685,7 @@ uint32_t session_own_queue(const struct session *session)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++)
 		frames += stream_in_ms(session->engine->streams[i]);
-	bytes = frames * look(session, 0)->start.payload;
+	bytes = frames * session->links[0]->start.payload;
 	if (bytes < OWN_QUEUE_MIN)
 		return OWN_QUEUE_MIN;
 	return bytes < OWN_QUEUE_MAX ? (uint32_t)bytes : OWN_QUEUE_MAX;
@@ -704,13 +698,13 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 
 	*out = (struct winnow_stats){.dropped = session->strays + session->malformed};
 	for (uint32_t i = 0; i < session->link_count; i++)
-		out->multicast += look(session, i)->start.multicast;
+		out->multicast += session->links[i]->start.multicast;
 	if (session->engine == NULL)
 		return;
 	shape = session_shape(session);
 	out->wire = shape.fast ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
 	out->payload = shape.payload;
-	out->window = look(session, 0)->start.window;
+	out->window = session->links[0]->start.window;
 	out->channels = shape.channels;
 	out->op_slots = shape.op_slots;
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {

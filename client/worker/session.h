@@ -125,7 +125,7 @@ void session_stats(const struct session *session, struct winnow_stats *out);
 /* Which worker has left in good order, in a line; "": none has. */
 const char *session_who_left(const struct session *session);
 
-/* Whom the job waits for, by the first link that says so: see struct link_view. */
+/* Whom the job waits for, by the first link that says so: see struct link. */
 const char *session_late(const struct session *session);
 
 #endif /* CLIENT_SESSION_H */

@@ -136,7 +136,7 @@ static struct wire_header head_of(const struct job *job, uint32_t rank, uint8_t 
 	return (struct wire_header){.kind = kind,
 	                            .channel = job->channel,
 	                            .worker = (uint16_t)rank,
-	                            .seal = link_look(job->workers[rank].link)->welcome.token,
+	                            .seal = job->workers[rank].link->welcome.token,
 	                            .edge = job->workers[rank].ack,
 	                            .sequence = job->sequence,
 	                            .pushed = job->workers[rank].ack};
@@ -417,13 +417,13 @@ static bool join_turn(struct job *job, uint64_t *ask_us)
 		control_turn(&job->workers[rank]);
 		while (job->peer_known && link_pull(link, source_now_us(), &out))
 			datagram_send(job, rank, &out);
-		if (link_look(link)->state == LINK_PROBED)
-			link_ready(link, link_look(link)->size);
-		running += link_look(link)->state == LINK_RUNNING;
-		probing += link_look(link)->state >= LINK_PROBING;
+		if (link->state == LINK_PROBED)
+			link_ready(link, link->size);
+		running += link->state == LINK_RUNNING;
+		probing += link->state >= LINK_PROBING;
 	}
 	if (probing == source->worker_count && job->aggregator_ip == 0 &&
-	    !welcomed(job, &link_look(job->workers[0].link)->welcome))
+	    !welcomed(job, &job->workers[0].link->welcome))
 		exit(1);
 	if (job->aggregator_ip != 0 && !job->peer_known && source_now_us() > *ask_us) {
 		neighbours_ask(job);
@@ -453,16 +453,16 @@ struct job *job_join(struct source *source)
 	}
 	while (!join_turn(job, &ask_us)) {
 		for (uint32_t rank = 0; rank < source->worker_count; rank++) {
-			if (link_look(job->workers[rank].link)->state != LINK_FAILED &&
+			if (job->workers[rank].link->state != LINK_FAILED &&
 			    source_now_us() < until_us)
 				continue;
 			fprintf(stderr, "dpdk_source: worker %u cannot join: %s\n", rank,
-			        link_look(job->workers[rank].link)->error);
+			        job->workers[rank].link->error);
 			return NULL;
 		}
 	}
-	if (link_look(job->workers[0].link)->start.window < job->window)
-		job->window = link_look(job->workers[0].link)->start.window;
+	if (job->workers[0].link->start.window < job->window)
+		job->window = job->workers[0].link->start.window;
 	for (uint32_t rank = 0; rank < source->worker_count; rank++)
 		source_aim(source, rank, job->aggregator_ip, job->aggregator_port);
 	return job;

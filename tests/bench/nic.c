@@ -142,15 +142,15 @@ static void control_turn(struct worker *worker)
 
 	while ((count = recv(worker->control, buffer, sizeof(buffer), MSG_DONTWAIT)) > 0)
 		lines_feed(&worker->lines, buffer, (size_t)count, take_line, worker->link);
-	if (count == 0 && link_look(worker->link)->state != LINK_FAILED)
+	if (count == 0 && worker->link->state != LINK_FAILED)
 		link_gone(worker->link, "connection closed");
 	link_tick(worker->link, clock_us());
 	while ((line = link_take_line(worker->link, clock_us())) != NULL) {
 		(void)!send(worker->control, line, strlen(line), MSG_NOSIGNAL);
 		free(line);
 	}
-	if (link_look(worker->link)->state == LINK_FAILED)
-		stop("%s", link_look(worker->link)->error);
+	if (worker->link->state == LINK_FAILED)
+		stop("%s", worker->link->error);
 }
 
 static void worker_send(struct nic *nic, struct worker *worker, const struct packet_out *packet)
@@ -183,7 +183,7 @@ static void knock_turn(struct nic *nic, struct worker *worker, struct net *net)
 
 static void group_open(struct nic *nic)
 {
-	const struct control_message *welcome = &link_look(nic->workers[0].link)->welcome;
+	const struct control_message *welcome = &nic->workers[0].link->welcome;
 	struct net_config config = {.device = net_ipv4(nic->device_ip),
 	                            .payload_max = PAYLOAD,
 	                            .buffer_bytes = 16 << 20};
@@ -211,15 +211,15 @@ static void join(struct nic *nic)
 			struct worker *worker = &nic->workers[rank];
 
 			control_turn(worker);
-			if (nic->group == NULL && link_look(worker->link)->state >= LINK_PROBING)
+			if (nic->group == NULL && worker->link->state >= LINK_PROBING)
 				group_open(nic);
 			if (nic->group != NULL) {
 				knock_turn(nic, worker, worker->net);
 				knock_turn(nic, worker, nic->group);
 			}
-			if (link_look(worker->link)->state == LINK_PROBED)
-				link_ready(worker->link, link_look(worker->link)->size);
-			running += link_look(worker->link)->state == LINK_RUNNING;
+			if (worker->link->state == LINK_PROBED)
+				link_ready(worker->link, worker->link->size);
+			running += worker->link->state == LINK_RUNNING;
 		}
 		usleep(1000);
 	}
@@ -243,7 +243,7 @@ static uint32_t sum_words(const void *data, size_t bytes, uint32_t sum)
 /* A worker's PUSH without frame, ack and UDP checksum. */
 static void make_head(struct nic *nic, uint32_t rank)
 {
-	const struct control_message *welcome = &link_look(nic->workers[rank].link)->welcome;
+	const struct control_message *welcome = &nic->workers[rank].link->welcome;
 	uint8_t *head = nic->stream->heads[rank];
 	struct ethhdr eth = {.h_proto = htons(ETH_P_IP)};
 	struct udphdr udp = {.source = htons(net_udp.facts(nic->workers[rank].net)->address.port),
@@ -284,7 +284,7 @@ static void make_head(struct nic *nic, uint32_t rank)
 static void announce(struct nic *nic, uint32_t rank)
 {
 	struct worker *worker = &nic->workers[rank];
-	const struct control_message *welcome = &link_look(worker->link)->welcome;
+	const struct control_message *welcome = &worker->link->welcome;
 	uint32_t done = (nic->base - nic->first) / SEGMENT_FRAMES;
 
 	while (worker->announced < nic->frames / SEGMENT_FRAMES &&
@@ -399,8 +399,8 @@ static void stream(struct nic *nic)
 	pthread_t thread;
 
 	nic->first = nic->next = nic->base = nic->planned =
-		link_look(nic->workers[0].link)->welcome.first_frame;
-	nic->window = link_look(nic->workers[0].link)->start.window;
+		nic->workers[0].link->welcome.first_frame;
+	nic->window = nic->workers[0].link->start.window;
 	nic->stream->first = nic->first;
 	nic->stream->total = nic->frames;
 	nic->heard_us = clock_us();

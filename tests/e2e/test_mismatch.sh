@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Workers that disagree: the operation fails on all of them, with one line that names two ranks.
+# Workers that disagree: the job ends on all of them, with one line that names two ranks.
 . "$(dirname "$0")/lib.sh"
 winnowd --insecure-no-key --threads 2
 

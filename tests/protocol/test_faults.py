@@ -383,11 +383,6 @@ class Ends(unittest.TestCase):
             self.assertEqual((code, rank), ("lost", 0))
             self.assertIn("silent for 1.", text)
 
-    def test_pings_are_enough(self):
-        with self.team(2) as team:
-            rest(team.workers, 2.5)
-            self.assertEqual([worker.failure for worker in team.workers], [None, None])
-
     def test_abort(self):
         for code in ("stalled", "lost", "gone", "moved", "mismatch", "whim"):
             heard = "aborted" if code == "whim" else code

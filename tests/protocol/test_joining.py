@@ -56,11 +56,6 @@ class Refusals(unittest.TestCase):
         self.assertEqual(answer["code"], code, answer)
         self.assertIn(text, answer["text"])
 
-    def test_hello(self):
-        raw = Raw()
-        self.assertEqual((raw.hello["type"], raw.hello["version"]), ("hello", 3))
-        raw.close()
-
     def test_impossible_fields(self):
         """5.1: each is refused, and the line names the field."""
         out = {"silence_ms": (99, 86400001, -1, "1000", None, 1e3, True), "stall_ms": (99, 864000001), "rank": (-1, 2**32, "0"),
@@ -158,11 +153,6 @@ class Members(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
-    def test_right(self):
-        with Team(2, at=[KEYED]) as team:
-            ops = [worker.submit(np.ones(9, dtype="<f4")) for worker in team.workers]
-            team.until(lambda: all(op.done for op in ops), 10)
-
     def test_membership(self):
         """MEMBERS.md 1: a membership has the key of its job, and others of the job beside it."""
         for other in ("1", "2"):

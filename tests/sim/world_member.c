@@ -221,7 +221,7 @@ static void op_fill(struct sim_member *m, uint32_t number)
 			memcpy(&op->send[i], &real, sizeof(real));
 	}
 	if (number == 2)
-		op->send[0] = link_look(session_link(m->session, 0))->waiting > 0;
+		op->send[0] = session_link(m->session, 0)->waiting > 0;
 }
 
 static void turn_begin(struct sim_member *m)

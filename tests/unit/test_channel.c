@@ -197,6 +197,16 @@ BENCH_TEST(generations, bench_open(1, 64, 0))
 	}
 }
 
+/* Two segments of an operation may be under way, from its first on. */
+BENCH_TEST(segment_out_of_turn, bench_open(2, 16, 0))
+{
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 3;
+	a.segment = 2;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+}
+
 /* The same slot and generation, but another operation; or the same layout, but another segment. */
 BENCH_TEST(contradiction, bench_open(2, 64, 0))
 {

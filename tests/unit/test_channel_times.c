@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_times.c - how long operations took, by limits, and which worker the others waited for */
 
-#include "tests/check/check.h"
 #include "tests/unit/test_channel.h"
 
 static uint16_t calls_before(const uint64_t call_us[3], uint16_t rank)
@@ -63,12 +62,12 @@ TEST(times)
 	bench_close(b);
 }
 
-static uint64_t late_us(const struct bench *b, uint32_t rank)
+static struct channel_waits waits(const struct bench *b, uint32_t rank)
 {
-	struct channel_waits waits;
+	struct channel_waits out;
 
-	channel_waits(b->channel, rank, &waits);
-	return waits.late_us;
+	channel_waits(b->channel, rank, &out);
+	return out;
 }
 
 /* Only the last one is late, and only since the one before it. */
@@ -79,18 +78,10 @@ TEST(late)
 
 	for (uint32_t i = 0; i < 4; i++)
 		operation(b, i, calls[i], 8000);
-	assert_int_equal(late_us(b, 0), 6999);
-	assert_int_equal(late_us(b, 1), 897);
-	assert_int_equal(late_us(b, 2), 4990 + 1);
+	assert_int_equal(waits(b, 0).late_us, 6999);
+	assert_int_equal(waits(b, 1).late_us, 897);
+	assert_int_equal(waits(b, 2).late_us, 4990 + 1);
 	bench_close(b);
-}
-
-static uint64_t last_us(const struct bench *b, uint32_t rank)
-{
-	struct channel_waits waits;
-
-	channel_waits(b->channel, rank, &waits);
-	return waits.last_us;
 }
 
 /* Frames wait for the last acknowledgement, and for that of one worker alone: since the one before it. */
@@ -112,14 +103,16 @@ BENCH_TEST(last, bench_open(3, 16, 0))
 	send_ack(b, 0, 4);
 	b->now_us = start_us + 2100;
 	send_ack(b, 2, 6); /* base: 4, of which rank 0 alone is the last */
-	assert_true(last_us(b, 0) == 0 && last_us(b, 1) == 0 && last_us(b, 2) == 600);
+	assert_true(waits(b, 0).last_us == 0 && waits(b, 1).last_us == 0 &&
+	            waits(b, 2).last_us == 600);
 	b->now_us = start_us + 2400;
 	send_ack(b, 0, 6);
-	assert_true(last_us(b, 0) == 300 && last_us(b, 2) == 600);
+	assert_true(waits(b, 0).last_us == 300 && waits(b, 2).last_us == 600);
 	b->now_us = start_us + 2500;
 	send_ack(b, 2, 9); /* those two were at 6 */
 	b->now_us = start_us + 2507;
 	send_ack(b, 0, 9);
-	assert_true(last_us(b, 0) == 307 && last_us(b, 1) == 0 && last_us(b, 2) == 600);
+	assert_true(waits(b, 0).last_us == 307 && waits(b, 1).last_us == 0 &&
+	            waits(b, 2).last_us == 600);
 	channel_check(b->channel);
 }

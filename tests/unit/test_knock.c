@@ -51,11 +51,11 @@ TEST(wrong_answers)
 	answer(link, WIRE_KNOCKED, 6, 8972);
 	answer(link, WIRE_STATUS_BACK, 5, 8972);
 	answer(link, WIRE_PROBE, 5, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 	assert_int_equal(knocks(link, 8972, &channels), 1); /* who has answered is left alone */
 	assert_int_equal(channels, 1);
 	answer(link, WIRE_KNOCKED, 5, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(link->state, LINK_PROBED);
 	link_ready(link, 8972);
 	assert_false(heard(link, CONTROL_READY).multicast);
 	link_close(link);
@@ -96,12 +96,12 @@ TEST(asked)
 	assert_true(number_of_next(link) == 0x98);
 	assert_int_equal(knocks(link, 8972, &channels), 0);
 	answer(link, WIRE_KNOCKED, 5, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 	answer_with(link, 9, 8972, 0x98); /* however long it is */
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 	assert_true(number_of_next(link) == 0x98);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(link->state, LINK_PROBED);
 	assert_int_equal(knocks(link, 8972, &channels), 0);
 	link_close(link);
 }
@@ -116,13 +116,13 @@ TEST(no_probe)
 	assert_int_equal(knocks(link, 8972, &channels), 2);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	while (link_look(link)->state == LINK_PROBING && now_us < from_us + 1000000) {
+	assert_int_equal(link->state, LINK_PROBING);
+	while (link->state == LINK_PROBING && now_us < from_us + 1000000) {
 		now_us = link_deadline(link) > now_us ? link_deadline(link) : now_us;
 		assert_int_equal(knocks(link, 8972, &channels), now_us < from_us + 100000);
 		assert_true(channels == 1 || now_us >= from_us + 100000);
 	}
-	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(link->state, LINK_PROBED);
 	assert_true(now_us == from_us + 100000);
 	link_ready(link, 8972);
 	assert_false(heard(link, CONTROL_READY).multicast);
@@ -131,6 +131,6 @@ TEST(no_probe)
 	link_no_multicast(link);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	assert_int_equal(link_look(link)->state, LINK_PROBED);
+	assert_int_equal(link->state, LINK_PROBED);
 	link_close(link);
 }

@@ -36,7 +36,7 @@ TEST(garbage)
 
 		link_line(link, lines[i], now_us);
 		assert_failed(link, "protocol", "does not speak Winnow's protocol");
-		assert_null(strchr(link_look(link)->error, '\033'));
+		assert_null(strchr(link->error, '\033'));
 		say(link, &hello);
 		assert_null(link_take_line(link, now_us));
 		link_close(link);
@@ -83,8 +83,8 @@ TEST(key)
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
 	say(link, &message);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
-	assert_true(link_look(link)->welcome.token != 0);
+	assert_int_equal(link->state, LINK_PROBING);
+	assert_true(link->welcome.token != 0);
 	assert_true(link_pull(link, now_us, &out));
 	link_seal(link, &out, 0);
 	packet_flatten(&out, flat);
@@ -97,7 +97,7 @@ TEST(key)
 		flat[8] ^= !good;
 		assert_int_equal(packet_parse(flat, out.bytes, true, &packet), WIRE_DROP_NONE);
 		link_unseal(link, flat, out.bytes, 0, &packet);
-		assert_true((packet.token == link_look(link)->welcome.group_token) == good);
+		assert_true((packet.token == link->welcome.group_token) == good);
 	}
 	link_close(link);
 }
@@ -181,7 +181,7 @@ TEST(senseless)
 			assert_failed(link, "protocol",
 			              i < 2 ? "START with payload" : "START with window");
 		else
-			assert_int_equal(link_look(link)->state, LINK_RUNNING);
+			assert_int_equal(link->state, LINK_RUNNING);
 		link_close(link);
 	}
 }

@@ -55,18 +55,23 @@ static inline void say(struct link *link, const struct control_message *message)
 	free(line);
 }
 
-/* The next line of the link must be of this kind. */
-static inline struct control_message heard(struct link *link, enum control_kind kind)
+/* The line, which is freed, must be of this kind. */
+static inline struct control_message line_of(char *line, enum control_kind kind)
 {
 	struct control_message message;
 	struct why why;
-	char *line = link_take_line(link, now_us);
 
 	assert_non_null(line);
 	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, kind);
 	free(line);
 	return message;
+}
+
+/* The next line of the link. */
+static inline struct control_message heard(struct link *link, enum control_kind kind)
+{
+	return line_of(link_take_line(link, now_us), kind);
 }
 
 static const struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
@@ -91,10 +96,10 @@ static inline struct control_message welcome(void)
 
 static inline void assert_failed(const struct link *link, const char *code, const char *text)
 {
-	assert_int_equal(link_look(link)->state, LINK_FAILED);
-	assert_string_equal(link_look(link)->error_code, code);
-	if (strstr(link_look(link)->error, text) == NULL)
-		fail_msg("'%s' does not say '%s'", link_look(link)->error, text);
+	assert_int_equal(link->state, LINK_FAILED);
+	assert_string_equal(link->error_code, code);
+	if (strstr(link->error, text) == NULL)
+		fail_msg("'%s' does not say '%s'", link->error, text);
 	assert_true(link_deadline(link) == UINT64_MAX);
 }
 
@@ -161,10 +166,10 @@ static inline void let_in(struct link *link)
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	message.silence_ms = (uint32_t)(link_look(link)->config.silence_us / 1000);
-	message.stall_ms = (uint32_t)(link_look(link)->config.stall_us / 1000);
+	message.silence_ms = (uint32_t)(link->config.silence_us / 1000);
+	message.stall_ms = (uint32_t)(link->config.stall_us / 1000);
 	say(link, &message);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 }
 
 static inline struct link *probing(struct link_config config)
@@ -192,7 +197,7 @@ static inline struct link *link_running(struct link_config config)
 	heard(link, CONTROL_READY);
 	say(link, &(struct control_message){
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
-	assert_int_equal(link_look(link)->state, LINK_RUNNING);
+	assert_int_equal(link->state, LINK_RUNNING);
 	return link;
 }
 

@@ -23,13 +23,13 @@ TEST(heartbeat)
 		heard(link, CONTROL_PING);
 		say(link, &(struct control_message){.kind = CONTROL_PING});
 	}
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_int_equal(link->state, LINK_JOINING);
 	for (int i = 0; i < 3; i++) {
 		pass(link, SILENCE_US / 4);
 		heard(link, CONTROL_PING);
 	}
 	pass(link, SILENCE_US / 4 - 1);
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_int_equal(link->state, LINK_JOINING);
 	assert_true(link_deadline(link) == now_us + 1);
 	link_tick(link, ++now_us);
 	assert_failed(link, "gone", "silent for 4.0 s");
@@ -100,7 +100,7 @@ LINK_TEST(path_dead, link_running(basic()))
 	assert_int_equal(message.sent, 48);
 	assert_int_equal(knocks(link, 1472, &channels), 0);
 	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US + SILENCE_US / 2 - 1), 0);
-	assert_int_equal(link_look(link)->state, LINK_RUNNING);
+	assert_int_equal(link->state, LINK_RUNNING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "path", "no datagrams come back from its data port");
 }
@@ -118,7 +118,7 @@ TEST(join_timeout)
 	}
 	now_us = START_US + JOIN_US - 1;
 	link_tick(link, now_us);
-	assert_int_equal(link_look(link)->state, LINK_PROBING);
+	assert_int_equal(link->state, LINK_PROBING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "timeout",
 	              "could not join within 30.0 s: no datagrams come back from its data port");
@@ -127,7 +127,7 @@ TEST(join_timeout)
 	assert_int_equal(link_open(&config, now_us, &link), 0); /* never connected: no silence */
 	assert_true(link_deadline(link) == START_US + JOIN_US);
 	link_tick(link, START_US + JOIN_US - 1);
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_int_equal(link->state, LINK_JOINING);
 	link_tick(link, START_US + JOIN_US);
 	assert_failed(link, "timeout", "could not join within 30.0 s: it has not answered");
 	link_close(link);
@@ -143,7 +143,7 @@ TEST(no_room)
 	for (uint32_t again = 0; again < 2; again++) {
 		link = opened(basic());
 		say(link, &full);
-		assert_int_equal(link_look(link)->state, LINK_JOINING);
+		assert_int_equal(link->state, LINK_JOINING);
 		if (again) {
 			assert_true(link_again(link));
 			link_connected(link, now_us);
@@ -207,7 +207,7 @@ LINK_TEST(again, opened(basic()))
 
 	say(link, &hello);
 	assert_true(link_again(link)); /* with the JOIN not yet sent */
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_int_equal(link->state, LINK_JOINING);
 	assert_null(link_take_line(link, now_us + SILENCE_US));
 	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
 	now_us += 200000;
@@ -233,7 +233,7 @@ TEST(abort)
 	assert_string_equal(message.code, "stalled");
 	assert_string_equal(message.text, "rank 3 is late");
 	assert_null(link_take_line(link, now_us + SILENCE_US));
-	assert_int_equal(link_look(link)->config.world, 4);
+	assert_int_equal(link->config.world, 4);
 	link_close(link);
 	/* One that is there is told at once, though nothing comes from it. */
 	link = opened(config);

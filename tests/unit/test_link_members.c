@@ -37,7 +37,7 @@ TEST(stands)
 	/* Silence is its end, unless we stood still ourselves. */
 	link = link_running(config);
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
-	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
+	assert_string_equal(link->error, "it ended the job, and said only 'lost'");
 	now_us += 3600000000;
 	link_tick(link, now_us);
 	assert_true(link_stands(link));
@@ -83,8 +83,8 @@ TEST(door)
 
 	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
 		say(link, &late[i]);
-		assert_int_equal(link_look(link)->state, LINK_JOINING);
-		assert_true(*link_look(link)->left == '\0' && link_stands(link));
+		assert_int_equal(link->state, LINK_JOINING);
+		assert_true(*link->left == '\0' && link_stands(link));
 	}
 	say(link, &next);
 	assert_string_equal(link_next(link)->next, next.next);
@@ -100,7 +100,7 @@ TEST(door)
 LINK_TEST(door_again, link_at_door())
 {
 	pass(link, SILENCE_US);
-	assert_int_equal(link_look(link)->state, LINK_JOINING);
+	assert_int_equal(link->state, LINK_JOINING);
 	assert_false(link_stands(link));
 	assert_true(link_again(link));
 	link_connected(link, now_us);

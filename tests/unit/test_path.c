@@ -2,7 +2,6 @@
 /* test_path.c - when a worker asks whether its datagrams still pass, and what it makes of the answers */
 
 #include "client/worker/knock.h"
-#include "client/worker/path.h"
 #include "tests/unit/unit.h"
 
 #define SILENCE_US 6400000 /* a round is 100 ms, and a check comes after 1.6 s */

@@ -85,15 +85,7 @@ static inline void tell(struct session *session, uint32_t index,
 static inline struct control_message told(struct session *session, uint32_t index,
                                           enum control_kind kind)
 {
-	struct control_message message;
-	struct why why;
-	char *line = session_take_line(session, index, now_us);
-
-	assert_non_null(line);
-	assert_int_equal(message_parse(line, &message, &why), 0);
-	assert_int_equal(message.kind, kind);
-	free(line);
-	return message;
+	return line_of(session_take_line(session, index, now_us), kind);
 }
 
 /* Datagrams of this size pass to aggregator `index`, which has one channel. */
