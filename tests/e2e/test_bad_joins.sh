@@ -52,7 +52,7 @@ expect second 10 0
 refuses 1 "rank 1 of job 'other' is taken by" bench --job other --rank 1 --world 2 "${small[@]}" --key-file "$tmp/keys"
 start third bench --job third --rank 0 --world 2 "${small[@]}" "${key[@]}"
 sleep 0.3
-refuses 1 '2 jobs are running here, the limit \(jobs-max\)' bench --job fourth "${small[@]}" "${key[@]}"
+refuses 1 '2 jobs are here, the limit \(jobs-max\)' bench --job fourth "${small[@]}" "${key[@]}"
 expect third 10 1 'rank 1 of 2 did not join within 2 s'
 
 # A raw peer that lies: ranks and versions that the library would not send. Without a key it speaks to another winnowd.

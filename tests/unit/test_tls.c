@@ -215,6 +215,7 @@ TEST(tls_refuses)
 		const char *identity;
 		const uint8_t *key;
 	} cases[] = {{"job", wrong}, {"nobody", right}, {"jo", right}, {"", right}};
+	char alert[256] = "";
 	struct pair pair;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -227,6 +228,11 @@ TEST(tls_refuses)
 		assert_int_not_equal(strlen(tls_why(pair.ends[0])), 0);
 		assert_int_not_equal(strlen(tls_why(pair.ends[1])), 0);
 		assert_int_equal(tls_write(pair.ends[0], "x", 1), -EPROTO);
+		/* Whether a name has a key the client does not learn. */
+		if (i == 0)
+			snprintf(alert, sizeof(alert), "%s", tls_why(pair.ends[1]));
+		else if (i < 3)
+			assert_string_equal(tls_why(pair.ends[1]), alert);
 		pair_close(&pair);
 	}
 }

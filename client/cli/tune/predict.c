@@ -91,13 +91,11 @@ static void packet_add(struct predict_flow *flow, uint32_t head, uint64_t map, u
 /* Bytes of a set of blocks, `set` of `blocks`: section 6.1. */
 static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t blocks, uint32_t set)
 {
-	uint64_t coded;
+	uint8_t written[WIRE_SEGMENT_BLOCKS_MAX / 8];
 
 	if (set == 0 || set == blocks)
 		return 0;
-	coded = bits_coded_bytes(bits, blocks);
-	coded = coded > 0 ? coded : bitmap_word_count(blocks) * 8;
-	return coded + (w->cut.eager ? WIRE_SET_BYTES : 0);
+	return bits_write(bits, blocks, written) + (w->cut.eager ? WIRE_SET_BYTES : 0);
 }
 
 /* The frames of a segment in which a worker has a block, and what it sends in them. */
