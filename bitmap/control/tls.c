@@ -236,14 +236,14 @@ void tls_close(struct tls *tls)
 
 /* ---- bytes ---- */
 
-static ssize_t tls_fail(struct tls *tls)
+/* `why` NULL: as OpenSSL says. */
+static ssize_t tls_fail(struct tls *tls, const char *why)
 {
-	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-
-	tls->failed = true;
+	if (why == NULL)
+		why = ERR_reason_error_string(ERR_peek_last_error());
 	if (*tls->why == '\0')
-		snprintf(tls->why, sizeof(tls->why), "%s",
-		         reason != NULL ? reason : "unknown error");
+		snprintf(tls->why, sizeof(tls->why), "%s", why != NULL ? why : "unknown error");
+	tls->failed = true;
 	return -EPROTO;
 }
 
@@ -288,15 +288,12 @@ int tls_feed(struct tls *tls, const void *bytes, size_t count)
 {
 	size_t written;
 
-	if (tls->find != NULL && !tls->ready && !tls->failed && !hello_fits(tls, bytes, count)) {
-		tls->failed = true;
-		snprintf(tls->why, sizeof(tls->why), "its hello is not in one record");
-	}
+	if (tls->find != NULL && !tls->ready && !tls->failed && !hello_fits(tls, bytes, count))
+		tls_fail(tls, "its hello is not in one record");
 	if (tls->failed || count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1)
 		return 0; /* the next read says so */
 	/* What comes next would follow a gap. */
-	tls->failed = true;
-	snprintf(tls->why, sizeof(tls->why), "out of memory");
+	tls_fail(tls, "out of memory");
 	return -ENOMEM;
 }
 
@@ -311,12 +308,8 @@ ssize_t tls_read(struct tls *tls, void *out, size_t room)
 	got = SSL_read_ex(tls->ssl, out, room < SSIZE_MAX ? room : SSIZE_MAX, &count);
 	if (!tls->ready && SSL_is_init_finished(tls->ssl)) {
 		OPENSSL_cleanse(tls->key, sizeof(tls->key));
-		if (!SSL_session_reused(tls->ssl)) {
-			tls->failed = true;
-			snprintf(tls->why, sizeof(tls->why),
-			         "it has not shown that it has the key");
-			return -EPROTO;
-		}
+		if (!SSL_session_reused(tls->ssl))
+			return tls_fail(tls, "it has not shown that it has the key");
 		tls->ready = true;
 	}
 	if (got == 1)
@@ -329,7 +322,7 @@ ssize_t tls_read(struct tls *tls, void *out, size_t room)
 	case SSL_ERROR_ZERO_RETURN:
 		return -EPIPE;
 	default:
-		return tls_fail(tls);
+		return tls_fail(tls, NULL);
 	}
 }
 
@@ -344,7 +337,7 @@ int tls_write(struct tls *tls, const void *bytes, size_t count)
 	ERR_clear_error();
 	if (count == 0 || SSL_write_ex(tls->ssl, bytes, count, &written) == 1)
 		return 0;
-	return (int)tls_fail(tls);
+	return (int)tls_fail(tls, NULL);
 }
 
 size_t tls_pull(struct tls *tls, void *out, size_t room)
