@@ -61,16 +61,6 @@ void comm_wake(struct winnow_comm *comm)
 		             sizeof(one)); /* never full: it is read each time */
 }
 
-/* Lines are for people's screens, and for one line. */
-static void print_line(char *out, size_t room, const char *text)
-{
-	size_t i;
-
-	for (i = 0; i + 1 < room && text[i] != '\0'; i++)
-		out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? ' ' : text[i];
-	out[i] = '\0';
-}
-
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	struct comm_shared *shared = &comm->shared;
@@ -79,7 +69,8 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 		return;
 	pthread_mutex_lock(&shared->lock);
 	if (shared->end.result == WINNOW_OK) {
-		print_line(shared->end.text, sizeof(shared->end.text), text);
+		snprintf(shared->end.text, sizeof(shared->end.text), "%s", text);
+		text_show(shared->end.text);
 		shared->end.result = result;
 	}
 	pthread_cond_broadcast(&shared->changed);
