@@ -189,23 +189,6 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		session_fail(comm->session, end, why);
 }
 
-/* Those that came while it left. */
-static void refuse_all(struct winnow_comm *comm)
-{
-	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
-	struct winnow_request *request;
-
-	pthread_mutex_lock(&comm->shared.lock);
-	STAILQ_CONCAT(&list, &comm->shared.submitted);
-	pthread_mutex_unlock(&comm->shared.lock);
-	while ((request = STAILQ_FIRST(&list)) != NULL) {
-		STAILQ_REMOVE_HEAD(&list, next);
-		request->task.context = request;
-		request->task.status = WINNOW_ERR_MEMBERS;
-		task_done(&request->task);
-	}
-}
-
 /* How this worker continues. */
 static void publish_next(struct winnow_comm *comm)
 {
@@ -442,7 +425,6 @@ static void *comm_run(void *context)
 	pthread_setname_np(pthread_self(), "winnow");
 	while (turn(comm))
 		;
-	refuse_all(comm);
 	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
@@ -497,16 +479,13 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while ((shared->state == SESSION_JOINING && !comm_given_up(give_up)) ||
-	       (shared->state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
+	while (shared->state == SESSION_JOINING && !comm_given_up(give_up))
 		comm_wait_turn(comm, &wait);
 	if (shared->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
 	} else if (shared->state == SESSION_FAILED) {
 		result = (int)shared->result;
 		*why = shared->error;
-	} else {
-		comm->shared.moves = false;
 	}
 	pthread_mutex_unlock(&comm->shared.lock);
 	if (result == WINNOW_OK)

@@ -76,18 +76,12 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-/*
- * The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. Until another
- * membership runs no operation begins.
- */
+/* The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. */
 static struct session *end(struct winnow_comm *comm, enum comm_course course)
 {
 	struct session *session = comm->session;
 	struct winnow_stats stats;
 
-	pthread_mutex_lock(&comm->shared.lock);
-	comm->shared.moves = true;
-	pthread_mutex_unlock(&comm->shared.lock);
 	comm_stop_thread(comm, course);
 	if (session == NULL)
 		return NULL;

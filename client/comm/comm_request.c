@@ -99,9 +99,9 @@ void comm_request_queue(struct winnow_request *request)
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&shared->lock);
-	if (shared->moves && shared->state == SESSION_FAILED) {
+	if (shared->state == SESSION_FAILED) {
 		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
-	} else if (shared->moves || request->membership != shared->view.number) {
+	} else if (!comm_runs(comm, request->membership)) {
 		result = why_set(&why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
 	} else {
 		if (request->task.tag == 0)

@@ -91,6 +91,14 @@ struct comm_view comm_view(const struct winnow_comm *comm)
 	return view;
 }
 
+bool comm_runs(const struct winnow_comm *comm, uint32_t membership)
+{
+	const struct comm_shared *shared = &comm->shared;
+
+	return shared->state == SESSION_RUNNING && shared->course == COMM_STAYS &&
+	       shared->view.number == membership;
+}
+
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
 	pthread_mutex_lock(&comm->shared.lock);
@@ -117,11 +125,14 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 
 void comm_publish(struct winnow_comm *comm)
 {
+	const enum session_state state = session_state(comm->session);
 	struct comm_shared *shared = &comm->shared;
 
-	if (shared->state == session_state(comm->session))
+	/* A membership that a caller has ended before it could run does not run. */
+	if (state == SESSION_JOINING || state == shared->state ||
+	    (state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
 		return;
-	shared->state = session_state(comm->session);
+	shared->state = state;
 	shared->result = session_result(comm->session);
 	if (shared->state == SESSION_RUNNING) {
 		shared->shape = session_shape(comm->session);

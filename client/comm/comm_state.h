@@ -216,7 +216,15 @@ struct comm_end {
 	char text[CONTROL_TEXT_BYTES];
 };
 
-/* Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock. */
+/*
+ * Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock.
+ *
+ *   state     course   operations that begin
+ *   JOINING   STAYS    end with MEMBERS        -> RUNNING, FAILED (the thread)
+ *   RUNNING   STAYS    are queued              -> FAILED (the thread); another course (a caller)
+ *   RUNNING   others   end with MEMBERS        -> JOINING, in another membership (that caller)
+ *   FAILED    any      fail for its reason     -> likewise
+ */
 struct comm_shared {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;     /* state, next, end */
@@ -225,7 +233,6 @@ struct comm_shared {
 	struct why error;           /* wo */
 	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
 	struct comm_view view;
-	bool moves; /* from a membership's end until the next one runs: nothing begins */
 	enum comm_course course; /* of the thread */
 	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
 	struct comm_awaits awaits;
@@ -452,6 +459,8 @@ extern const char comm_after_fork[]; /* why: it is inherited */
 extern const char comm_moves[];      /* why: no membership runs */
 
 struct comm_view comm_view(const struct winnow_comm *comm);
+/* Under the lock: does the membership of this number run, so that operations may begin? */
+bool comm_runs(const struct winnow_comm *comm, uint32_t membership);
 
 /* An enum's value as a task holds it; 0, which none has, for what does not fit. */
 #define COMM_ENUM(value) (uint8_t)((unsigned int)(value) <= UINT8_MAX ? (value) : 0)
