@@ -204,17 +204,6 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	atomic_store_explicit(&comm->any.waiting,
-	                      link_look(session_link(comm->session, 0))->waiting,
-	                      memory_order_relaxed);
-	atomic_store_explicit(&comm->any.drains, session_drains(comm->session),
-	                      memory_order_relaxed);
-	if (comm->shared.deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {
-		pthread_mutex_lock(&comm->shared.lock);
-		snprintf(comm->shared.deserter, sizeof(comm->shared.deserter),
-		         "%s while an operation needed it", session_who_left(comm->session));
-		pthread_mutex_unlock(&comm->shared.lock);
-	}
 	if (comm->shared.state == SESSION_JOINING) /* or was until now */
 		comm_awaits(comm);
 	if (comm->shared.state != session_state(comm->session) ||

@@ -118,7 +118,8 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->deserter[0] = '\0';
 	shared->next = (struct control_message){0};
 	comm->any.woken = true;
-	comm->any.waiting = 0;
+	shared->waiting = 0;
+	shared->drains = 0;
 	pthread_mutex_unlock(&shared->lock);
 	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
@@ -419,12 +420,14 @@ void winnow_comm_hold(struct winnow_comm *comm)
  */
 static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 {
-	int32_t said[1 + SESSION_LINKS_MAX] = {
-		atomic_load_explicit(&comm->any.waiting, memory_order_relaxed) > 0};
+	int32_t said[1 + SESSION_LINKS_MAX];
 	int result;
 
-	*out = comm->move.left_out & ~atomic_load_explicit(&comm->any.back, memory_order_relaxed);
-	*out |= atomic_load_explicit(&comm->any.drains, memory_order_relaxed);
+	pthread_mutex_lock(&comm->shared.lock);
+	said[0] = comm->shared.waiting > 0;
+	*out = comm->shared.drains;
+	pthread_mutex_unlock(&comm->shared.lock);
+	*out |= comm->move.left_out & ~atomic_load_explicit(&comm->any.back, memory_order_relaxed);
 	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		said[1 + place] = *out >> place & 1;
 	result = winnow_allreduce(said, said, 1 + comm->fixed.peers_known, WINNOW_I32, WINNOW_MAX,

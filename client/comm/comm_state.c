@@ -101,10 +101,13 @@ bool comm_runs(const struct winnow_comm *comm, uint32_t membership)
 
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
+	bool deserted;
+
 	pthread_mutex_lock(&comm->shared.lock);
-	why_set(who, 0, "%s", comm->shared.deserter);
+	why_set(who, 0, "%s while an operation needed it", comm->shared.deserter);
+	deserted = comm->shared.deserter[0] != '\0';
 	pthread_mutex_unlock(&comm->shared.lock);
-	return who->text[0] != '\0';
+	return deserted;
 }
 
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
@@ -150,6 +153,9 @@ void comm_publish_stats(struct winnow_comm *comm)
 	session_stats(comm->session, &shared->stats);
 	comm_stats_add(&shared->stats, &comm->move.before);
 	snprintf(shared->late, sizeof(shared->late), "%s", session_late(comm->session));
+	snprintf(shared->deserter, sizeof(shared->deserter), "%s", session_who_left(comm->session));
+	shared->waiting = link_look(session_link(comm->session, 0))->waiting;
+	shared->drains = session_drains(comm->session);
 	comm->run.news = false;
 	comm->run.news_due_us = clock_us() + COMM_NEWS_US;
 }
