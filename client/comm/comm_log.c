@@ -106,12 +106,8 @@ void comm_awaits(struct winnow_comm *comm)
 	}
 	if (more > 1 && ranks_us == 0)
 		text_add(text, sizeof(text), " (and %u more)", more - 1);
-	if (strcmp(text, comm->shared.awaits.text) == 0)
-		return;
-	pthread_mutex_lock(&comm->shared.lock);
 	memcpy(comm->shared.awaits.text, text, sizeof(text));
 	comm->shared.awaits.ranks_us = ranks_us;
-	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- what has been joined ---- */

@@ -189,32 +189,17 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		session_fail(comm->session, end, why);
 }
 
-/* How this worker continues. */
-static void publish_next(struct winnow_comm *comm)
-{
-	const struct control_message *next = link_next(session_link(comm->session, 0));
-
-	if (next == NULL || comm->shared.next.kind != 0)
-		return;
-	pthread_mutex_lock(&comm->shared.lock);
-	comm->shared.next = *next;
-	pthread_cond_broadcast(&comm->shared.changed);
-	pthread_mutex_unlock(&comm->shared.lock);
-}
-
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->shared.state == SESSION_JOINING) /* or was until now */
+	if (comm->shared.state == session_state(comm->session) &&
+	    (!comm->run.news || now_us < comm->run.news_due_us))
+		return;
+	pthread_mutex_lock(&comm->shared.lock);
+	comm_publish(comm);
+	comm_publish_news(comm);
+	if (comm->shared.state == SESSION_JOINING)
 		comm_awaits(comm);
-	if (comm->shared.state != session_state(comm->session) ||
-	    (comm->run.news && now_us >= comm->run.news_due_us)) {
-		pthread_mutex_lock(&comm->shared.lock);
-		comm_publish(comm);
-		if (comm->run.news)
-			comm_publish_stats(comm);
-		pthread_mutex_unlock(&comm->shared.lock);
-	}
-	publish_next(comm);
+	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- leaving ---- */
@@ -392,6 +377,7 @@ static bool turn(struct winnow_comm *comm)
 	if (comm_peers_turn(comm, now_us)) {
 		groups_open(comm);
 		comm->run.news = true;
+		comm->run.news_due_us = now_us; /* lines are few, and callers may wait for one */
 	}
 	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);

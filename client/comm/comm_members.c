@@ -123,6 +123,7 @@ static void reset(struct winnow_comm *comm, bool kept)
 	pthread_mutex_unlock(&shared->lock);
 	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
+	comm->run.news = true;
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 

@@ -67,6 +67,7 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 
 	comm_fork_close(&peer->tcp.fd);
 	peer->state = PEER_WAITS;
+	comm->run.news = true;
 	peer->tries.refused = error;
 	peer->at.index = (peer->at.index + 1) % peer->at.count;
 	peer->tries.due_us = now_us + (peer->at.index == 0 ? COMM_CONNECT_AGAIN_US : 0);
@@ -93,6 +94,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 		peer->udp.local = ours.ip;
 	comm_peer_data(comm, peer, &peer->at.list[peer->at.index]);
 	peer->state = PEER_CONNECTED;
+	comm->run.news = true;
 	peer->tcp.since_us = now_us;
 	if (comm->fixed.tls == NULL) {
 		peer->tcp.out_bytes = strlen(FIRST_LINE);
@@ -126,6 +128,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 		return;
 	}
 	peer->state = PEER_CONNECTS;
+	comm->run.news = true;
 	setsockopt(peer->tcp.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	err = net_source_bind(peer->tcp.fd, &comm->fixed.source, &peer->at.list[peer->at.index].ip);
 	if (err == 0 && connect(peer->tcp.fd, &address.any, size) == 0)

@@ -158,7 +158,7 @@ void comm_complete(struct winnow_request *request)
 	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
 	if (!session_busy(comm->session))
-		comm_publish_stats(comm); /* a caller that has waited for all sees all */
+		comm_publish_news(comm); /* a caller that has waited for all sees all */
 	request_explain(request, &request->why);
 	if (request->task.status == WINNOW_ERR_MISMATCH && comm->shared.state != SESSION_FAILED)
 		comm->shared.error = request->why;

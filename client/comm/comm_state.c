@@ -142,12 +142,13 @@ void comm_publish(struct winnow_comm *comm)
 		shared->view.fast = shared->shape.fast;
 	}
 	why_set(&shared->error, 0, "%s", session_error(comm->session));
-	comm_publish_stats(comm);
+	comm_publish_news(comm);
 	pthread_cond_broadcast(&shared->changed);
 }
 
-void comm_publish_stats(struct winnow_comm *comm)
+void comm_publish_news(struct winnow_comm *comm)
 {
+	const struct control_message *next = link_next(session_link(comm->session, 0));
 	struct comm_shared *shared = &comm->shared;
 
 	session_stats(comm->session, &shared->stats);
@@ -156,6 +157,10 @@ void comm_publish_stats(struct winnow_comm *comm)
 	snprintf(shared->deserter, sizeof(shared->deserter), "%s", session_who_left(comm->session));
 	shared->waiting = link_look(session_link(comm->session, 0))->waiting;
 	shared->drains = session_drains(comm->session);
+	if (next != NULL && shared->next.kind == 0) {
+		shared->next = *next;
+		pthread_cond_broadcast(&shared->changed);
+	}
 	comm->run.news = false;
 	comm->run.news_due_us = clock_us() + COMM_NEWS_US;
 }

@@ -192,7 +192,7 @@ struct comm_run {
 	uint64_t leave_until_us;
 	bool net_ready; /* the net may have something to read */
 	bool full;      /* the net had no room when it was last asked to send */
-	bool news;      /* something has happened since callers were told: comm_publish_stats() */
+	bool news;      /* something has happened since callers were told: comm_publish_news() */
 	uint64_t news_due_us;  /* when to tell them */
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
@@ -291,8 +291,8 @@ void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, 
 void comm_tell_joined(struct winnow_comm *comm);
 /* Under the lock, which it gives up meanwhile: waits a moment for a change, and tells the caller what is waited for. */
 void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait);
-void comm_awaits(
-	struct winnow_comm *comm); /* for the thread: what the job waits for, for others to read */
+/* For the thread, under the lock: what the job waits for. */
+void comm_awaits(struct winnow_comm *comm);
 
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
@@ -488,6 +488,6 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
  * other news.
  */
 void comm_publish(struct winnow_comm *comm);
-void comm_publish_stats(struct winnow_comm *comm);
+void comm_publish_news(struct winnow_comm *comm);
 
 #endif /* CLIENT_COMM_STATE_H */
