@@ -119,7 +119,7 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->next = (struct control_message){0};
 	comm->any.woken = true;
 	shared->waiting = 0;
-	shared->drains = 0;
+	shared->drains = shared->back = 0;
 	pthread_mutex_unlock(&shared->lock);
 	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
@@ -426,9 +426,8 @@ static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 
 	pthread_mutex_lock(&comm->shared.lock);
 	said[0] = comm->shared.waiting > 0;
-	*out = comm->shared.drains;
+	*out = comm->shared.drains | (comm->move.left_out & ~comm->shared.back);
 	pthread_mutex_unlock(&comm->shared.lock);
-	*out |= comm->move.left_out & ~atomic_load_explicit(&comm->any.back, memory_order_relaxed);
 	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		said[1 + place] = *out >> place & 1;
 	result = winnow_allreduce(said, said, 1 + comm->fixed.peers_known, WINNOW_I32, WINNOW_MAX,

@@ -326,7 +326,7 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 			peer->tries.look_us *= 2;
 		peer->tries.due_us = now_us + peer->tries.look_us;
 	}
-	atomic_store_explicit(&comm->any.back, 0, memory_order_relaxed);
+	comm->run.back = 0;
 }
 
 /* Would it take us? It says hello first. */
@@ -373,11 +373,12 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		(void)!send(peer->tcp.fd, bytes, tls_pull(peer->tcp.tls, bytes, sizeof(bytes)),
 		            MSG_NOSIGNAL);
 	if (says_hello(peer))
-		atomic_fetch_or_explicit(&comm->any.back, bit, memory_order_relaxed);
+		comm->run.back |= bit;
 	else if (++peer->tries.look_turns < COMM_LOOK_TURNS)
 		return;
 	else
-		atomic_fetch_and_explicit(&comm->any.back, ~bit, memory_order_relaxed);
+		comm->run.back &= ~bit;
+	comm->run.news = true;
 	comm_peer_close(peer);
 	peer->tries.due_us = now_us + peer->tries.look_us;
 }

@@ -142,7 +142,6 @@ void comm_publish(struct winnow_comm *comm)
 		shared->view.fast = shared->shape.fast;
 	}
 	why_set(&shared->error, 0, "%s", session_error(comm->session));
-	comm_publish_news(comm);
 	pthread_cond_broadcast(&shared->changed);
 }
 
@@ -157,6 +156,7 @@ void comm_publish_news(struct winnow_comm *comm)
 	snprintf(shared->deserter, sizeof(shared->deserter), "%s", session_who_left(comm->session));
 	shared->waiting = link_look(session_link(comm->session, 0))->waiting;
 	shared->drains = session_drains(comm->session);
+	shared->back = comm->run.back;
 	if (next != NULL && shared->next.kind == 0) {
 		shared->next = *next;
 		pthread_cond_broadcast(&shared->changed);

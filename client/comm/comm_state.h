@@ -192,6 +192,7 @@ struct comm_run {
 	uint64_t leave_until_us;
 	bool net_ready; /* the net may have something to read */
 	bool full;      /* the net had no room when it was last asked to send */
+	uint64_t back;  /* places of aggregators that are left out, and are there again, as bits */
 	bool news;      /* something has happened since callers were told: comm_publish_news() */
 	uint64_t news_due_us;  /* when to tell them */
 	uint64_t limit_due_us; /* when to look at */
@@ -244,19 +245,18 @@ struct comm_shared {
 	struct winnow_stats stats;       /* wo */
 	char late[CONTROL_TEXT_BYTES];   /* wo */
 	uint32_t waiting;                /* wo; newcomers, at the first aggregator */
-	uint64_t drains;                 /* wo; places of aggregators that will end soon, as bits */
-	char says[CONTROL_NAME_BYTES];   /* for people who look at status */
-	bool says_new;                   /* the session does not know it yet */
+	uint64_t drains;               /* wo; places of aggregators that will end soon, as bits, */
+	uint64_t back;                 /* wo; and of those that are left out, and are there again */
+	char says[CONTROL_NAME_BYTES]; /* for people who look at status */
+	bool says_new;                 /* the session does not know it yet */
 };
 
 /* Anybody's. */
 struct comm_any {
-	atomic_bool woken;  /* set under the lock: the thread must read what is under it */
-	_Atomic bool holds; /* this worker has the state of the job */
-	_Atomic uint64_t
-		back; /* wo; places of aggregators that are left out, and are there again, as bits */
-	_Atomic uint32_t trace_fine;   /* wo; elements per bit of a present or coming trace, or 0 */
-	_Atomic uint64_t pinned_bytes; /* of the host's memory, for these: */
+	atomic_bool woken;           /* set under the lock: the thread must read what is under it */
+	_Atomic bool holds;          /* this worker has the state of the job */
+	_Atomic uint32_t trace_fine; /* wo; elements per bit of a present or coming trace, or 0 */
+	_Atomic uint64_t pinned_bytes;                    /* of the host's memory, for these: */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
 	pthread_mutex_t gpu_lock; /* for adding to them, and for callers that use one */
 };
