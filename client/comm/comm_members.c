@@ -110,16 +110,10 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->view = (struct comm_view){.rank = comm->move.config.rank,
 	                                  .world = comm->move.config.world,
 	                                  .number = shared->view.number + 1};
-	shared->awaits.text[0] = '\0';
-	shared->stats = comm->move.before;
-	shared->late[0] = '\0';
+	shared->news = (struct comm_news){.stats = comm->move.before};
 	shared->next_tag = 0;
 	shared->says_new = true;
-	shared->deserter[0] = '\0';
-	shared->next = (struct control_message){0};
 	comm->any.woken = true;
-	shared->waiting = 0;
-	shared->drains = shared->back = 0;
 	pthread_mutex_unlock(&shared->lock);
 	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
@@ -302,10 +296,10 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (comm->shared.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
+	while (comm->shared.news.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
 	       !comm_given_up(how->give_up) && clock_us() < comm->move.begins_by_us)
 		comm_wait_turn(comm, &wait);
-	*next = comm->shared.next;
+	*next = comm->shared.news.next;
 	if (comm->shared.state == SESSION_FAILED)
 		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
 	pthread_mutex_unlock(&comm->shared.lock);
@@ -425,8 +419,8 @@ static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 	int result;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	said[0] = comm->shared.waiting > 0;
-	*out = comm->shared.drains | (comm->move.left_out & ~comm->shared.back);
+	said[0] = comm->shared.news.waiting > 0;
+	*out = comm->shared.news.drains | (comm->move.left_out & ~comm->shared.news.back);
 	pthread_mutex_unlock(&comm->shared.lock);
 	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		said[1 + place] = *out >> place & 1;

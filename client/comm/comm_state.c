@@ -104,8 +104,8 @@ bool comm_deserted(struct winnow_comm *comm, struct why *who)
 	bool deserted;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	why_set(who, 0, "%s while an operation needed it", comm->shared.deserter);
-	deserted = comm->shared.deserter[0] != '\0';
+	why_set(who, 0, "%s while an operation needed it", comm->shared.news.deserter);
+	deserted = comm->shared.news.deserter[0] != '\0';
 	pthread_mutex_unlock(&comm->shared.lock);
 	return deserted;
 }
@@ -150,15 +150,16 @@ void comm_publish_news(struct winnow_comm *comm)
 	const struct control_message *next = link_next(session_link(comm->session, 0));
 	struct comm_shared *shared = &comm->shared;
 
-	session_stats(comm->session, &shared->stats);
-	comm_stats_add(&shared->stats, &comm->move.before);
-	snprintf(shared->late, sizeof(shared->late), "%s", session_late(comm->session));
-	snprintf(shared->deserter, sizeof(shared->deserter), "%s", session_who_left(comm->session));
-	shared->waiting = link_look(session_link(comm->session, 0))->waiting;
-	shared->drains = session_drains(comm->session);
-	shared->back = comm->run.back;
-	if (next != NULL && shared->next.kind == 0) {
-		shared->next = *next;
+	session_stats(comm->session, &shared->news.stats);
+	comm_stats_add(&shared->news.stats, &comm->move.before);
+	snprintf(shared->news.late, sizeof(shared->news.late), "%s", session_late(comm->session));
+	snprintf(shared->news.deserter, sizeof(shared->news.deserter), "%s",
+	         session_who_left(comm->session));
+	shared->news.waiting = link_look(session_link(comm->session, 0))->waiting;
+	shared->news.drains = session_drains(comm->session);
+	shared->news.back = comm->run.back;
+	if (next != NULL && shared->news.next.kind == 0) {
+		shared->news.next = *next;
 		pthread_cond_broadcast(&shared->changed);
 	}
 	comm->run.news = false;
@@ -267,7 +268,7 @@ void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
 	if (comm->inherited)
 		return;
 	pthread_mutex_lock(&comm->shared.lock);
-	*stats = comm->shared.stats;
+	*stats = comm->shared.news.stats;
 	pthread_mutex_unlock(&comm->shared.lock);
 	stats->pinned_bytes = atomic_load(&comm->any.pinned_bytes);
 }
@@ -279,7 +280,7 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 	if (comm->inherited)
 		return "";
 	pthread_mutex_lock(&comm->shared.lock);
-	memcpy(copy, comm->shared.late, sizeof(copy));
+	memcpy(copy, comm->shared.news.late, sizeof(copy));
 	pthread_mutex_unlock(&comm->shared.lock);
 	return copy;
 }

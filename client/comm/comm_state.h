@@ -48,9 +48,9 @@
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
-#define COMM_LOOK_US                                                                               \
-	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
-#define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
+/* How often to look whether a lost aggregator is back; doubled each time that it was and came to nothing. */
+#define COMM_LOOK_US 1000000
+#define COMM_LOOK_MAX_US 64000000
 #define COMM_LOOK_ANSWER_US 500000 /* when it must have said hello */
 #define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
@@ -212,6 +212,18 @@ struct comm_awaits {
 	uint64_t ranks_us; /* since when that have been other workers; 0: it is an aggregator */
 };
 
+/* What the thread tells of a membership, besides whether it runs. */
+struct comm_news {
+	struct winnow_stats stats; /* with those of memberships before */
+	struct comm_awaits awaits;
+	char late[CONTROL_TEXT_BYTES];     /* see winnow_comm_late() */
+	char deserter[CONTROL_TEXT_BYTES]; /* which worker has left; "": none */
+	struct control_message next;       /* what the decider has said at its door */
+	uint32_t waiting;                  /* newcomers, at the first aggregator */
+	uint64_t drains;                   /* places of aggregators that will end soon, as bits, */
+	uint64_t back;                     /* and of those that are left out, and are there again */
+};
+
 struct comm_end {
 	enum winnow_result result; /* OK: nobody does */
 	char text[CONTROL_TEXT_BYTES];
@@ -236,19 +248,12 @@ struct comm_shared {
 	struct comm_view view;
 	enum comm_course course; /* of the thread */
 	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
-	struct comm_awaits awaits;
-	char deserter[CONTROL_TEXT_BYTES]; /* wo; which worker has left; "": none */
-	struct control_message next;       /* wo; what the decider has said at its door */
+	struct comm_news news;   /* wo */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	uint64_t next_tag;               /* for operations that are matched by order */
-	struct winnow_stats stats;       /* wo */
-	char late[CONTROL_TEXT_BYTES];   /* wo */
-	uint32_t waiting;                /* wo; newcomers, at the first aggregator */
-	uint64_t drains;               /* wo; places of aggregators that will end soon, as bits, */
-	uint64_t back;                 /* wo; and of those that are left out, and are there again */
-	char says[CONTROL_NAME_BYTES]; /* for people who look at status */
-	bool says_new;                 /* the session does not know it yet */
+	char says[CONTROL_NAME_BYTES];   /* for people who look at status */
+	bool says_new;                   /* the session does not know it yet */
 };
 
 /* Anybody's. */
