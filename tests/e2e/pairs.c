@@ -29,26 +29,29 @@
 #define ROW 10
 
 static struct winnow_comm *comm;
-static struct winnow_request *shared; /* for calls that wait for it */
-static const char *under_way = "creating", *beside = "nothing";
+static struct winnow_request *shared;  /* for calls that wait for it */
+static char doing[100] = "creating\n"; /* a line */
 static atomic_uint memberships;
 static bool aborts; /* one of the two calls is an abort: anything may fail */
 
+/* Each is to end in time. */
+static void begin(const char *what, const char *beside)
+{
+	alarm(LIMIT_S);
+	snprintf(doing, sizeof(doing), "%s beside %s\n", what, beside);
+}
+
 static void late(int number)
 {
-	char text[200];
-	int bytes =
-		snprintf(text, sizeof(text), "%s beside %s takes too long\n", under_way, beside);
-
 	(void)number;
-	_exit(write(2, text, (size_t)bytes) > 0 ? 1 : 2);
+	_exit(write(2, doing, sizeof(doing)) > 0 ? 1 : 2);
 }
 
 static void want(int right, const char *what)
 {
 	if (right)
 		return;
-	fprintf(stderr, "%s beside %s: %s: %s\n", under_way, beside, what, winnow_last_error());
+	fprintf(stderr, "%s%s: %s\n", doing, what, winnow_last_error());
 	exit(1);
 }
 
@@ -234,10 +237,8 @@ static void pair(int a, int b, useconds_t us)
 	static int32_t data[COUNT];
 	pthread_t first, second;
 
-	alarm(LIMIT_S);
 	aborts = a == ABORT || b == ABORT;
-	under_way = names[a];
-	beside = names[b];
+	begin(names[a], names[b]);
 	want(winnow_allreduce_async(data, data, COUNT, WINNOW_I32, WINNOW_SUM, NULL, comm,
 	                            &shared) == WINNOW_OK,
 	     "nothing begins");
@@ -256,8 +257,7 @@ static void pair(int a, int b, useconds_t us)
 /* What is ordered before a membership ends with the one before it. */
 static void abort_before(void)
 {
-	alarm(LIMIT_S);
-	under_way = "abort before reconfigure";
+	begin("abort before reconfigure", "nothing");
 	for (uint32_t i = 0; i < 20; i++) {
 		winnow_comm_abort(comm, "before");
 		works();
@@ -278,8 +278,7 @@ static void abort_meanwhile(void)
 	uint64_t began_ms = now_ms();
 	pthread_t thread;
 
-	alarm(LIMIT_S);
-	under_way = "abort in reconfigure";
+	begin("abort in reconfigure", "nothing");
 	want(pthread_create(&thread, NULL, abort_soon, NULL) == 0, "no thread");
 	want(reconfigured(2) == WINNOW_ERR_ABORTED, "it is not aborted");
 	want(now_ms() - began_ms < 5000, "it is aborted too late");
@@ -292,9 +291,7 @@ static void without_thread(void)
 {
 	pthread_t thread;
 
-	alarm(LIMIT_S);
-	under_way = "reconfigure without a thread";
-	beside = names[LOOK];
+	begin("reconfigure without a thread", names[LOOK]);
 	for (uint32_t i = 0; i < 20; i++) {
 		start(&thread, LOOK);
 		usleep(1000);
