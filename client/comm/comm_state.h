@@ -55,7 +55,7 @@
 #define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
 #define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
-#define COMM_NEWS_US 10000
+#define COMM_NEWS_US 10000         /* callers are told what has happened so much later at most */
 #define COMM_DEVICES_MAX 64
 
 /* What a peer's connection is. A closed one is made again when it is due, or the peer is gone for its membership. */
@@ -273,8 +273,8 @@ struct comm_any {
 struct winnow_comm {
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
-	struct session
-		*session; /* of this membership. The thread's while there is one, like these: */
+	/* Of this membership. The thread's while there is one, like the peers. */
+	struct session *session;
 	struct comm_peer peers[SESSION_LINKS_MAX];
 	struct comm_fixed fixed;
 	struct comm_move move;
@@ -443,7 +443,7 @@ void comm_trace_end(struct winnow_comm *comm);
 int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course);
 
-/* Wait until all workers have joined; operations may then begin. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm_state.c */
@@ -452,7 +452,7 @@ void comm_wake(struct winnow_comm *comm);
 /* Has another worker left, in good order? The line for an operation that needs it. Any thread. */
 bool comm_deserted(struct winnow_comm *comm, struct why *who);
 
-/* The thread ends the job for all with this result and line. The first call counts. */
+/* The thread ends the membership for all with this result and line. The first call counts, until another one begins. */
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
 
 #define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
