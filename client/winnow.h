@@ -25,7 +25,7 @@
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
- * but INVALID, BUSY, MISMATCH, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
+ * but INVALID, BUSY, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
  * (which has not begun then: the others wait for it), the membership has ended, on all workers: call
  * winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
  * communicator. MEMBERS is the error after which the others can continue.
@@ -121,7 +121,7 @@ enum winnow_wire {
 	WINNOW_WIRE_BF16 = 5,
 };
 
-/* Whose network it is: docs/OPERATE.md, "Sharing a network". */
+/* Whose network it is: docs/network.md, "Share a network". */
 enum winnow_network {
 	/* Others use it. Loss beyond what a path has at its best slows a worker down, and heavy loss
 	   for ten seconds ends the job (ABORTED), with a line that says so. */
@@ -296,7 +296,7 @@ struct winnow_stats {
 	uint64_t pinned_bytes; /* of the host's memory, for tensors on GPUs */
 
 	/*
-	 * What is seen of the paths to the aggregators; docs/OPERATE.md, "Sharing a network". Round trips
+	 * What is seen of the paths to the aggregators; docs/network.md, "Share a network". Round trips
 	 * are 0 before the first was measured; what is sent again, of what was sent, is lost.
 	 */
 	uint32_t rtt_us;                       /* smoothed, of the slowest channel */

@@ -162,7 +162,7 @@ static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
 	if (comm->move.at_door)
 		return patience_at_most(&comm->move.config, UINT64_MAX);
-	if (message_name_is(comm->move.job, CONTROL_NEXT_NAME))
+	if (message_name_is_next(comm->move.job))
 		return patience_at_most(&comm->move.config, COMM_CONNECT_ALIVE_US);
 	return patience_at_most(&comm->move.config,
 	                        comm->move.stay.of > 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);

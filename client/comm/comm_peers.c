@@ -36,11 +36,10 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	comm_peer_close(peer);
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
 		peer->tries.due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->tries.until_us =
-			now_us + (comm->move.at_door ? peer->tries.patience_us
-		                  : message_name_is(comm->move.job, CONTROL_NEXT_NAME)
-		                          ? COMM_CONNECT_ALIVE_US
-		                          : COMM_CONNECT_ONCE_MORE_US);
+		peer->tries.until_us = now_us + (comm->move.at_door ? peer->tries.patience_us
+		                                 : message_name_is_next(comm->move.job)
+		                                         ? COMM_CONNECT_ALIVE_US
+		                                         : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->state = PEER_GONE;

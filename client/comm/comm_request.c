@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "client/comm/comm_state.h"
-#include "client/worker/explain.h"
 
 /* ---- creating and releasing ---- */
 
@@ -126,10 +125,7 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 	int result = request->task.status;
 
 	why->text[0] = '\0';
-	/* Not one that has ended the communicator, whichever operation's it was. */
-	if (result == WINNOW_ERR_MISMATCH && comm->shared.result != WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why->text, sizeof(why->text));
-	else if (result == WINNOW_ERR_BUSY)
+	if (result == WINNOW_ERR_BUSY)
 		why_set(why, 0, "an operation with tag %llu is under way",
 		        (unsigned long long)request->task.tag);
 	else if (result != WINNOW_OK)
@@ -160,8 +156,6 @@ void comm_complete(struct winnow_request *request)
 	if (!session_busy(comm->session))
 		comm_publish_news(comm); /* a caller that has waited for all sees all */
 	request_explain(request, &request->why);
-	if (request->task.status == WINNOW_ERR_MISMATCH && comm->shared.state != SESSION_FAILED)
-		comm->shared.error = request->why;
 	pthread_mutex_unlock(&comm->shared.lock);
 	request_over(request);
 }

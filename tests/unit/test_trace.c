@@ -474,8 +474,11 @@ TEST(source)
 	assert_int_equal(source.op_count, 3);
 	assert_int_equal(source.ops[0].tag, 8);
 	assert_int_equal(source.ops[1].tag, 9);
-	assert_int_equal(source.ops[0].entries[1], 1); /* worker 1's 8 is its second */
-	assert_int_equal(source.ops[1].entries[1], 0);
+	/* Worker 1's 8 came between its two of 9. */
+	assert_int_equal(source.traces[1]->entries[source.ops[0].entries[1]].record.tag, 8);
+	assert_true(source.traces[1]->entries[1].body < source.traces[1]->entries[0].body);
+	assert_true(source.traces[1]->entries[0].body < source.traces[1]->entries[2].body);
+	assert_int_equal(source.ops[1].entries[1], 1);
 	assert_int_equal(source.ops[2].entries[1], 2);
 	assert_non_null(strstr(source.note, "latest"));
 	assert_int_equal(source.traces[0]->head.run, 2);
