@@ -75,7 +75,6 @@ static int make(const struct winnow_config *config, bool newcomer, struct winnow
 	comm->fixed.backend = &net_udp;
 	STAILQ_INIT(&comm->shared.submitted);
 	STAILQ_INIT(&comm->shared.unused);
-	comm->shared.moves = true; /* until all have joined */
 	pthread_mutex_init(&comm->shared.lock, NULL);
 	pthread_mutex_init(&comm->any.gpu_lock, NULL);
 	pthread_mutex_init(&comm->move.lock, NULL);

@@ -104,7 +104,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 	pthread_mutex_lock(&comm->shared.lock);
 	config.world = comm->shared.view.world;
 	config.shape = comm->shared.shape;
-	if (comm->shared.moves || comm->shared.view.number != membership)
+	if (!comm_runs(comm, membership))
 		err = why_set(why, -ESTALE, "%s", comm_moves);
 	pthread_mutex_unlock(&comm->shared.lock);
 	gpu = atomic_load(&comm->any.gpus[device]);

@@ -57,10 +57,10 @@ void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, 
 
 void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait)
 {
-	char text[sizeof(comm->shared.awaits.text)];
-	uint64_t ranks_since_us = comm->shared.awaits.ranks_us;
+	char text[sizeof(comm->shared.news.awaits.text)];
+	uint64_t ranks_since_us = comm->shared.news.awaits.ranks_us;
 
-	memcpy(text, comm->shared.awaits.text, sizeof(text));
+	memcpy(text, comm->shared.news.awaits.text, sizeof(text));
 	comm_cond_wait(&comm->shared.changed, &comm->shared.lock,
 	               clock_us() + COMM_GIVE_UP_LOOK_US);
 	pthread_mutex_unlock(&comm->shared.lock);
@@ -90,7 +90,8 @@ static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *
 /* Of an aggregator that cannot be reached first: the others may wait for that one's workers. */
 void comm_awaits(struct winnow_comm *comm)
 {
-	char text[sizeof(comm->shared.awaits.text)] = "", one[sizeof(comm->shared.awaits.text)];
+	char text[sizeof(comm->shared.news.awaits.text)] = "",
+	     one[sizeof(comm->shared.news.awaits.text)];
 	uint64_t ranks_us = 0, one_us;
 	uint32_t more = 0;
 
@@ -106,12 +107,8 @@ void comm_awaits(struct winnow_comm *comm)
 	}
 	if (more > 1 && ranks_us == 0)
 		text_add(text, sizeof(text), " (and %u more)", more - 1);
-	if (strcmp(text, comm->shared.awaits.text) == 0)
-		return;
-	pthread_mutex_lock(&comm->shared.lock);
-	memcpy(comm->shared.awaits.text, text, sizeof(text));
-	comm->shared.awaits.ranks_us = ranks_us;
-	pthread_mutex_unlock(&comm->shared.lock);
+	memcpy(comm->shared.news.awaits.text, text, sizeof(text));
+	comm->shared.news.awaits.ranks_us = ranks_us;
 }
 
 /* ---- what has been joined ---- */

@@ -189,59 +189,17 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		session_fail(comm->session, end, why);
 }
 
-/* Those that came while it left. */
-static void refuse_all(struct winnow_comm *comm)
-{
-	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
-	struct winnow_request *request;
-
-	pthread_mutex_lock(&comm->shared.lock);
-	STAILQ_CONCAT(&list, &comm->shared.submitted);
-	pthread_mutex_unlock(&comm->shared.lock);
-	while ((request = STAILQ_FIRST(&list)) != NULL) {
-		STAILQ_REMOVE_HEAD(&list, next);
-		request->task.context = request;
-		request->task.status = WINNOW_ERR_MEMBERS;
-		task_done(&request->task);
-	}
-}
-
-/* How this worker continues. */
-static void publish_next(struct winnow_comm *comm)
-{
-	const struct control_message *next = link_next(session_link(comm->session, 0));
-
-	if (next == NULL || comm->shared.next.kind != 0)
-		return;
-	pthread_mutex_lock(&comm->shared.lock);
-	comm->shared.next = *next;
-	pthread_cond_broadcast(&comm->shared.changed);
-	pthread_mutex_unlock(&comm->shared.lock);
-}
-
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	atomic_store_explicit(&comm->any.waiting, session_link(comm->session, 0)->waiting,
-	                      memory_order_relaxed);
-	atomic_store_explicit(&comm->any.drains, session_drains(comm->session),
-	                      memory_order_relaxed);
-	if (comm->shared.deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {
-		pthread_mutex_lock(&comm->shared.lock);
-		snprintf(comm->shared.deserter, sizeof(comm->shared.deserter),
-		         "%s while an operation needed it", session_who_left(comm->session));
-		pthread_mutex_unlock(&comm->shared.lock);
-	}
-	if (comm->shared.state == SESSION_JOINING) /* or was until now */
+	if (comm->shared.state == session_state(comm->session) &&
+	    (!comm->run.news || now_us < comm->run.news_due_us))
+		return;
+	pthread_mutex_lock(&comm->shared.lock);
+	comm_publish(comm);
+	comm_publish_news(comm);
+	if (comm->shared.state == SESSION_JOINING)
 		comm_awaits(comm);
-	if (comm->shared.state != session_state(comm->session) ||
-	    (comm->run.news && now_us >= comm->run.news_due_us)) {
-		pthread_mutex_lock(&comm->shared.lock);
-		comm_publish(comm);
-		if (comm->run.news)
-			comm_publish_stats(comm);
-		pthread_mutex_unlock(&comm->shared.lock);
-	}
-	publish_next(comm);
+	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- leaving ---- */
@@ -419,6 +377,7 @@ static bool turn(struct winnow_comm *comm)
 	if (comm_peers_turn(comm, now_us)) {
 		groups_open(comm);
 		comm->run.news = true;
+		comm->run.news_due_us = now_us; /* lines are few, and callers may wait for one */
 	}
 	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);
@@ -441,7 +400,6 @@ static void *comm_run(void *context)
 	pthread_setname_np(pthread_self(), "winnow");
 	while (turn(comm))
 		;
-	refuse_all(comm);
 	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
@@ -496,16 +454,13 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while ((shared->state == SESSION_JOINING && !comm_given_up(give_up)) ||
-	       (shared->state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
+	while (shared->state == SESSION_JOINING && !comm_given_up(give_up))
 		comm_wait_turn(comm, &wait);
 	if (shared->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
 	} else if (shared->state == SESSION_FAILED) {
 		result = (int)shared->result;
 		*why = shared->error;
-	} else {
-		comm->shared.moves = false;
 	}
 	pthread_mutex_unlock(&comm->shared.lock);
 	if (result == WINNOW_OK)

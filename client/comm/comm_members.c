@@ -75,18 +75,12 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-/*
- * The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. Until another
- * membership runs no operation begins.
- */
+/* The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. */
 static struct session *end(struct winnow_comm *comm, enum comm_course course)
 {
 	struct session *session = comm->session;
 	struct winnow_stats stats;
 
-	pthread_mutex_lock(&comm->shared.lock);
-	comm->shared.moves = true;
-	pthread_mutex_unlock(&comm->shared.lock);
 	comm_stop_thread(comm, course);
 	if (session == NULL)
 		return NULL;
@@ -115,18 +109,14 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->view = (struct comm_view){.rank = comm->move.config.rank,
 	                                  .world = comm->move.config.world,
 	                                  .number = shared->view.number + 1};
-	shared->awaits.text[0] = '\0';
-	shared->stats = comm->move.before;
-	shared->late[0] = '\0';
+	shared->news = (struct comm_news){.stats = comm->move.before};
 	shared->next_tag = 0;
 	shared->says_new = true;
-	shared->deserter[0] = '\0';
-	shared->next = (struct control_message){0};
 	comm->any.woken = true;
-	comm->any.waiting = 0;
 	pthread_mutex_unlock(&shared->lock);
 	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
+	comm->run.news = true;
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
@@ -305,10 +295,10 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (comm->shared.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
+	while (comm->shared.news.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
 	       !comm_given_up(how->give_up) && clock_us() < comm->move.begins_by_us)
 		comm_wait_turn(comm, &wait);
-	*next = comm->shared.next;
+	*next = comm->shared.news.next;
 	if (comm->shared.state == SESSION_FAILED)
 		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
 	pthread_mutex_unlock(&comm->shared.lock);
@@ -424,12 +414,13 @@ void winnow_comm_hold(struct winnow_comm *comm)
  */
 static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 {
-	int32_t said[1 + SESSION_LINKS_MAX] = {
-		atomic_load_explicit(&comm->any.waiting, memory_order_relaxed) > 0};
+	int32_t said[1 + SESSION_LINKS_MAX];
 	int result;
 
-	*out = comm->move.left_out & ~atomic_load_explicit(&comm->any.back, memory_order_relaxed);
-	*out |= atomic_load_explicit(&comm->any.drains, memory_order_relaxed);
+	pthread_mutex_lock(&comm->shared.lock);
+	said[0] = comm->shared.news.waiting > 0;
+	*out = comm->shared.news.drains | (comm->move.left_out & ~comm->shared.news.back);
+	pthread_mutex_unlock(&comm->shared.lock);
 	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		said[1 + place] = *out >> place & 1;
 	result = winnow_allreduce(said, said, 1 + comm->fixed.peers_known, WINNOW_I32, WINNOW_MAX,

@@ -66,6 +66,7 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 
 	comm_fork_close(&peer->tcp.fd);
 	peer->state = PEER_WAITS;
+	comm->run.news = true;
 	peer->tries.refused = error;
 	peer->at.index = (peer->at.index + 1) % peer->at.count;
 	peer->tries.due_us = now_us + (peer->at.index == 0 ? COMM_CONNECT_AGAIN_US : 0);
@@ -92,6 +93,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 		peer->udp.local = ours.ip;
 	comm_peer_data(comm, peer, &peer->at.list[peer->at.index]);
 	peer->state = PEER_CONNECTED;
+	comm->run.news = true;
 	peer->tcp.since_us = now_us;
 	if (comm->fixed.tls == NULL) {
 		peer->tcp.out_bytes = strlen(FIRST_LINE);
@@ -125,6 +127,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 		return;
 	}
 	peer->state = PEER_CONNECTS;
+	comm->run.news = true;
 	setsockopt(peer->tcp.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	err = net_source_bind(peer->tcp.fd, &comm->fixed.source, &peer->at.list[peer->at.index].ip);
 	if (err == 0 && connect(peer->tcp.fd, &address.any, size) == 0)
@@ -322,7 +325,7 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 			peer->tries.look_us *= 2;
 		peer->tries.due_us = now_us + peer->tries.look_us;
 	}
-	atomic_store_explicit(&comm->any.back, 0, memory_order_relaxed);
+	comm->run.back = 0;
 }
 
 /* Would it take us? It says hello first. */
@@ -369,11 +372,12 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 		(void)!send(peer->tcp.fd, bytes, tls_pull(peer->tcp.tls, bytes, sizeof(bytes)),
 		            MSG_NOSIGNAL);
 	if (says_hello(peer))
-		atomic_fetch_or_explicit(&comm->any.back, bit, memory_order_relaxed);
+		comm->run.back |= bit;
 	else if (++peer->tries.look_turns < COMM_LOOK_TURNS)
 		return;
 	else
-		atomic_fetch_and_explicit(&comm->any.back, ~bit, memory_order_relaxed);
+		comm->run.back &= ~bit;
+	comm->run.news = true;
 	comm_peer_close(peer);
 	peer->tries.due_us = now_us + peer->tries.look_us;
 }

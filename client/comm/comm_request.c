@@ -98,9 +98,9 @@ void comm_request_queue(struct winnow_request *request)
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&shared->lock);
-	if (shared->moves && shared->state == SESSION_FAILED) {
+	if (shared->state == SESSION_FAILED) {
 		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
-	} else if (shared->moves || request->membership != shared->view.number) {
+	} else if (!comm_runs(comm, request->membership)) {
 		result = why_set(&why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
 	} else {
 		if (request->task.tag == 0)
@@ -154,7 +154,7 @@ void comm_complete(struct winnow_request *request)
 	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
 	if (!session_busy(comm->session))
-		comm_publish_stats(comm); /* a caller that has waited for all sees all */
+		comm_publish_news(comm); /* a caller that has waited for all sees all */
 	request_explain(request, &request->why);
 	pthread_mutex_unlock(&comm->shared.lock);
 	request_over(request);

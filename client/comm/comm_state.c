@@ -61,16 +61,6 @@ void comm_wake(struct winnow_comm *comm)
 		             sizeof(one)); /* never full: it is read each time */
 }
 
-/* Lines are for people's screens, and for one line. */
-static void print_line(char *out, size_t room, const char *text)
-{
-	size_t i;
-
-	for (i = 0; i + 1 < room && text[i] != '\0'; i++)
-		out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? ' ' : text[i];
-	out[i] = '\0';
-}
-
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	struct comm_shared *shared = &comm->shared;
@@ -79,7 +69,8 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 		return;
 	pthread_mutex_lock(&shared->lock);
 	if (shared->end.result == WINNOW_OK) {
-		print_line(shared->end.text, sizeof(shared->end.text), text);
+		snprintf(shared->end.text, sizeof(shared->end.text), "%s", text);
+		text_show(shared->end.text);
 		shared->end.result = result;
 	}
 	pthread_cond_broadcast(&shared->changed);
@@ -100,12 +91,23 @@ struct comm_view comm_view(const struct winnow_comm *comm)
 	return view;
 }
 
+bool comm_runs(const struct winnow_comm *comm, uint32_t membership)
+{
+	const struct comm_shared *shared = &comm->shared;
+
+	return shared->state == SESSION_RUNNING && shared->course == COMM_STAYS &&
+	       shared->view.number == membership;
+}
+
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
+	bool deserted;
+
 	pthread_mutex_lock(&comm->shared.lock);
-	why_set(who, 0, "%s", comm->shared.deserter);
+	why_set(who, 0, "%s while an operation needed it", comm->shared.news.deserter);
+	deserted = comm->shared.news.deserter[0] != '\0';
 	pthread_mutex_unlock(&comm->shared.lock);
-	return who->text[0] != '\0';
+	return deserted;
 }
 
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
@@ -126,28 +128,40 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 
 void comm_publish(struct winnow_comm *comm)
 {
+	const enum session_state state = session_state(comm->session);
 	struct comm_shared *shared = &comm->shared;
 
-	if (shared->state == session_state(comm->session))
+	/* A membership that a caller has ended before it could run does not run. */
+	if (state == SESSION_JOINING || state == shared->state ||
+	    (state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
 		return;
-	shared->state = session_state(comm->session);
+	shared->state = state;
 	shared->result = session_result(comm->session);
 	if (shared->state == SESSION_RUNNING) {
 		shared->shape = session_shape(comm->session);
 		shared->view.fast = shared->shape.fast;
 	}
 	why_set(&shared->error, 0, "%s", session_error(comm->session));
-	comm_publish_stats(comm);
 	pthread_cond_broadcast(&shared->changed);
 }
 
-void comm_publish_stats(struct winnow_comm *comm)
+void comm_publish_news(struct winnow_comm *comm)
 {
+	const struct control_message *next = link_next(session_link(comm->session, 0));
 	struct comm_shared *shared = &comm->shared;
 
-	session_stats(comm->session, &shared->stats);
-	comm_stats_add(&shared->stats, &comm->move.before);
-	snprintf(shared->late, sizeof(shared->late), "%s", session_late(comm->session));
+	session_stats(comm->session, &shared->news.stats);
+	comm_stats_add(&shared->news.stats, &comm->move.before);
+	snprintf(shared->news.late, sizeof(shared->news.late), "%s", session_late(comm->session));
+	snprintf(shared->news.deserter, sizeof(shared->news.deserter), "%s",
+	         session_who_left(comm->session));
+	shared->news.waiting = session_link(comm->session, 0)->waiting;
+	shared->news.drains = session_drains(comm->session);
+	shared->news.back = comm->run.back;
+	if (next != NULL && shared->news.next.kind == 0) {
+		shared->news.next = *next;
+		pthread_cond_broadcast(&shared->changed);
+	}
 	comm->run.news = false;
 	comm->run.news_due_us = clock_us() + COMM_NEWS_US;
 }
@@ -254,7 +268,7 @@ void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
 	if (comm->inherited)
 		return;
 	pthread_mutex_lock(&comm->shared.lock);
-	*stats = comm->shared.stats;
+	*stats = comm->shared.news.stats;
 	pthread_mutex_unlock(&comm->shared.lock);
 	stats->pinned_bytes = atomic_load(&comm->any.pinned_bytes);
 }
@@ -266,7 +280,7 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 	if (comm->inherited)
 		return "";
 	pthread_mutex_lock(&comm->shared.lock);
-	memcpy(copy, comm->shared.late, sizeof(copy));
+	memcpy(copy, comm->shared.news.late, sizeof(copy));
 	pthread_mutex_unlock(&comm->shared.lock);
 	return copy;
 }

@@ -48,14 +48,14 @@
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
-#define COMM_LOOK_US                                                                               \
-	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
-#define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
+/* How often to look whether a lost aggregator is back; doubled each time that it was and came to nothing. */
+#define COMM_LOOK_US 1000000
+#define COMM_LOOK_MAX_US 64000000
 #define COMM_LOOK_ANSWER_US 500000 /* when it must have said hello */
 #define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
 #define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
-#define COMM_NEWS_US 10000
+#define COMM_NEWS_US 10000         /* callers are told what has happened so much later at most */
 #define COMM_DEVICES_MAX 64
 
 /* What a peer's connection is. A closed one is made again when it is due, or the peer is gone for its membership. */
@@ -192,7 +192,8 @@ struct comm_run {
 	uint64_t leave_until_us;
 	bool net_ready; /* the net may have something to read */
 	bool full;      /* the net had no room when it was last asked to send */
-	bool news;      /* something has happened since callers were told: comm_publish_stats() */
+	uint64_t back;  /* places of aggregators that are left out, and are there again, as bits */
+	bool news;      /* something has happened since callers were told: comm_publish_news() */
 	uint64_t news_due_us;  /* when to tell them */
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
@@ -211,12 +212,32 @@ struct comm_awaits {
 	uint64_t ranks_us; /* since when that have been other workers; 0: it is an aggregator */
 };
 
+/* What the thread tells of a membership, besides whether it runs. */
+struct comm_news {
+	struct winnow_stats stats; /* with those of memberships before */
+	struct comm_awaits awaits;
+	char late[CONTROL_TEXT_BYTES];     /* see winnow_comm_late() */
+	char deserter[CONTROL_TEXT_BYTES]; /* which worker has left; "": none */
+	struct control_message next;       /* what the decider has said at its door */
+	uint32_t waiting;                  /* newcomers, at the first aggregator */
+	uint64_t drains;                   /* places of aggregators that will end soon, as bits, */
+	uint64_t back;                     /* and of those that are left out, and are there again */
+};
+
 struct comm_end {
 	enum winnow_result result; /* OK: nobody does */
 	char text[CONTROL_TEXT_BYTES];
 };
 
-/* Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock. */
+/*
+ * Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock.
+ *
+ *   state     course   operations that begin
+ *   JOINING   STAYS    end with MEMBERS        -> RUNNING, FAILED (the thread)
+ *   RUNNING   STAYS    are queued              -> FAILED (the thread); another course (a caller)
+ *   RUNNING   others   end with MEMBERS        -> JOINING, in another membership (that caller)
+ *   FAILED    any      fail for its reason     -> likewise
+ */
 struct comm_shared {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;     /* state, next, end */
@@ -225,17 +246,12 @@ struct comm_shared {
 	struct why error;           /* wo */
 	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
 	struct comm_view view;
-	bool moves; /* from a membership's end until the next one runs: nothing begins */
 	enum comm_course course; /* of the thread */
 	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
-	struct comm_awaits awaits;
-	char deserter[CONTROL_TEXT_BYTES]; /* wo; which worker has left; "": none */
-	struct control_message next;       /* wo; what the decider has said at its door */
+	struct comm_news news;   /* wo */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	uint64_t next_tag;               /* for operations that are matched by order */
-	struct winnow_stats stats;       /* wo */
-	char late[CONTROL_TEXT_BYTES];   /* wo */
 	char says[CONTROL_NAME_BYTES];   /* for people who look at status */
 	bool says_new;                   /* the session does not know it yet */
 };
@@ -244,9 +260,6 @@ struct comm_shared {
 struct comm_any {
 	atomic_bool woken;           /* set under the lock: the thread must read what is under it */
 	_Atomic bool holds;          /* this worker has the state of the job */
-	_Atomic uint32_t waiting;    /* wo; newcomers, at the first aggregator */
-	_Atomic uint64_t drains;     /* wo; places of aggregators that will end soon, as bits, */
-	_Atomic uint64_t back;       /* wo; and of those that are left out, and are there again */
 	_Atomic uint32_t trace_fine; /* wo; elements per bit of a present or coming trace, or 0 */
 	_Atomic uint64_t pinned_bytes;                    /* of the host's memory, for these: */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
@@ -260,8 +273,8 @@ struct comm_any {
 struct winnow_comm {
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
-	struct session
-		*session; /* of this membership. The thread's while there is one, like these: */
+	/* Of this membership. The thread's while there is one, like the peers. */
+	struct session *session;
 	struct comm_peer peers[SESSION_LINKS_MAX];
 	struct comm_fixed fixed;
 	struct comm_move move;
@@ -283,8 +296,8 @@ void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, 
 void comm_tell_joined(struct winnow_comm *comm);
 /* Under the lock, which it gives up meanwhile: waits a moment for a change, and tells the caller what is waited for. */
 void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait);
-void comm_awaits(
-	struct winnow_comm *comm); /* for the thread: what the job waits for, for others to read */
+/* For the thread, under the lock: what the job waits for. */
+void comm_awaits(struct winnow_comm *comm);
 
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
@@ -430,7 +443,7 @@ void comm_trace_end(struct winnow_comm *comm);
 int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course);
 
-/* Wait until all workers have joined; operations may then begin. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm_state.c */
@@ -439,7 +452,7 @@ void comm_wake(struct winnow_comm *comm);
 /* Has another worker left, in good order? The line for an operation that needs it. Any thread. */
 bool comm_deserted(struct winnow_comm *comm, struct why *who);
 
-/* The thread ends the job for all with this result and line. The first call counts. */
+/* The thread ends the membership for all with this result and line. The first call counts, until another one begins. */
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
 
 #define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
@@ -452,6 +465,8 @@ extern const char comm_after_fork[]; /* why: it is inherited */
 extern const char comm_moves[];      /* why: no membership runs */
 
 struct comm_view comm_view(const struct winnow_comm *comm);
+/* Under the lock: does the membership of this number run, so that operations may begin? */
+bool comm_runs(const struct winnow_comm *comm, uint32_t membership);
 
 /* An enum's value as a task holds it; 0, which none has, for what does not fit. */
 #define COMM_ENUM(value) (uint8_t)((unsigned int)(value) <= UINT8_MAX ? (value) : 0)
@@ -478,6 +493,6 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
  * other news.
  */
 void comm_publish(struct winnow_comm *comm);
-void comm_publish_stats(struct winnow_comm *comm);
+void comm_publish_news(struct winnow_comm *comm);
 
 #endif /* CLIENT_COMM_STATE_H */

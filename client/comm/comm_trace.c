@@ -82,10 +82,7 @@ void comm_trace_viewed(void *context, const struct geometry_part *part, const ui
 
 	if (comm->run.trace == NULL)
 		return; /* it could not be made */
-	if (bits == NULL)
-		trace_lacks_memory(comm->run.trace);
-	else
-		trace_bitmap(comm->run.trace, &request->task, part, bits);
+	trace_bitmap(comm->run.trace, &request->task, part, bits);
 	fine_publish(comm);
 }
 

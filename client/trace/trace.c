@@ -147,12 +147,6 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 	}
 }
 
-void trace_lacks_memory(struct trace *trace)
-{
-	if (trace->file != NULL)
-		trace_stop(trace, "no memory for a bitmap");
-}
-
 /* False: there is nothing to write, or it cannot be. */
 static bool record_begin(struct trace *trace, const struct allreduce *task,
                          const struct geometry_part *part, struct trace_record *record)
@@ -175,7 +169,7 @@ static bool record_begin(struct trace *trace, const struct allreduce *task,
 		return false;
 	if (trace_bits(record) <= BITS_COUNT_MAX && room_for(trace, trace_bits(record)))
 		return true;
-	trace_lacks_memory(trace);
+	trace_stop(trace, "no memory for a bitmap");
 	return false;
 }
 
@@ -220,7 +214,9 @@ void trace_bitmap(struct trace *trace, const struct allreduce *task,
 {
 	struct trace_record record;
 
-	if (record_begin(trace, task, part, &record))
+	if (bits == NULL && trace->file != NULL)
+		trace_stop(trace, "no memory for a bitmap");
+	else if (record_begin(trace, task, part, &record))
 		record_end(trace, &record, bits);
 }
 

@@ -38,14 +38,12 @@ bool trace_writes(const struct trace *trace);
 
 /*
  * trace_operation - an operation that has been submitted and not begun; its tensor is read.
- * trace_bitmap(): a part of one where others have looked: a bit for `fine` elements of its trace_config.
+ * trace_bitmap(): a part of one where others have looked: a bit for `fine` elements of its trace_config. NULL: there was
+ * no memory to look, and the trace ends.
  */
 void trace_operation(struct trace *trace, const struct allreduce *task);
 void trace_bitmap(struct trace *trace, const struct allreduce *task,
                   const struct geometry_part *part, const uint64_t *bits);
-
-/* trace_lacks_memory - there is no memory to look at the tensor: the trace ends. */
-void trace_lacks_memory(struct trace *trace);
 
 /* trace_close - the end record with the job's totals, and the end; NULL is fine. */
 void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,

@@ -18,7 +18,7 @@
 static const int32_t given[4 * COUNT];
 static int32_t received[4 * COUNT];
 
-/* A communicator with so many aggregators, one or two, without sockets and thread, whose session does not run yet. */
+/* A communicator with so many aggregators, one or two, without sockets and thread, where operations may begin. */
 static inline struct winnow_comm *comm_made(uint32_t peer_count)
 {
 	static const char *const names[] = {"one:1", "two:2"};
@@ -40,6 +40,8 @@ static inline struct winnow_comm *comm_made(uint32_t peer_count)
 		comm->peers[i].tcp.fd = -1;
 		comm->peers[i].at.count = 1;
 	}
+	comm->shared.state = SESSION_RUNNING;
+	comm->shared.course = COMM_STAYS;
 	STAILQ_INIT(&comm->shared.submitted);
 	STAILQ_INIT(&comm->shared.unused);
 	pthread_mutex_init(&comm->shared.lock, NULL);

@@ -248,5 +248,5 @@ COMM_TEST(impossible, comm_made(1))
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
 	winnow_comm_abort(comm, "one\nand \x1btwo");
-	assert_string_equal(comm->shared.end.text, "one and  two");
+	assert_string_equal(comm->shared.end.text, "one?and ?two");
 }
