@@ -268,7 +268,8 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 	if (err == 0)
 		pthread_join(thread, NULL);
 	if (http->daemon == NULL) {
-		close(http->fd);
+		if (err != 0) /* else the library has had the port */
+			close(http->fd);
 		http_close(http);
 		return why_set(why, err != 0 ? err : -ENOMEM, "cannot start a thread for HTTP");
 	}
