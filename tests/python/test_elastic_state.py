@@ -297,7 +297,7 @@ comm.close()
 )
 
 
-# The script of docs/RECIPES.md, of which worker 1 dies in the tenth step, and worker 2 is the newcomer.
+# The script of docs/recipes.md, of which worker 1 dies in the tenth step, and worker 2 is the newcomer.
 RECIPE_BEGINS = (
     BEGIN
     + """
@@ -325,7 +325,7 @@ said(f"{elastic.step} {comm.world} {digest([*ddp.parameters(), *ddp.buffers()])}
 
 
 def recipe():
-    page = (harness.ROOT / "docs" / "RECIPES.md").read_text()
+    page = (harness.ROOT / "docs" / "recipes.md").read_text()
     return re.search(r"## Workers that come and go.*?```python\n(.*?)```", page, re.S)[1].replace("comm.close()\n", RECIPE_ENDS + "comm.close()\n")
 
 

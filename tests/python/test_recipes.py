@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/RECIPES.md: each script of the page runs over Winnow, and loses what it loses over Gloo.
+"""docs/recipes.md: each script of the page runs over Winnow, and loses what it loses over Gloo.
 
 What they lose over Gloo is in recipes.json, so that each runs once; if that differs, Gloo says what it is today, with
 today's packages. RECORD=1 writes it anew.
@@ -39,7 +39,7 @@ LIMIT_S = 400
 
 def recipes():
     """(chapter, title, text, script)"""
-    page = (harness.ROOT / "docs" / "RECIPES.md").read_text()
+    page = (harness.ROOT / "docs" / "recipes.md").read_text()
     for chapter in re.split(r"^# ", page, flags=re.M)[2:]:
         for section in re.split(r"^## ", chapter, flags=re.M)[1:]:
             text, script, rest = re.split(r"^```(?:python)?\n", section, flags=re.M)
