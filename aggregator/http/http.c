@@ -22,7 +22,7 @@
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
-#define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
+#define LEAVING_MAX 64        /* connections that have been cut off, and are not closed yet */
 #define PAGE_SHARE 20         /* each page takes one part in so many of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
