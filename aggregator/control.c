@@ -314,9 +314,8 @@ static void signal_taken(uv_signal_t *signal, int number)
 static void threads_watch(uv_timer_t *timer)
 {
 	const struct control *control = timer->data;
-	struct data_stats stats;
 
-	data_stats(control->config.data, &stats);
+	data_await(control->config.data);
 	service_tell("WATCHDOG=1");
 }
 

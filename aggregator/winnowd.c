@@ -254,9 +254,12 @@ static int address(const char *option, const char *text, struct net_addr *out)
 static int addresses(void)
 {
 	int status = address("--listen", settings.listen, &config.listen);
+	struct why why;
 
 	if (status != 0)
 		return status;
+	if (bitmap_wanted(&why) != 0)
+		return give_up(2, "%s", why.text);
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;

@@ -196,9 +196,9 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		         message->text);
 		return;
 	}
-	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
+	/* A worker passes on a loss that it has been told of elsewhere, as what it is, and what a channel has told it. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
-	    strcmp(message->code, "stalled") == 0)
+	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
 		code = message->code;
 	job_fail(jobs, job, peer->rank, code, "rank %u (%s) aborted the job: %s", peer->rank,
 	         peer->worker.host, message->text);
@@ -367,7 +367,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	 * told are alive, and may first have to find out that another aggregator is silent.
 	 */
 	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
-	if (message_name_is(job->name, CONTROL_NEXT_NAME) && soon_us < limit_us)
+	if (message_name_is_next(job->name) && soon_us < limit_us)
 		limit_us = soon_us;
 	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;

@@ -551,7 +551,7 @@ static bool has_members(const struct jobs *jobs, const char *name)
 		return true;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name) &&
-		    message_name_is(jobs->jobs[i].name, CONTROL_NEXT_NAME))
+		    message_name_is_next(jobs->jobs[i].name))
 			return true;
 	return false;
 }
@@ -589,8 +589,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	/* MEMBERS.md 3: "refuse jobs but those named next. (draining)" */
-	if (job == NULL && jobs->totals.draining &&
-	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+	if (job == NULL && jobs->totals.draining && !message_name_is_next(join->job)) {
 		peer_refuse(jobs, peer, "draining",
 		            "this aggregator is shutting down; use another");
 		return;

@@ -292,9 +292,12 @@ int tls_feed(struct tls *tls, const void *bytes, size_t count)
 		tls->failed = true;
 		snprintf(tls->why, sizeof(tls->why), "its hello is not in one record");
 	}
-	if (tls->failed)
+	if (tls->failed || count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1)
 		return 0; /* the next read says so */
-	return count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1 ? 0 : -ENOMEM;
+	/* What comes next would follow a gap. */
+	tls->failed = true;
+	snprintf(tls->why, sizeof(tls->why), "out of memory");
+	return -ENOMEM;
 }
 
 ssize_t tls_read(struct tls *tls, void *out, size_t room)

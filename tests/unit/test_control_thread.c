@@ -215,9 +215,8 @@ void data_detach(void *data, uint16_t id)
 	notes.id = id;
 }
 
-void data_stats(struct data *data, struct data_stats *out)
+void data_await(struct data *data)
 {
-	*out = (struct data_stats){0};
 	notes.looks++;
 }
 
