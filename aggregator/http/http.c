@@ -22,7 +22,7 @@
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
-#define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
+#define LEAVING_MAX 64        /* connections that have been cut off, and are not closed yet */
 #define PAGE_SHARE 20         /* each page takes one part in so many of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
@@ -268,7 +268,8 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
 	if (err == 0)
 		pthread_join(thread, NULL);
 	if (http->daemon == NULL) {
-		close(http->fd);
+		if (err != 0) /* else the library has had the port */
+			close(http->fd);
 		http_close(http);
 		return why_set(why, err != 0 ? err : -ENOMEM, "cannot start a thread for HTTP");
 	}
