@@ -135,6 +135,7 @@ def train(worker, mode):
     def note():
         moments = [part[key] for part in optimizer.state_dict()["state"].values() for key in sorted(part) if torch.is_tensor(part[key])]
         rates = optimizer.param_groups[0]["lr"], scheduler.last_epoch, scaler.scale
+        assert model[1].num_batches_tracked == elastic.step  # a step that is repeated counts once
         found[elastic.step] = (*map(digest, (model.parameters(), model.buffers(), moments)), *rates)
 
     note()
