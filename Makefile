@@ -59,7 +59,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo demo-elastic format install deb manifests clean help deps wheel wheel-library
+.PHONY: all demo demo-elastic format docs install deb manifests clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 	@:
 
@@ -184,6 +184,11 @@ deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
 	$(Q)docker/install-packages.sh build deb
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
+
+docs: ## write the reference pages of docs from the code's own tables and docstrings
+	$(Q)docker/install-packages.sh build check
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
+	$(Q)/usr/bin/python3 docs/reference.py $(BUILD)
 
 manifests: ## the chart as plain manifests for kubectl, in build/kubernetes; PyPI has Helm's own library
 	$(Q)docker/manifests.sh $(BUILD)/kubernetes

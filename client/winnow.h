@@ -120,7 +120,7 @@ enum winnow_wire {
 	WINNOW_WIRE_BF16 = 5,
 };
 
-/* Whose network it is: docs/OPERATE.md, "Sharing a network". */
+/* Whose network it is: docs/network.md, "Share a network". */
 enum winnow_network {
 	/* Others use it. Loss beyond what a path has at its best slows a worker down, and heavy loss
 	   for ten seconds ends the job (ABORTED), with a line that says so. */
@@ -295,7 +295,7 @@ struct winnow_stats {
 	uint64_t pinned_bytes; /* of the host's memory, for tensors on GPUs */
 
 	/*
-	 * What is seen of the paths to the aggregators; docs/OPERATE.md, "Sharing a network". Round trips
+	 * What is seen of the paths to the aggregators; docs/network.md, "Share a network". Round trips
 	 * are 0 before the first was measured; what is sent again, of what was sent, is lost.
 	 */
 	uint32_t rtt_us;                       /* smoothed, of the slowest channel */

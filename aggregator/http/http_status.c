@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* http_status.c - /status: one JSON object; docs/OPERATE.md lists its fields */
+/* http_status.c - /status: one JSON object; docs/status.md lists its fields */
 
 #include <jansson.h>
 

@@ -450,7 +450,7 @@ class Hook(harness.TeamCase):
         self.assertEqual(self.team.run(infinite, harness.fresh_job(), winnow.torch.TopK(0.1)), [([False, True] * 2, True)] * 2)
 
     def test_texts(self):
-        """A text stands for the settings that docs/COMPRESSION.md measures; `wire` may overrule its part."""
+        """A text stands for the settings that docs/thin-links.md measures; `wire` may overrule its part."""
         want = "TopK(0.05, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=20)"
         self.assertEqual(self.team.run(settings, harness.fresh_job()), [[(want, "bf16"), (want, "native")]] * 2)
 

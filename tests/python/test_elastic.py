@@ -431,7 +431,7 @@ def differ(worker):
 
 
 def follow_the_recipe(worker):
-    """The script of docs/RECIPES.md, of which worker 1 dies in the tenth step, and worker 2 is the newcomer."""
+    """The script of docs/recipes.md, of which worker 1 dies in the tenth step, and worker 2 is the newcomer."""
     os.environ.update(WINNOW_JOB=worker.job, RANK=str(worker.name), WORLD_SIZE="2")
     sys.argv = ["recipe.py"] + ["newcomer"] * (worker.name == 2)
     admit = _elastic.Elastic.admit
@@ -450,7 +450,7 @@ def follow_the_recipe(worker):
     if worker.name == 2:
         del os.environ["RANK"], os.environ["WORLD_SIZE"]
         worker.wait_for("gate")
-    page = (harness.ROOT / "docs" / "RECIPES.md").read_text()
+    page = (harness.ROOT / "docs" / "recipes.md").read_text()
     script = re.search(r"## Workers that come and go.*?```python\n(.*?)```", page, re.S)[1]
     end = 'say(f"{elastic.step} {comm.world} {digest([*ddp.parameters(), *ddp.buffers()])} {scheduler.last_epoch} {len(mine)} {loss.item()}")\n'
     exec(script.replace("comm.close()\n", end + "comm.close()\n"), {"say": worker.say, "digest": digest})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # long: it computes
-"""docs/RECIPES.md: each script of the page runs over Winnow, and loses what it loses over Gloo.
+"""docs/recipes.md: each script of the page runs over Winnow, and loses what it loses over Gloo.
 
 What they lose over Gloo is in recipes.json, so that each runs once; if that differs, Gloo says what it is today, with
 today's packages. RECORD=1 writes it anew.
@@ -59,7 +59,7 @@ LIMIT_S = 400
 
 def recipes():
     """By title: (chapter, what starts it, script)."""
-    page, found = (harness.ROOT / "docs" / "RECIPES.md").read_text(), {}
+    page, found = (harness.ROOT / "docs" / "recipes.md").read_text(), {}
     for chapter in re.split(r"^# ", page, flags=re.M)[2:]:
         for section in re.split(r"^## ", chapter, flags=re.M)[1:]:
             text, script, rest = re.split(r"^```(?:python)?\n", section, flags=re.M)

@@ -32,7 +32,7 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	return dtype_name((enum dtype)settings->dtype);
 }
 
-/* What was seen of the path during these operations: docs/OPERATE.md, "Sharing a network". */
+/* What was seen of the path during these operations: docs/network.md, "Share a network". */
 static json_t *seen_json(const struct bench_sums *sums)
 {
 	return json_pack(

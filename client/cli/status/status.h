@@ -66,7 +66,7 @@ const char *report_text(const json_t *object, const char *name);
 
 /*
  * report_judge - add what makes the aggregator degraded, if anything does, to a list of objects: `code` (a
- * word), `job` and `text`, printable ASCII for people. docs/OPERATE.md has the definition. `late_s`:
+ * word), `job` and `text`, printable ASCII for people. docs/status.md has the definition. `late_s`:
  * workers may keep others waiting for this long.
  */
 void report_judge(const json_t *report, double late_s, json_t *problems);

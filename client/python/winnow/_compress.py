@@ -14,7 +14,7 @@ from ._topk import CHUNK, topk
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
-SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # what "topk:0.01" stands for in attach(): as docs/COMPRESSION.md measures it
+SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # what "topk:0.01" stands for in attach(): as docs/thin-links.md measures it
 
 
 def topk_of_torch(gradient, memory, k, chunk, decay, block):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attach(ddp, elastic=True): a training whose workers come and go. docs/RECIPES.md has the loop."""
+"""attach(ddp, elastic=True): a training whose workers come and go. docs/recipes.md has the loop."""
 
 import collections
 import contextlib

@@ -30,7 +30,7 @@ class OuterOptimizer(torch.optim.Optimizer):
     model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
     compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or a TopK.
     lr, momentum: of the outer step; None: 0.7 and 0.7, but 1 and 0, which is the mean of the weights, with compress and
-        where `inner` is an SGD. docs/COMPRESSION.md says why, and on which models that was measured.
+        where `inner` is an SGD. docs/thin-links.md says on which models that was measured.
     warm_up: so many steps at first exchange gradients. A change of members ends them.
     wire: as in Comm.allreduce().
     comm: a winnow.Comm; None: one of the default process group's ranks, or where there is none, of the environment.

@@ -76,7 +76,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
     process, `comm` any number; None: that of the environment. Without nodes, check_nan, static_graph,
-    find_unused_parameters and sparse gradients. See docs/RECIPES.md.
+    find_unused_parameters and sparse gradients. See docs/elastic.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
