@@ -134,8 +134,12 @@ class Api(harness.CommCase):
     def test_narrow_numbers(self):
         parts = [numpy.random.default_rng(rank).normal(size=50000).astype(numpy.float32) for rank in range(WORLD)]
         want, largest = numpy.sum(parts, 0, float), max(numpy.abs(part).max() for part in parts)
-        bounds = {"fixed32": numpy.abs(want) * 2**-23 + WORLD * largest * 2**-27, "fixed16": WORLD * largest * 2**-13, "fixed8": WORLD * largest * 2**-5,
-                  "bf16": numpy.sum(numpy.abs(parts), 0) * 2**-8 + numpy.abs(want) * 2**-8 * (1 + 2**-8)}  # fmt: skip
+        bounds = {
+            "fixed32": numpy.abs(want) * 2**-23 + WORLD * largest * 2**-27,
+            "fixed16": WORLD * largest * 2**-13,
+            "fixed8": WORLD * largest * 2**-5,
+            "bf16": numpy.sum(numpy.abs(parts), 0) * 2**-8 + numpy.abs(want) * 2**-8 * (1 + 2**-8),
+        }
         for wire, bound in bounds.items():
             before = self.comms[0].stats().sent_bytes
             result = self.reduce([part.copy() for part in parts], wire=wire)[0]
