@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	err = reduce(comm, data, numbers[4], numbers[5]);
-	if (err == WINNOW_ERR_MISMATCH || err == WINNOW_ERR_INVALID)
+	if (err == WINNOW_ERR_INVALID)
 		(void)reduce(comm, data, 0, 0);
 	winnow_comm_destroy(comm);
 	free(data);

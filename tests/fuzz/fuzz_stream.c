@@ -266,6 +266,7 @@ static void pull_all(uint32_t at_most)
 static void deliver(uint32_t stream)
 {
 	struct packet_out out = {0};
+	const struct allreduce *failed = NULL;
 	struct packet packet;
 	uint8_t *data;
 
@@ -275,7 +276,9 @@ static void deliver(uint32_t stream)
 	assert(data != NULL);
 	packet_flatten(&out, data);
 	if (packet_parse(data, out.bytes, true, &packet) == WIRE_DROP_NONE)
-		engine_receive(m.engine, stream, &packet, m.now_us);
+		failed = engine_receive(m.engine, stream, &packet, m.now_us);
+	if (failed != NULL)
+		engine_fail(m.engine, failed->status);
 	free(data);
 }
 

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ os.environ.setdefault("WINNOW_LIBRARY", str(BUILD / "libwinnow.so"))
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 os.environ["WINNOW_INSECURE_NO_KEY"] = "1"
 
+import numpy  # noqa: E402
 import winnow  # noqa: E402
 from ports import free_port  # noqa: E402
 
@@ -78,6 +80,19 @@ def on_threads(count, function):
         if isinstance(result, BaseException):
             raise result
     return results
+
+
+def mismatches(world, call, text):
+    """call(comm, rank) is not the same on all ranks of a fresh job: that ends it, and each hears of the difference, now
+    and later."""
+    comms = join(world)
+    told = outcomes(world, lambda rank: call(comms[rank], rank))
+    later = outcomes(world, lambda rank: comms[rank].allreduce(numpy.ones(3)))
+    for error, again in zip(told, later):
+        assert isinstance(error, winnow.WinnowError) and error.code == winnow.WinnowError.MISMATCH, told
+        assert re.search(f"workers do not agree on the operation: {text}", str(error)), (text, error)
+        assert str(again) == str(error), (error, again)
+    on_threads(world, lambda rank: comms[rank].close())
 
 
 def outcomes(count, function):

@@ -176,7 +176,7 @@ class Errors(harness.TeamCase):
     def test_different_sizes(self):
         for texts, code in self.team.run(disagree, harness.fresh_job()):
             self.assertIn("workers do not agree on the operation: count is ", texts[0])
-            self.assertEqual(texts[1], "")  # a mismatch does not end the communicator
+            self.assertEqual(texts[1], texts[0])
             self.assertEqual(code, winnow.WinnowError.MISMATCH)
 
     def test_out_of_memory(self):

@@ -133,10 +133,8 @@ class Rows(harness.CommCase):
 
     def test_disagreement(self):
         parts = tables(9, ROWS, WIDTH, (5, 5, 5))
-        harness.on_threads(
-            WORLD, lambda rank: self.fails("MISMATCH", "320064", self.comms[rank].allreduce_rows, *parts[rank], ROWS + (rank == 1))
-        )
-        self.check(parts, ROWS)  # and the job goes on
+        call = lambda comm, rank: comm.allreduce_rows(*parts[rank], ROWS + (rank == 1))
+        harness.mismatches(WORLD, call, ".*320064")
 
     def test_refused(self):
         comm = self.comms[0]
@@ -181,12 +179,6 @@ class Tensors(harness.CommCase):
         for result, _, _ in found:
             numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
         return found
-
-    def differ(self, text, ours, its):
-        """Rank 1 has other options than the others: one line on each worker, soon, and the job goes on."""
-        reduce = lambda rank, options: self.comms[rank].allreduce(self.data[rank].copy(), **options)
-        harness.on_threads(WORLD, lambda rank: self.fails("MISMATCH", text, reduce, rank, its if rank == 1 else ours))
-        self.check(**its)
 
 
 class Segments(Tensors):
@@ -239,8 +231,9 @@ class Segments(Tensors):
     def test_disagreement(self):
         """Even the number of parts differs."""
         others = [(0, 64 * 64, 64), *self.segments[1:]]
-        text = "do not agree on the operation: (its layout .* differs on rank|block is) .*rank 1"
-        self.differ(text, {"segments": self.segments}, {"segments": others})
+        segments = lambda rank: others if rank == 1 else self.segments
+        call = lambda comm, rank: comm.allreduce(self.data[rank].copy(), segments=segments(rank))
+        harness.mismatches(WORLD, call, "(its layout .* differs on rank|block is) .*rank 1")
 
     def test_refused(self):
         data = numpy.zeros(100, numpy.float32)
@@ -282,7 +275,9 @@ class Tiles(Tensors):
             self.assertEqual(stats.blocks, self.ROWS // 64 * self.COLUMNS // 2 + self.ROWS // 2 * 4)
 
     def test_disagreement(self):
-        self.differ("its layout .* differs on rank (0|1|2) and rank (0|1|2)$", {"tile": (32, 4)}, {"tile": (64, 2)})
+        tiles = lambda rank: (64, 2) if rank == 1 else (32, 4)
+        call = lambda comm, rank: comm.allreduce(self.data[rank].copy(), tile=tiles(rank))
+        harness.mismatches(WORLD, call, "its layout .* differs on rank (0|1|2) and rank (0|1|2)$")
 
     def test_refused(self):
         data = numpy.zeros((10, 20), numpy.float32)

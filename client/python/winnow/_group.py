@@ -678,7 +678,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return _Work(self._promise(operation, begin, finish, value, opts, device, staged), operation)
 
     def _stand_aside(self, tag):
-        """Where this rank's operation does not begin, something begins that is like no other, so that the others' fails:
+        """Where this rank's operation does not begin, something begins that is like no other, which ends the job:
         "workers do not agree". If it begins on no rank, this does no harm."""
         with contextlib.suppress(Exception):
             self._comm.allreduce_async(torch.zeros(7, dtype=torch.float64, device="cpu"), op="prod", tag=tag, block=7)
