@@ -135,6 +135,7 @@ def train(worker, mode):
     def note():
         moments = [part[key] for part in optimizer.state_dict()["state"].values() for key in sorted(part) if torch.is_tensor(part[key])]
         rates = optimizer.param_groups[0]["lr"], scheduler.last_epoch, scaler.scale
+        assert model[1].num_batches_tracked == elastic.step  # a step that is repeated counts once
         found[elastic.step] = (*map(digest, (model.parameters(), model.buffers(), moments)), *rates)
 
     note()
@@ -451,7 +452,10 @@ def follow_the_recipe(worker):
         worker.wait_for("gate")
     page = (harness.ROOT / "docs" / "recipes.md").read_text()
     script = re.search(r"## Workers that come and go.*?```python\n(.*?)```", page, re.S)[1]
-    end = 'say(f"{elastic.step} {comm.world} {digest([*ddp.parameters(), *ddp.buffers()])} {scheduler.last_epoch} {len(mine)} {loss.item()}")\n'
+    end = """
+tensors = [*ddp.parameters(), *ddp.buffers()]
+say(f"{elastic.step} {comm.world} {digest(tensors)} {scheduler.last_epoch} {len(mine)} {loss.item()}")
+"""
     exec(script.replace("comm.close()\n", end + "comm.close()\n"), {"say": worker.say, "digest": digest})
 
 

@@ -31,6 +31,16 @@ if os.fork() == 0:
 """
 
 
+# A forked child's exit says nothing about its parent.
+CHILD = """
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+os.waitpid(child, 0)
+sys.exit(4)
+"""
+
+
 class Ends(unittest.TestCase):
     def end_of(self, code, kill=False):
         """Rank 0 runs `code` after one operation; (its exit status, seconds until rank 1 knew, how)."""
@@ -74,8 +84,7 @@ class Ends(unittest.TestCase):
             ("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted + "it ended with exit status 3"),
             ("with comm: sys.exit(3)", 3, aborted + "SystemExit: 3"),
             ("raise ValueError('of no use')", 1, aborted + "ValueError: of no use"),
-            # A forked child's exit says nothing about its parent.
-            ("child = os.fork()\nif child == 0: sys.exit(3)\nos.waitpid(child, 0)\nsys.exit(4)", 4, aborted + "it ended with exit status 4"),
+            (CHILD, 4, aborted + "it ended with exit status 4"),
         ):
             with self.subTest(code=code):
                 self.check(code, status, text)

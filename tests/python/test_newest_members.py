@@ -135,7 +135,9 @@ def split_and_merge(ranks):
 def after_abort(ranks):
     """Of the group, and of its backend; and again without any."""
     ranks.all_formed(1)
-    for uuid, abort in enumerate((dist.group.WORLD.abort, lambda: dist.get_backend_impl(dist.group.WORLD, torch.device("cpu")).abort(), int), 2):
+    group = dist.group.WORLD
+    of_backend = lambda: dist.get_backend_impl(group, torch.device("cpu")).abort()
+    for uuid, abort in enumerate((group.abort, of_backend, lambda: None), 2):
         summed()
         abort()
         ranks.all_formed(uuid)

@@ -45,7 +45,8 @@ def train(replica, end, min_size, kind, way, *outputs):
         use_async_quorum=way != "diloco",
     )
     if way == "ddp":
-        step_of, optimizer, trained = contextlib.nullcontext(), torchft.Optimizer(manager, inner), torchft.DistributedDataParallel(manager, model)
+        step_of, optimizer = contextlib.nullcontext(), torchft.Optimizer(manager, inner)
+        trained = torchft.DistributedDataParallel(manager, model)
     else:  # four steps alone, then an exchange, which is the Manager's step
         optimizer, trained = inner, model
         outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)

@@ -66,13 +66,11 @@ class Rows(harness.CommCase):
             with self.subTest(rows=rows, width=width, touched=touched):
                 self.check(tables(1, rows, width, touched), rows)
 
-    def test_fixed_point(self):
-        self.check(tables(2, ROWS, WIDTH, (300, 0, 800)), ROWS, wire="fixed32")
-
     def test_types(self):
         for dtype in (numpy.float16, numpy.float64, numpy.int32, numpy.int64):
             with self.subTest(dtype=dtype):
                 self.check(tables(3, 700, 16, (70, 0, 20), dtype), 700)
+        self.check(tables(2, ROWS, WIDTH, (300, 0, 800)), ROWS, wire="fixed32")
 
     def test_torch_bfloat16_in_any_order(self):
         parts = tables(4, ROWS, WIDTH, (250, 400, 3))

@@ -134,7 +134,8 @@ class OuterOptimizer(torch.optim.Optimizer):
         }
 
     def load_state_dict(self, state):
-        """On every rank its own, with the model's, before the next step. Have ranks saved at different times? Then join()."""
+        """On every rank its own, with the model's, before the next step. Have ranks saved at different times, or after an
+        exchange that failed? Then join()."""
         if (state["compress"] is None) != (self.compress is None):
             raise ValueError("the saved state has a memory and there is no compress, or the other way round")
         state = {"sent": None, "lost": None, **state}  # they need not be there
