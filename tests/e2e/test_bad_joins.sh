@@ -57,7 +57,9 @@ expect third 10 1 'rank 1 of 2 did not join within 2 s'
 
 # A raw peer that lies: ranks and versions that the library would not send. Without a key it speaks to another winnowd.
 kept=$PORT
-winnowd --insecure-no-key --metrics no
+winnowd --insecure-no-key --metrics no --job-bytes-max 200K
+refuses 1 'runs with --insecure-no-key and cannot prove who it is' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 'the job needs [0-9]+ bytes here, 204800 are allowed \(job-bytes-max\)' bench "${small[@]}" --insecure-no-key
 open=$PORT PORT=$kept
 raw() { # json pattern
 	python3 - "$open" "$1" <<'P' >"$tmp/raw.out" || fail "raw peer: no answer to $1"

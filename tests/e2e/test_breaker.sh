@@ -13,17 +13,11 @@ loses() { # host share
 	[ "$2" = 0 ] || inside "$1" iptables -A INPUT -p udp -m statistic --mode random --probability "$2" -j DROP
 }
 begin() { # name option..
-	local rank
-	for rank in 0 1; do
-		start "$1$rank" inside w$rank "$BUILD/winnow" bench --aggregators 10.77.0.101:5555 --insecure-no-key --job "$1" --rank $rank --world 2 \
-			--size 256K --density 1 --iters 1000000 --multicast=0 "${@:2}"
-	done
+	job "$1" "$(everywhere 2 10.77.0.101:5555)" --insecure-no-key --size 256K --density 1 --iters 1000000 --multicast=0 "${@:2}"
 }
 ends() { # name pattern: on both workers, after ten seconds of it and not much more
-	local began=$SECONDS rank
-	for rank in 0 1; do
-		expect "$1$rank" 40 1 "$2"
-	done
+	local began=$SECONDS
+	job_ends "$1" 40 1 "$2"
 	[ $((SECONDS - began)) -ge 9 ] || fail "$1: it ended after $((SECONDS - began)) s"
 }
 

@@ -31,13 +31,8 @@ networks+=("${net}_gradients")
 begun=$(date +%s%N)
 compose up -d --no-build "${services[@]}" || fail "podman-compose up: $(tail -n 5 "$tmp/compose.err")"
 said() { # service pattern seconds
-	local i
-	for i in $(seq $(($3 * 5))); do
-		pod logs "${net}_$1_1" >"$tmp/$1.log" 2>&1
-		grep -qE "$2" "$tmp/$1.log" && return 0
-		sleep 0.2
-	done
-	fail "$1 does not say /$2/"
+	logs() { pod logs "${net}_$1_1" >"$tmp/$1.log" 2>&1 && grep -qE "$2" "$tmp/$1.log"; }
+	soon "$3" logs "$1" "$2" || fail "$1 does not say /$2/"
 }
 said worker0 '^step 1: loss' 120
 echo "first result $((($(date +%s%N) - begun) / 1000000)) ms after up"

@@ -82,6 +82,27 @@ static void test_hello(void **state)
 	link_close(link);
 }
 
+/* Times are the shortest that any worker has asked for: so none is longer than ours. */
+static void test_times(void **state)
+{
+	static const char *const texts[] = {"silence_ms 60000: want at most",
+	                                    "stall_ms 864000000: want"};
+	const struct link_config config = basic();
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct control_message message = welcome();
+		struct link *link = opened(&config);
+
+		*(i == 0 ? &message.silence_ms : &message.stall_ms) = i == 0 ? 60000 : 864000000;
+		say(link, &hello);
+		heard(link, CONTROL_JOIN);
+		say(link, &message);
+		assert_failed(link, "protocol", texts[i]);
+		link_close(link);
+	}
+}
+
 /* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
 static void test_key(void **state)
 {
@@ -219,7 +240,8 @@ int main(void)
 		cmocka_unit_test(test_out_of_turn), cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_refused),     cmocka_unit_test(test_hello),
 		cmocka_unit_test(test_key),         cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_no_key),      cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_times),       cmocka_unit_test(test_no_key),
+		cmocka_unit_test(test_senseless),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
