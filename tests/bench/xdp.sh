@@ -31,8 +31,12 @@ flood_cost() { # name, daemon options
 	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$1.json"
 	cost "$1" "$2" flood $count
 }
-flood() { # datagrams
-	on w0 "$build/tests/bench/flood" 10.77.0.101:5555 "$1"
+flood() { # datagrams, of a PUSH's size, which leave as PUSHes do
+	on w0 python3 -c 'import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_UDP, 103, 1056)  # UDP_SEGMENT
+s.connect(("10.77.0.101", 5555))
+for _ in range(int(sys.argv[1]) // 60): s.send(b"x" * 1056 * 60)' "$1"
 	sleep 0.5
 }
 
