@@ -7,7 +7,7 @@ hosts_up 4 1 1500
 server=10.77.0.101:5555
 common=(--insecure-no-key --iters 2 --warmup 1 --json)
 dpdk=4
-own() { [ "$1" -ge $dpdk ] || echo "--datapath dpdk --device eth0"; }
+own() { [ "$1" -ge "$dpdk" ] || echo "--datapath dpdk --device eth0"; }
 
 for datapath in udp dpdk; do
 	device=()
