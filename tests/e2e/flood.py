@@ -15,7 +15,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "protocol"))
-from joining import Ended, Joining  # noqa: E402
+from endpoint import Endpoint, drive, now_us  # noqa: E402
+from joining import Ended  # noqa: E402
 from seal import job_key  # noqa: E402
 from tls import Tls  # noqa: E402
 
@@ -26,14 +27,14 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 stop = []  # not empty: SIGTERM has come
 
 
-def now_us():
-    return time.monotonic_ns() // 1000
+def leave_no_port(sock):
+    """Behind, when it is closed."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
 
 def dial(at):
-    """A connection that leaves no port behind when it is closed."""
     sock = socket.create_connection(at, timeout=60)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    leave_no_port(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -163,70 +164,17 @@ def huge(flood, number):
     return forming(flood, number)[0], b"x" * CHUNK
 
 
-class Member:
+def member(flood, job, rank, world):
     """A worker of a job that starts."""
-
-    def __init__(self, flood, job, rank, world):
-        self.joining = Joining(
-            job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS
-        )
-        self.joining.rcvbuf = 1 << 20
-        self.tcp, self.udp = dial(flood.at), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.talk = Talk(job, flood.key)
-        self.talk.flush(self.tcp)
-        self.joining.seal_key = self.talk.tls and self.talk.tls.seal_key
-        self.udp.connect(flood.at)
-        self.tcp.setblocking(False)
-        self.udp.setblocking(False)
-        self.heard, self.ready = b"", False
-
-    def hear(self, now):
-        for sock in self.tcp, self.udp:
-            try:
-                data = sock.recv(65536)
-            except (BlockingIOError, ConnectionRefusedError):
-                continue
-            if sock is self.udp:
-                data = self.joining.unseal(data)
-                if data:
-                    self.joining.datagram(data, now)
-                continue
-            if not data:
-                raise ConnectionError("closed")
-            *lines, self.heard = (self.heard + self.talk.carry(self.tcp, data)).split(b"\n")
-            for line in lines:
-                self.joining.line(line, now)
-
-    def step(self):
-        """True: it has started."""
-        joining, now = self.joining, now_us()
-        self.hear(now)
-        for datagram in joining.tick(now):
-            self.udp.send(joining.seal(datagram))
-        size = joining.welcome and joining.passes(now)
-        if size and not self.ready:
-            self.ready = True
-            joining.say("ready", payload=size, multicast=False)
-        self.flush()
-        return joining.start is not None
-
-    def flush(self):
-        if self.joining.out:
-            self.tcp.sendall(self.talk.bytes(self.joining.out))
-            self.joining.out = b""
-
-    def close(self):
-        self.tcp.close()
-        self.udp.close()
+    made = Endpoint([flood.at], job, rank, world, key=flood.key, payload=1472, multicast=False, silence_ms=HOUR_MS, stall_ms=HOUR_MS)
+    leave_no_port(made.links[0].tcp)
+    return made
 
 
 def started(flood, job, world):
-    members = [Member(flood, job, rank, world) for rank in range(world)]
-    until = time.monotonic() + 60
-    while not all([member.step() for member in members]):
-        if time.monotonic() > until:
-            raise ConnectionError(f"job {job} does not start")
-        time.sleep(0.001)
+    members = [member(flood, job, rank, world) for rank in range(world)]
+    if not drive(members, lambda: all(one.worker for one in members), 60):
+        raise ConnectionError(f"job {job} does not start")
     return members
 
 
@@ -235,14 +183,13 @@ class Starts(Connection):
 
     def open(self):
         self.flood.opened += 1
-        self.member = Member(self.flood, f"{self.flood.job}/{self.flood.opened}", 0, 1)
+        self.member = member(self.flood, f"{self.flood.job}/{self.flood.opened}", 0, 1)
 
     def turn(self, _):
-        if not self.member.step():
+        self.member.step(now_us())
+        if not self.member.worker and not self.member.failure:
             return True
-        self.member.joining.say("leave")
-        self.member.flush()
-        self.member.close()
+        self.member.leave()
         return False
 
 
