@@ -105,11 +105,12 @@ listens() { # host port
 }
 wait_port() { soon 20 listens "$@"; } # host port; the machine may be busy
 
+tries=20 pause=0.05 # in a second, and between two
 soon() { # seconds command..
 	local i
-	for ((i = 0; i < $1 * 20; i++)); do
+	for ((i = 0; i < $1 * tries; i++)); do
 		"${@:2}" && return
-		sleep 0.05
+		sleep $pause
 	done
 	"${@:2}"
 }

@@ -15,6 +15,7 @@
 	echo "needs root, for podman and network namespaces"
 	exit 77
 }
+tries=5 pause=0.2 # each look takes podman as long
 store=$PWD/$BUILD/containers
 mkdir -p "$store"
 docker/install-packages.sh container >"$tmp/apt.out" 2>"$tmp/apt.err" || fail "packages: $(tail -n 1 "$tmp/apt.err")"
