@@ -373,7 +373,10 @@ job_ends() { # name seconds [status pattern]
 	local rank
 	for rank in ${job_ranks[$1]}; do expect "$1$rank" "$2" "${3:-0}" "${4:-}"; done
 }
-everywhere() { printf "w%d=$2 " $(seq 0 $(($1 - 1))); } # workers aggregators: places of as many workers, one a host
+everywhere() { # workers aggregators: places of as many workers, one a host
+	local i
+	for ((i = 0; i < $1; i++)); do printf 'w%d=%s ' $i "$2"; done
+}
 
 # Run bench with --check on N workers in namespaces w0..; each must end with status 0.
 bench_inside() { # workers aggregators-list seconds arg..
