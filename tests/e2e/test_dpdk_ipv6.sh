@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # DPDK by IPv6: addresses that are the kernel's and such as no kernel has, whose neighbours and groups are ours to ask and tell;
-# workers with sockets and with DPDK in one job; multicast, unicast and loss; a router between; wrong addresses.
+# workers with sockets and with DPDK in one job, or all with DPDK; multicast, unicast and loss; one that dies; a router between;
+# wrong addresses.
 # release: DPDK in all its ways is there
 . "$(dirname "$0")/lib.sh"
 need_dpdk
@@ -10,9 +11,9 @@ hosts_six 4
 serve() { # ADDR, option..
 	winnowd_inside 0 --insecure-no-key --listen "$1:5555" --threads 2 "${@:2}"
 }
-own() { # rank: 0 and 1 with DPDK, at the addresses OWN0 and OWN1 if these are set, 2 and 3 with sockets
+own() { # rank: 0 and 1 with DPDK (or those up to LAST), at the addresses OWN0 and OWN1 if these are set, others with sockets
 	local at=OWN$1
-	[ "$1" -gt 1 ] || echo "--datapath dpdk --device eth0 ${!at:+--data-address ${!at}}"
+	[ "$1" -gt "${LAST:-1}" ] || echo "--datapath dpdk --device eth0 ${!at:+--data-address ${!at}}"
 }
 works() { # name aggregator option..
 	job "$1" "$(everywhere 4 "$2")" --join-timeout 20 "${common[@]}" "${@:3}"
@@ -55,6 +56,13 @@ winnowd_stop
 serve '[::]' --datapath dpdk --device eth0
 works any 10.77.0.101:5555 --size 1M
 has any payload 1472
+LAST=3 works all 10.77.0.101:5555 "${sizes[@]}"
+has all multicast 1
+# One that dies: the others, with either road, get a line each.
+job dies "$(everywhere 4 10.77.0.101:5555)" --insecure-no-key --size 4M --iters 1000000
+await 'event=job_started job=dies' "$tmp/winnowd-a0.log"
+kill -KILL "$(pid_of dies1)"
+for rank in 0 2 3; do expect dies$rank 10 1 'rank 1 (.*) is lost: connection'; done
 winnowd_stop
 ip -n "$net-a0" addr del 10.77.0.101/24 dev eth0
 serve '[::]' --datapath dpdk --device eth0
