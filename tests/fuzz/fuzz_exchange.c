@@ -365,7 +365,8 @@ static void worker_pulls(struct worker *w, uint32_t at_most, bool plain)
 		uint32_t shard = out.head[4] | (uint32_t)out.head[5] << 8;
 		struct datagram datagram = datagram_of(&out, false, shard, w->configs[0].rank);
 
-		assert(limit-- > 0 && shard < m.shard_count);
+		assert(limit > 0 && shard < m.shard_count);
+		limit--;
 		check_worker(w, &out, &datagram);
 		carry(&datagram, plain);
 		at_most--;
@@ -409,7 +410,8 @@ static void channel_pulls(uint32_t shard, uint32_t at_most, bool plain)
 	while (at_most-- > 0 && channel_pull(c, m.now_us, &out)) {
 		struct datagram datagram = datagram_of(&out, true, shard, out.dest);
 
-		assert(limit-- > 0 || !plain);
+		assert(limit > 0 || !plain);
+		limit--;
 		check_channel(c, &out, &datagram);
 		carry(&datagram, plain);
 	}
