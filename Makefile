@@ -2,6 +2,7 @@
 #   V=1                                 print the commands
 #   SAN=address,undefined  SAN=thread   build and check with sanitizers, in build/san-...
 #   WERROR=1                            warnings are errors, as in CI
+#   CROSS=aarch64-linux-gnu             build for 64-bit Arm, in build/aarch64-linux-gnu
 #   PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=    where `make install` puts things
 #   MAINTAINER="NAME <ADDRESS>" HOMEPAGE=URL         what `make deb` and `make wheel` say of whoever makes them
 
@@ -9,13 +10,19 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 comma := ,
 SAN ?=
-BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+CROSS ?=
+BUILD := build$(if $(CROSS),/$(CROSS))$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 export MAINTAINER HOMEPAGE
-CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
-AR := $(if $(filter default,$(origin AR)),ar,$(AR))
+CC := $(if $(filter default,$(origin CC)),$(CROSS:%=%-)gcc,$(CC))
+AR := $(if $(filter default,$(origin AR)),$(CROSS:%=%-)ar,$(AR))
+# Where Debian has a processor's libraries: x86_64-linux-gnu. Those of another one lie in a folder, by docker/arm64-root.sh.
+multiarch := $(or $(CROSS),$(shell $(CC) -print-multiarch 2>/dev/null))
+arch := $(firstword $(subst -, ,$(multiarch)))
+root := $(if $(CROSS),$(CURDIR)/$(BUILD)/root)
+pkg_config := $(if $(CROSS),PKG_CONFIG_SYSROOT_DIR=$(root) PKG_CONFIG_LIBDIR=$(root)/usr/lib/$(CROSS)/pkgconfig:$(root)/usr/share/pkgconfig) pkg-config
 CLANG ?= clang
 BPFTOOL ?= $(or $(shell command -v bpftool),/usr/sbin/bpftool)
 werror := $(if $(filter 1,$(WERROR)),-Werror)
@@ -27,29 +34,29 @@ CFLAGS ?= -O2 -g
 warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings $(werror)
 sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
-	-ffp-contract=off -mpopcnt -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
-multiarch := $(shell $(CC) -print-multiarch 2>/dev/null)# where Debian has libraries: x86_64-linux-gnu
-link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
+compile = $(root:%=--sysroot=%) -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
+	-ffp-contract=off $(if $(filter x86_64,$(arch)),-mpopcnt) -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
+link := $(CC) $(root:%=--sysroot=%) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
 
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
 sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
 sources_in = $(foreach folder,$(1),$(call sources_of,$(folder)))
 bpf := $(filter %.bpf,$(call sources_of,ebpf))
 xdp := ebpf/xdp
-core := $(filter-out $(bpf) $(xdp),$(call sources_in,bitmap ebpf bitmap/net bitmap/control))
+engines := scalar $(if $(filter x86_64,$(arch)),avx2 avx512) $(if $(filter aarch64,$(arch)),neon)
+core := $(filter-out $(bpf) $(xdp) $(patsubst %,bitmap/bitmap_%,$(filter-out $(engines),avx2 avx512 neon)),$(call sources_in,bitmap ebpf bitmap/net bitmap/control))
 daemon := $(filter-out aggregator/winnowd,$(call sources_in,aggregator aggregator/channel aggregator/jobs aggregator/http))
 library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
 cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
-core_libs := -lssl -lcrypto -ljansson -linih -lm -ldl
+core_libs := -lssl -lcrypto -ljansson -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/dpdk)
 frames := $(addprefix aggregator/dpdk/,frame frame_write neighbours)# which need no DPDK
-have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
-dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
-dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
+have_dpdk := $(shell $(pkg_config) --exists libdpdk 2>/dev/null && echo yes)
+dpdk_flags := $(if $(have_dpdk),$(shell $(pkg_config) --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
+dpdk_libs := $(if $(have_dpdk),$(shell $(pkg_config) --libs libdpdk))
 
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -lbpf -lcap -ldl -luv
@@ -59,12 +66,13 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo demo-elastic format install deb manifests clean help deps wheel wheel-library
+.PHONY: all demo demo-elastic format docs install deb manifests clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 	@:
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o $(BUILD)/bitmap/topk.o: private extra := -O3
+$(BUILD)/bitmap/bitmap_neon.o: private extra := -O3
 $(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c -mbmi -mbmi2
 $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mbmi -mbmi2 -mprefer-vector-width=512
 
@@ -185,6 +193,11 @@ deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
 	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
 
+docs: ## write the reference pages of docs from the code's own tables and docstrings
+	$(Q)docker/install-packages.sh build check
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all
+	$(Q)/usr/bin/python3 docs/reference.py $(BUILD)
+
 manifests: ## the chart as plain manifests for kubectl, in build/kubernetes; PyPI has Helm's own library
 	$(Q)docker/manifests.sh $(BUILD)/kubernetes
 
@@ -200,4 +213,4 @@ help: ## this list
 -include tests/tests.mk # images are built without tests/
 
 # Other builds lie inside, and may be under way.
--include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -path $(BUILD)/fuzz -o -path $(BUILD)/cov -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)
+-include $(shell find $(BUILD) \( -name containers -o -name 'debian-*' -o -name mutants -o -name root -o -path '$(BUILD)/*-linux-gnu' -o -path $(BUILD)/fuzz -o -path $(BUILD)/cov -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)

@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/budget.h"
 #include "bitmap/control/lines.h"
 #include "bitmap/control/tls.h"
 #include "bitmap/net/sockaddr.h"
@@ -162,6 +161,8 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 
 	(void)unused;
 	connection->peer = NULL;
+	tls_close(connection->tls); /* which takes far more memory than what is still to be sent */
+	connection->tls = NULL;
 	connection->shut_us = uv_hrtime() / 1000;
 	connection->shutdown.data = connection;
 	LIST_REMOVE(connection, place);
@@ -343,7 +344,8 @@ static int tls_work(struct connection *connection)
 	char *to = lines_room(&connection->lines, &room);
 	ssize_t count = tls_read(connection->tls, to, room);
 
-	jobs_awaits_key(connection->peer, count == -EAGAIN);
+	if (count == -EAGAIN)
+		jobs_awaits_key(connection->peer, uv_hrtime() / 1000);
 	if (!connection->secured && tls_ready(connection->tls)) {
 		connection->secured = true;
 		jobs_secured(all->jobs, connection->peer, tls_identity(connection->tls),
@@ -523,17 +525,25 @@ static void connection_begin(struct connections *all, int fd, const struct net_a
 		jobs_connected(all->jobs, from, &local.ip, connection, uv_hrtime() / 1000);
 }
 
+/* It is told why, if it can be told at once; frees the text. */
+static void connection_refuse(int fd, char *text)
+{
+	if (text != NULL)
+		(void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
+	message_free(text);
+	close(fd);
+}
+
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct connections *all = context;
 	struct account *account = account_of(all, net_ip_owner(&from->ip) ^ COMING);
-	static const char why[] = "your host connects too often: try again later";
 	const uint64_t since_us = worked_us();
 
 	if (budget_open(&account->budget, uv_hrtime() / 1000))
 		connection_begin(all, fd, from);
 	else
-		listener_turn_away(fd, jobs_turn_away(all->jobs, why));
+		connection_refuse(fd, jobs_turn_away(all->jobs));
 	account_spend(all, account, since_us);
 }
 
@@ -552,15 +562,6 @@ static bool make_room(void *context)
 	return true;
 }
 
-static char *host_refusal(void *context)
-{
-	struct connections *all = context;
-
-	return jobs_turn_away(
-		all->jobs,
-		"the aggregator has no descriptor left for your connection: see its log");
-}
-
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why)
 {
@@ -568,7 +569,6 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 		.context = connections,
 		.taken = connection_new,
 		.make_room = make_room,
-		.sorry = host_refusal,
 	};
 	int err;
 

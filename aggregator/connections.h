@@ -9,7 +9,7 @@
  * that differs is how bytes become lines, and lines bytes.
  *
  * Nobody holds the loop up. The time that handshakes and lines take is counted on the account of their owner: the key
- * that the peer has proved, or its address. An account has a budget (budget.h); while it is used up the
+ * that the peer has proved, or its address. An account has a budget; while it is used up the
  * owner's connections are not read, and take turns, so that each is heard in the end. A turn of the
  * loop takes a few lines of a connection, and only so many connections; the others come next.
  */
@@ -27,6 +27,35 @@
 #define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
 #define CONNECTIONS_TURN_US 2000  /* for lines, before all else on the loop has its turn */
 #define CONNECTIONS_TURN_LINES 16 /* of one connection, before others have theirs */
+
+/*
+ * How much of the thread's time goes to one of those who want some: a share of the time comes in steadily and is kept up
+ * to a limit, so that somebody who comes rarely does not wait. Time is spent first and then counted: more than the limit
+ * may have been spent, and then its owner waits.
+ */
+#define BUDGET_SHARE 5        /* One part in so many of the time comes in. */
+#define BUDGET_MOST_US 400000 /* So much is kept, and may be spent at once. */
+
+/* All zero: full. */
+struct budget {
+	int64_t spent_us; /* What has been spent, less what has come in since; never below zero. */
+	uint64_t counted_us; /* What had come in by this time is counted. */
+};
+
+/* True: it may spend. */
+static inline bool budget_open(struct budget *budget, uint64_t now_us)
+{
+	const int64_t in_us = (int64_t)((now_us - budget->counted_us) / BUDGET_SHARE);
+
+	budget->spent_us = budget->spent_us > in_us ? budget->spent_us - in_us : 0;
+	budget->counted_us += (uint64_t)in_us * BUDGET_SHARE;
+	return budget->spent_us < BUDGET_MOST_US;
+}
+
+static inline void budget_spend(struct budget *budget, uint64_t us)
+{
+	budget->spent_us += (int64_t)us;
+}
 
 /* Part of its owner, which may stop the listener. */
 struct connections {

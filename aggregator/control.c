@@ -6,11 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -22,7 +20,7 @@
 
 #define TICK_MS 50
 #define DEVICE_US 1000000
-#define COPY_WAIT_S 2 /* for the loop to turn */
+#define COPY_WAIT_NS 2000000000 /* for the loop to turn */
 
 /* SIGHUP reloads what can be reloaded; the others end winnowd. */
 static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
@@ -31,8 +29,8 @@ static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 /* How another thread gets a copy of what jobs.c knows. */
 struct copier {
 	uv_async_t asked;
-	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t made;
+	uv_mutex_t lock; /* of what follows */
+	uv_cond_t made;
 	bool wanted, closed;
 	struct jobs_copy *copy;
 };
@@ -186,14 +184,14 @@ static void copy_make(uv_async_t *asked)
 	struct copier *copier = &control->copier;
 	struct jobs_copy *copy = jobs_copy(control->jobs);
 
-	pthread_mutex_lock(&copier->lock);
+	uv_mutex_lock(&copier->lock);
 	if (copier->wanted) {
 		copier->copy = copy;
 		copy = NULL;
 	}
 	copier->wanted = false;
-	pthread_cond_signal(&copier->made);
-	pthread_mutex_unlock(&copier->lock);
+	uv_cond_signal(&copier->made);
+	uv_mutex_unlock(&copier->lock);
 	free(copy); /* it came too late */
 }
 
@@ -203,50 +201,37 @@ static struct jobs_copy *copy_ask(void *context)
 	struct control *control = context;
 	struct copier *copier = &control->copier;
 	struct jobs_copy *copy;
-	struct timespec until;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += COPY_WAIT_S;
-	pthread_mutex_lock(&copier->lock);
+	uv_mutex_lock(&copier->lock);
 	copier->wanted = true;
 	uv_async_send(&copier->asked);
 	while (copier->wanted && !copier->closed &&
-	       pthread_cond_timedwait(&copier->made, &copier->lock, &until) == 0)
+	       uv_cond_timedwait(&copier->made, &copier->lock, COPY_WAIT_NS) == 0)
 		;
 	copier->wanted = false;
 	copy = copier->copy;
 	copier->copy = NULL;
-	pthread_mutex_unlock(&copier->lock);
+	uv_mutex_unlock(&copier->lock);
 	return copy;
 }
 
 static void copier_init(struct control *control)
 {
 	struct copier *copier = &control->copier;
-	pthread_condattr_t monotonic;
 
 	uv_async_init(&control->loop, &copier->asked, copy_make);
 	copier->asked.data = control;
-	pthread_mutex_init(&copier->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&copier->made, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	uv_mutex_init(&copier->lock);
+	uv_cond_init(&copier->made);
 }
 
 /* Who waits gets none, and nobody asks any more. */
 static void copier_end(struct copier *copier)
 {
-	pthread_mutex_lock(&copier->lock);
+	uv_mutex_lock(&copier->lock);
 	copier->closed = true;
-	pthread_cond_signal(&copier->made);
-	pthread_mutex_unlock(&copier->lock);
-}
-
-static void copier_close(struct copier *copier)
-{
-	pthread_mutex_destroy(&copier->lock);
-	pthread_cond_destroy(&copier->made);
+	uv_cond_signal(&copier->made);
+	uv_mutex_unlock(&copier->lock);
 }
 
 /* ---- time and signals ---- */
@@ -329,9 +314,8 @@ static void signal_taken(uv_signal_t *signal, int number)
 static void threads_watch(uv_timer_t *timer)
 {
 	const struct control *control = timer->data;
-	struct data_stats stats;
 
-	data_stats(control->config.data, &stats);
+	data_await(control->config.data);
 	service_tell("WATCHDOG=1");
 }
 
@@ -377,7 +361,8 @@ static int serve_http(struct control *control, struct why *why)
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
-		.start_s = http_process_start(),
+		.start_us = loop_us(),
+		.epoch_us = config->jobs.epoch_us,
 	};
 	int err = http_open(&config->metrics, &sources, &control->http, why);
 
@@ -471,7 +456,8 @@ void control_close(struct control *control)
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
-	copier_close(&control->copier);
+	uv_mutex_destroy(&control->copier.lock);
+	uv_cond_destroy(&control->copier.made);
 	jobs_close(control->jobs);
 	keyring_close(&control->keyring);
 	free(control);

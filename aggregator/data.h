@@ -3,7 +3,7 @@
  * data.h - the data threads: packets from nets to channels and back
  *
  * Each thread owns one net and the channels attached to it, and makes no system call but the net's
- * and one wait. It takes no lock, but to hand a datagram to another thread (data_strays.c). The
+ * and one wait. It takes no lock, but to hand a datagram to another thread (data_packets.c). The
  * control thread gives orders through a mailbox and waits until they are carried out, so a channel
  * is never used after data_detach(). Only what begins or ends a job, or follows from its end, is an order.
  */
@@ -74,7 +74,8 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-void data_stats(struct data *data, struct data_stats *out); /* for the control thread */
+void data_await(
+	struct data *data); /* for the control thread: until each data thread has turned once */
 
 /* What is asked about a channel. */
 struct data_look {

@@ -199,6 +199,59 @@ static void channel_drain(struct data_thread *t, struct outlet *outlet, uint64_t
 		send_batch(t, outlet, count);
 }
 
+/* ---- strays: datagrams of one thread that come by another's net ---- */
+
+/*
+ * A kernel that joins datagrams of one sender (GRO) steers all of them by the first one. Those of
+ * other channels are copied into the box of the thread that owns the channel. What finds the box
+ * full is dropped, and repaired like any loss.
+ */
+static bool box_put(struct stray_box *box, const struct net_in *in)
+{
+	struct net_in *copy = &box->in[box->count];
+
+	if (box->count == NET_BURST_MAX || in->bytes > STRAYS_BYTES - box->bytes)
+		return false;
+	*copy = *in;
+	copy->data = box->memory + box->bytes;
+	memcpy(box->memory + box->bytes, in->data, in->bytes);
+	box->bytes += in->bytes;
+	box->count++;
+	return true;
+}
+
+/* Any thread. False: the box is full. */
+static bool strays_put(struct data_thread *owner, const struct net_in *in)
+{
+	struct data_strays *strays = &owner->strays;
+	bool first, done;
+
+	pthread_mutex_lock(&strays->lock);
+	first = strays->boxes[strays->filling].count == 0;
+	done = box_put(&strays->boxes[strays->filling], in);
+	atomic_store(&strays->waiting, true);
+	pthread_mutex_unlock(&strays->lock);
+	if (first)
+		data_wake(owner);
+	return done;
+}
+
+/* What has come since the last call, lent until the next one; returns how many. */
+static uint32_t strays_take(struct data_strays *strays, const struct net_in **in)
+{
+	struct stray_box *full = &strays->boxes[strays->filling];
+
+	if (!atomic_load(&strays->waiting))
+		return 0;
+	pthread_mutex_lock(&strays->lock);
+	strays->filling ^= 1;
+	strays->boxes[strays->filling].count = strays->boxes[strays->filling].bytes = 0;
+	atomic_store(&strays->waiting, false);
+	pthread_mutex_unlock(&strays->lock);
+	*in = full->in;
+	return full->count;
+}
+
 /* ---- receiving ---- */
 
 /* The kernel may answer this worker once it adds for the channel. */
@@ -340,7 +393,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	return WIRE_DROP_NONE;
 }
 
-/* It may have come by our net because the kernel had joined it with one of ours (data_strays.c). */
+/* It may have come by our net because the kernel had joined it with one of ours. */
 static bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in)
 {
 	struct data_thread *owner;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out), data_strays.c
- * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
- * them
+ * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out, and to other
+ * threads) and data_trouble.c (workers that are not reached) share; private to them
  */
 #ifndef AGGREGATOR_DATA_STATE_H
 #define AGGREGATOR_DATA_STATE_H
@@ -71,21 +70,12 @@ struct data_strays {
 
 struct order;
 
-/* What another thread has asked data_look(). */
-struct looks {
-	struct data_look *list;
-	uint32_t count, next;
-	struct data_stats stats;
-};
-
-/* What other threads ask of this one: the lock guards `order` and `looks`. */
-struct data_asks {
+/* What one other thread asks of this one, and waits for. */
+struct data_mailbox {
 	pthread_mutex_t lock;
-	pthread_cond_t carried_out, looked;
-	struct order *order; /* control: wo, thread: ro, then NULL again. */
-	atomic_bool ordered; /* control: wo, thread: ro: there is an order. */
-	struct looks *looks; /* The asker: wo, thread: rw, then NULL again. */
-	atomic_bool asked;   /* The asker: wo, thread: ro: there are looks. */
+	pthread_cond_t carried_out;
+	struct order *order; /* The asker: wo, thread: rw, then NULL again. */
+	atomic_bool full;    /* The asker: wo, thread: ro: there is an order. */
 };
 
 /* The datagrams in hand, read and to be sent. */
@@ -103,7 +93,7 @@ struct data_thread {
 	pthread_t thread;
 	struct net *net;
 	int wake_fd;
-	struct data_asks asks;
+	struct data_mailbox orders, looks; /* the control thread's; data_look()'s */
 	struct data_strays strays;
 
 	/* The thread's own. */
@@ -143,12 +133,6 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 {
 	return data->threads[(id & 0xff) % data->thread_count];
 }
-
-/* data_strays.c */
-bool strays_put(struct data_thread *owner,
-                const struct net_in *in); /* any thread; false: is full */
-/* What has come since the last call, lent until the next one; returns how many. */
-uint32_t strays_take(struct data_strays *strays, const struct net_in **in);
 
 /* data_trouble.c */
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */

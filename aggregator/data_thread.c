@@ -14,16 +14,18 @@
 
 #define STALL_CHECK_MS 250
 
-/* What the control thread wants done on a data thread; act() uses what it needs of the rest. */
+/* What another thread wants done on a data thread; act() uses what it needs of the rest. */
 struct order {
-	void (*act)(struct data_thread *t, struct order *order);
+	bool (*act)(struct data_thread *t, struct order *order); /* False: there is more to do. */
 	uint16_t id;
 	struct channel *channel;
 	const bool *multicast;
 	uint32_t rank;
 	struct jobs_heard *heard;
 	struct outlet *outlet; /* to attach; that was detached */
-	struct data_stats *stats;
+	struct data_look *looks;
+	uint32_t look_count, looked;
+	struct data_stats stats;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -48,12 +50,13 @@ static bool check_stalls(struct data_thread *t)
 
 /* ---- orders ---- */
 
-static void order_attach(struct data_thread *t, struct order *order)
+static bool order_attach(struct data_thread *t, struct order *order)
 {
 	t->outlets[t->outlet_count++] = order->outlet;
+	return true;
 }
 
-static void order_start(struct data_thread *t, struct order *order)
+static bool order_start(struct data_thread *t, struct order *order)
 {
 	struct outlet *outlet = outlet_named(t, order->id);
 
@@ -65,26 +68,17 @@ static void order_start(struct data_thread *t, struct order *order)
 		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
 		outlet_address_tell(outlet, rank);
 	}
+	return true;
 }
 
-static void order_heard(struct data_thread *t, struct order *order)
+static bool order_heard(struct data_thread *t, struct order *order)
 {
 	knock_ages(&outlet_named(t, order->id)->workers[order->rank].knocker, clock_us(),
 	           order->heard);
+	return true;
 }
 
-static void stats_copy(const struct data_thread *t, struct data_stats *out)
-{
-	*out = t->stats;
-	t->data->config.backend->stats(t->net, &out->net);
-}
-
-static void order_stats(struct data_thread *t, struct order *order)
-{
-	stats_copy(t, order->stats);
-}
-
-static void order_detach(struct data_thread *t, struct order *order)
+static bool order_detach(struct data_thread *t, struct order *order)
 {
 	struct outlet **place = outlet_place(t, order->id);
 	struct channel *channel = (*place)->channel;
@@ -95,38 +89,15 @@ static void order_detach(struct data_thread *t, struct order *order)
 	order->outlet = *place;
 	*place = t->outlets[--t->outlet_count];
 	t->last = NULL;
+	return true;
 }
 
-static void order_stop(struct data_thread *t, struct order *order)
+static bool order_stop(struct data_thread *t, struct order *order)
 {
 	(void)order;
 	t->stopped = true;
+	return true;
 }
-
-/* Carries out what the control thread waits for. */
-static void take_order(struct data_thread *t)
-{
-	if (!atomic_exchange(&t->asks.ordered, false))
-		return;
-	pthread_mutex_lock(&t->asks.lock);
-	t->asks.order->act(t, t->asks.order);
-	t->asks.order = NULL;
-	pthread_cond_signal(&t->asks.carried_out);
-	pthread_mutex_unlock(&t->asks.lock);
-}
-
-static void give_order(struct data_thread *t, struct order *order)
-{
-	pthread_mutex_lock(&t->asks.lock);
-	t->asks.order = order;
-	atomic_store(&t->asks.ordered, true);
-	data_wake(t);
-	while (t->asks.order == order)
-		pthread_cond_wait(&t->asks.carried_out, &t->asks.lock);
-	pthread_mutex_unlock(&t->asks.lock);
-}
-
-/* ---- looks ---- */
 
 /* Another job may have the number now. */
 static const struct outlet *outlet_looked_at(struct data_thread *t, const struct data_look *look)
@@ -158,40 +129,46 @@ static void look_take(struct data_thread *t, struct data_look *look)
 	}
 }
 
-/* At most one channel; packets come first. True: there is more to look at. */
-static bool take_look(struct data_thread *t)
+/* At most one channel a turn: packets come first. */
+static bool order_look(struct data_thread *t, struct order *order)
 {
-	struct looks *looks;
-
-	if (!atomic_load(&t->asks.asked))
-		return false;
-	looks = t->asks.looks;
-	while (looks->next < looks->count) {
-		struct data_look *look = &looks->list[looks->next++];
+	while (order->looked < order->look_count) {
+		struct data_look *look = &order->looks[order->looked++];
 
 		if (data_owner(t->data, look->id) != t)
 			continue;
 		look_take(t, look);
-		return true;
+		return false;
 	}
-	stats_copy(t, &looks->stats);
-	pthread_mutex_lock(&t->asks.lock);
-	atomic_store(&t->asks.asked, false);
-	t->asks.looks = NULL;
-	pthread_cond_signal(&t->asks.looked);
-	pthread_mutex_unlock(&t->asks.lock);
-	return false;
+	order->stats = t->stats;
+	t->data->config.backend->stats(t->net, &order->stats.net);
+	return true;
 }
 
-static void look_ask(struct data_thread *t, struct looks *looks)
+/* Carries out what somebody waits for. False: not all of it. */
+static bool order_take(struct data_thread *t, struct data_mailbox *box)
 {
-	pthread_mutex_lock(&t->asks.lock);
-	t->asks.looks = looks;
-	atomic_store(&t->asks.asked, true);
+	if (!atomic_load(&box->full))
+		return true;
+	if (!box->order->act(t, box->order))
+		return false;
+	pthread_mutex_lock(&box->lock);
+	atomic_store(&box->full, false);
+	box->order = NULL;
+	pthread_cond_signal(&box->carried_out);
+	pthread_mutex_unlock(&box->lock);
+	return true;
+}
+
+static void order_give(struct data_thread *t, struct data_mailbox *box, struct order *order)
+{
+	pthread_mutex_lock(&box->lock);
+	box->order = order;
+	atomic_store(&box->full, true);
 	data_wake(t);
-	while (t->asks.looks != NULL)
-		pthread_cond_wait(&t->asks.looked, &t->asks.lock);
-	pthread_mutex_unlock(&t->asks.lock);
+	while (box->order == order)
+		pthread_cond_wait(&box->carried_out, &box->lock);
+	pthread_mutex_unlock(&box->lock);
 }
 
 static void check_health(struct data_thread *t)
@@ -239,13 +216,13 @@ static void *thread_run(void *context)
 	/* From here on the thread allocates nothing: tests count by this name. */
 	pthread_setname_np(pthread_self(), "winnow-data");
 	while (!t->stopped) {
-		bool received = data_turn(t) > 0, looking = take_look(t);
+		bool received = data_turn(t) > 0, looked = order_take(t, &t->looks);
 		uint64_t now_us;
 
 		busy = busy || received;
-		if (!received && !looking)
+		if (!received && looked)
 			thread_rest(t, fds, busy);
-		take_order(t);
+		order_take(t, &t->orders);
 		now_us = clock_us();
 		if (now_us < next_check_us)
 			continue;
@@ -259,16 +236,27 @@ static void *thread_run(void *context)
 
 /* ---- opening ---- */
 
+static void mailbox_open(struct data_mailbox *box)
+{
+	pthread_mutex_init(&box->lock, NULL);
+	pthread_cond_init(&box->carried_out, NULL);
+}
+
+static void mailbox_close(struct data_mailbox *box)
+{
+	pthread_mutex_destroy(&box->lock);
+	pthread_cond_destroy(&box->carried_out);
+}
+
 static void thread_close(struct data_thread *t)
 {
 	if (t->net != NULL)
 		t->data->config.backend->close(t->net);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
-	pthread_mutex_destroy(&t->asks.lock);
+	mailbox_close(&t->orders);
+	mailbox_close(&t->looks);
 	pthread_mutex_destroy(&t->strays.lock);
-	pthread_cond_destroy(&t->asks.carried_out);
-	pthread_cond_destroy(&t->asks.looked);
 	free(t);
 }
 
@@ -284,10 +272,9 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	net.queue = index;
 	t->data = data;
 	t->wake_fd = -1;
-	pthread_mutex_init(&t->asks.lock, NULL);
+	mailbox_open(&t->orders);
+	mailbox_open(&t->looks);
 	pthread_mutex_init(&t->strays.lock, NULL);
-	pthread_cond_init(&t->asks.carried_out, NULL);
-	pthread_cond_init(&t->asks.looked, NULL);
 	err = config->backend->open(&net, &t->net, why);
 	if (err == 0) {
 		t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -333,7 +320,7 @@ void data_close(struct data *data)
 	for (uint32_t i = 0; i < data->thread_count; i++) {
 		struct order order = {.act = order_stop};
 
-		give_order(data->threads[i], &order);
+		order_give(data->threads[i], &data->threads[i]->orders, &order);
 		pthread_join(data->threads[i]->thread, NULL);
 	}
 	for (uint32_t i = 0; i < data->thread_count; i++)
@@ -353,12 +340,20 @@ const struct net_facts *data_facts(const struct data *data)
 
 /* ---- for the control thread ---- */
 
+/* To the thread that has the channel. */
+static void channel_order(struct data *data, struct order *order)
+{
+	struct data_thread *owner = data_owner(data, order->id);
+
+	order_give(owner, &owner->orders, order);
+}
+
 int data_attach(void *context, const struct jobs_channel *channel)
 {
 	struct data *data = context;
 	struct outlet *outlet =
 		calloc(1, sizeof(*outlet) + channel->worker_count * sizeof(outlet->workers[0]));
-	struct order order = {.act = order_attach, .outlet = outlet};
+	struct order order = {.act = order_attach, .id = channel->id, .outlet = outlet};
 
 	if (outlet == NULL)
 		return -ENOMEM;
@@ -366,7 +361,7 @@ int data_attach(void *context, const struct jobs_channel *channel)
 	if (!net_ip_none(&channel->group) && !net_ip_is_v4(&channel->group))
 		outlet->info.group_from.scope = net_ip_device(&channel->group_from);
 	data->attached[channel->id] = outlet;
-	give_order(data_owner(data, channel->id), &order);
+	channel_order(data, &order);
 	return 0;
 }
 
@@ -375,14 +370,14 @@ void data_start(void *context, uint16_t id, struct channel *channel, const bool 
 	struct order order = {
 		.act = order_start, .id = id, .channel = channel, .multicast = multicast};
 
-	give_order(data_owner(context, id), &order);
+	channel_order(context, &order);
 }
 
 void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
 {
 	struct order order = {.act = order_heard, .id = id, .rank = rank, .heard = out};
 
-	give_order(data_owner(context, id), &order);
+	channel_order(context, &order);
 }
 
 void data_detach(void *context, uint16_t id)
@@ -390,22 +385,19 @@ void data_detach(void *context, uint16_t id)
 	struct data *data = context;
 	struct order order = {.act = order_detach, .id = id};
 
-	give_order(data_owner(data, id), &order);
+	channel_order(data, &order);
 	data->attached[id] = NULL;
 	if (order.outlet != NULL)
 		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* a secret */
 	free(order.outlet);
 }
 
-void data_stats(struct data *data, struct data_stats *out)
+void data_await(struct data *data)
 {
-	*out = (struct data_stats){0};
 	for (uint32_t i = 0; i < data->thread_count; i++) {
-		struct data_stats one = {0};
-		struct order order = {.act = order_stats, .stats = &one};
+		struct order order = {.act = order_look}; /* at nothing */
 
-		give_order(data->threads[i], &order);
-		counters_add(out, &one, sizeof(one));
+		order_give(data->threads[i], &data->threads[i]->orders, &order);
 	}
 }
 
@@ -413,9 +405,9 @@ void data_look(struct data *data, struct data_look looks[], uint32_t count, stru
 {
 	*out = (struct data_stats){0};
 	for (uint32_t i = 0; i < data->thread_count; i++) {
-		struct looks of_thread = {.list = looks, .count = count};
+		struct order order = {.act = order_look, .looks = looks, .look_count = count};
 
-		look_ask(data->threads[i], &of_thread);
-		counters_add(out, &of_thread.stats, sizeof(of_thread.stats));
+		order_give(data->threads[i], &data->threads[i]->looks, &order);
+		counters_add(out, &order.stats, sizeof(order.stats));
 	}
 }

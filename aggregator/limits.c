@@ -124,7 +124,7 @@ uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes)
 
 /* ---- descriptors ---- */
 
-static uint32_t descriptors_open(void)
+uint32_t limits_open(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
 	const struct dirent *entry;
@@ -160,7 +160,7 @@ int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct w
 {
 	uint32_t granted;
 
-	others += descriptors_open();
+	others += limits_open();
 	granted = limits_descriptors(others + wanted);
 	if (granted >= others + wanted) {
 		*out = wanted;

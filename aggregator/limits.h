@@ -24,6 +24,9 @@ uint64_t limits_memory(const char *root);
  */
 uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes);
 
+/* limits_open - so many descriptors are open now. */
+uint32_t limits_open(void);
+
 /*
  * limits_descriptors - lets `wanted` descriptors be open at a time, by raising the soft limit as
  * far as the hard limit allows. Returns how many may be: `wanted`, or fewer.

@@ -17,12 +17,6 @@
 #define TURN_MAX 16 /* connections accepted before others on the loop have their turn */
 #define PAUSE_MS 100
 
-static void reserve_take(struct listener *listener)
-{
-	if (listener->reserve < 0)
-		listener->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 /* One connection, or -errno. */
 static int connection_take(const struct listener *listener, struct net_addr *from)
 {
@@ -36,31 +30,6 @@ static int connection_take(const struct listener *listener, struct net_addr *fro
 	return fd;
 }
 
-void listener_turn_away(int fd, char *text)
-{
-	if (text != NULL)
-		(void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
-	free(text);
-	close(fd);
-}
-
-/* Uses the reserve to say so, and no more. False: there is no reserve either. */
-static bool reserve_use(struct listener *listener)
-{
-	struct net_addr from;
-	int fd;
-
-	if (listener->reserve < 0)
-		return false;
-	close(listener->reserve);
-	listener->reserve = -1;
-	fd = connection_take(listener, &from);
-	if (fd >= 0)
-		listener_turn_away(fd, listener->hooks.sorry(listener->hooks.context));
-	reserve_take(listener);
-	return fd >= 0;
-}
-
 static void say_full(struct listener *listener, int err)
 {
 	char text[NET_TEXT_BYTES];
@@ -71,15 +40,6 @@ static void say_full(struct listener *listener, int err)
 	log_event("warn", "no_descriptors",
 	          LOG_FIELDS(LOG_WORD("port", net_format(&listener->address, text))),
 	          "a connection cannot be taken: %s; see ulimit -n", strerror(-err));
-}
-
-/* There is room again, or the connection has been dealt with: continue. */
-static bool descriptors_full(struct listener *listener, int err)
-{
-	if (listener->hooks.make_room(listener->hooks.context))
-		return true;
-	say_full(listener, err);
-	return reserve_use(listener);
 }
 
 static void listener_polled(uv_poll_t *poll, int status, int events);
@@ -112,8 +72,10 @@ static bool take_turn(struct listener *listener)
 			failed++; /* that one connection is gone already */
 		else if (i > 0)
 			return true;
-		else if (!descriptors_full(listener, fd))
+		else if (!listener->hooks.make_room(listener->hooks.context)) {
+			say_full(listener, fd);
 			return false;
+		}
 	}
 	return failed < TURN_MAX;
 }
@@ -124,7 +86,6 @@ static void listener_polled(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
-	reserve_take(listener); /* others may have taken the descriptor that was free */
 	if (take_turn(listener) || listener->fd < 0)
 		return;
 	uv_poll_stop(&listener->poll);
@@ -175,8 +136,7 @@ int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
 	char text[NET_TEXT_BYTES];
 	int err;
 
-	*listener =
-		(struct listener){.hooks = *hooks, .address = *address, .fd = fd, .reserve = -1};
+	*listener = (struct listener){.hooks = *hooks, .address = *address, .fd = fd};
 	err = uv_poll_init(loop, &listener->poll, fd);
 	if (err != 0) {
 		listener_close(listener);
@@ -186,7 +146,6 @@ int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
 	uv_timer_init(loop, &listener->pause);
 	listener->poll.data = listener;
 	listener->pause.data = listener;
-	reserve_take(listener);
 	uv_poll_start(&listener->poll, UV_READABLE, listener_polled);
 	return 0;
 }
@@ -204,7 +163,5 @@ void listener_close(struct listener *listener)
 {
 	if (listener->fd >= 0)
 		close(listener->fd);
-	if (listener->reserve >= 0)
-		close(listener->reserve);
-	listener->fd = listener->reserve = -1;
+	listener->fd = -1;
 }

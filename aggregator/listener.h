@@ -2,9 +2,8 @@
 /*
  * listener.h - a TCP port on the control thread's loop
  *
- * It continues to accept connections when the process has no descriptor left: its owner may give
- * one back; otherwise a descriptor kept in reserve takes the connection for long enough to say so.
- * So nobody waits for an answer that does not come, and the loop does not spin.
+ * It continues to accept connections when the process has no descriptor left, if its owner can give one back.
+ * Otherwise connections wait in the kernel, and the loop does not spin.
  */
 #ifndef AGGREGATOR_LISTENER_H
 #define AGGREGATOR_LISTENER_H
@@ -14,7 +13,7 @@
 
 #include "bitmap/net/net.h"
 
-#define LISTENER_NONE ((struct listener){.fd = -1, .reserve = -1})
+#define LISTENER_NONE ((struct listener){.fd = -1})
 
 struct listener_hooks {
 	void *context;
@@ -22,8 +21,6 @@ struct listener_hooks {
 	void (*taken)(void *context, int fd, const struct net_addr *from);
 	/* No descriptor is left. True: one is free now. */
 	bool (*make_room)(void *context);
-	/* What to tell a connection that there is no descriptor for: malloc'ed; NULL: nothing. */
-	char *(*sorry)(void *context);
 };
 
 /* Part of its owner: uv_walk() and uv_close() with no callback of its own end its handles. */
@@ -32,7 +29,7 @@ struct listener {
 	struct net_addr address;
 	uv_poll_t poll;
 	uv_timer_t pause;
-	int fd, reserve;
+	int fd;
 	bool said;
 };
 
@@ -50,9 +47,6 @@ int listener_bind(const struct net_addr *address, const char *what, struct why *
 int listener_open(struct listener *listener, uv_loop_t *loop, int fd,
                   const struct net_addr *address, const struct listener_hooks *hooks,
                   struct why *why);
-
-/* listener_turn_away - closes a connection that was taken. It is told why, if it can be told at once; frees the text. */
-void listener_turn_away(int fd, char *text); /* NULL: nothing is said */
 
 /* listener_stop - accept no more; accepted connections continue. Also of LISTENER_NONE. */
 void listener_stop(struct listener *listener);

@@ -78,13 +78,6 @@ static const char *word_of(const struct event *event, const char *name)
 	return "";
 }
 
-static json_t *text_json(const char *text)
-{
-	json_t *value = json_string(text);
-
-	return value != NULL ? value : json_string("(not UTF-8)");
-}
-
 static bool is_plain(const char *text)
 {
 	const char *c = text;
@@ -94,30 +87,28 @@ static bool is_plain(const char *text)
 	return c > text && *c == '\0';
 }
 
-static void logfmt_put(FILE *out, const struct log_field *field)
+static json_t *field_json(const struct log_field *field)
 {
-	json_t *value;
+	json_t *value = field->kind == LOG_KIND_NUMBER ? json_integer((json_int_t)field->number)
+	                                               : json_string(field->text);
 
-	fprintf(out, "%s=", field->name);
-	if (field->kind == LOG_KIND_NUMBER) {
-		fprintf(out, "%" PRIu64, field->number);
-	} else if (field->kind == LOG_KIND_WORD && is_plain(field->text)) {
+	return value != NULL ? value : json_string("(not UTF-8)");
+}
+
+/* As logfmt, which quotes as JSON does. */
+static void logfmt_print(FILE *out, const struct log_field *field, const char *space)
+{
+	json_t *value = field_json(field);
+
+	fprintf(out, "%s%s=", space, field->name);
+	if (field->kind == LOG_KIND_WORD && is_plain(field->text))
 		fputs(field->text, out);
-	} else {
-		value = text_json(field->text); /* logfmt quotes as JSON does */
+	else
 		json_dumpf(value, out, JSON_ENCODE_ANY);
-		json_decref(value);
-	}
+	json_decref(value);
 }
 
-static void json_put(json_t *object, const struct log_field *field)
-{
-	json_object_set_new(object, field->name,
-	                    field->kind == LOG_KIND_NUMBER ? json_integer((json_int_t)field->number)
-	                                                   : text_json(field->text));
-}
-
-static void event_put(FILE *out, const char *stamp, const struct event *event)
+static void event_print(FILE *out, const char *stamp, const struct event *event)
 {
 	const struct log_field *head =
 		LOG_FIELDS(LOG_WORD("time", stamp), LOG_WORD("level", event->level),
@@ -125,19 +116,15 @@ static void event_put(FILE *out, const char *stamp, const struct event *event)
 	const struct log_field *tail = LOG_FIELDS(LOG_TEXT("text", event->text));
 	const struct log_field *const parts[] = {head, event->fields, tail};
 	json_t *object = json ? json_object() : NULL;
-	const char *space = "";
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		for (const struct log_field *f = parts[i]; f != NULL && f->name != NULL; f++) {
 			if (f->kind != LOG_KIND_NUMBER && f->text == NULL)
 				continue;
-			if (json) {
-				json_put(object, f);
-				continue;
-			}
-			fputs(space, out);
-			logfmt_put(out, f);
-			space = " ";
+			if (json)
+				json_object_set_new(object, f->name, field_json(f));
+			else
+				logfmt_print(out, f, f == head ? "" : " ");
 		}
 	if (json)
 		json_dumpf(object, out, JSON_COMPACT);
@@ -158,7 +145,7 @@ static char *line_of(const struct timespec *now, const struct event *event)
 	gmtime_r(&now->tv_sec, &utc);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
 	snprintf(whole, sizeof(whole), "%s.%03ldZ", stamp, now->tv_nsec / 1000000);
-	event_put(out, whole, event);
+	event_print(out, whole, event);
 	if (fclose(out) == 0)
 		return line;
 	free(line);
@@ -321,8 +308,8 @@ static void window_end(struct kind *kind, const struct timespec *now)
 	*kind = (struct kind){.name = ""};
 }
 
-/* May this event be written now? A flood of one `code` hides no other. */
-static bool event_admit(const struct event *event, const struct timespec *now)
+/* Its window, an old one or a new one; NULL: there are too many. */
+static struct kind *kind_of(const struct event *event, const struct timespec *now)
 {
 	const char *code = word_of(event, "code");
 	struct kind *place = NULL;
@@ -333,23 +320,25 @@ static bool event_admit(const struct event *event, const struct timespec *now)
 		if (kind->name[0] != '\0' && now->tv_sec - kind->since >= LOG_WINDOW_S)
 			window_end(kind, now);
 		if (strcmp(kind->name, event->name) == 0 && strcmp(kind->code, code) == 0)
-			place = kind;
+			return kind;
+		place = kind->name[0] == '\0' ? kind : place;
 	}
-	for (uint32_t i = 0; i < KINDS_MAX && place == NULL; i++)
-		if (kinds[i].name[0] == '\0')
-			place = &kinds[i];
 	if (place == NULL)
+		return NULL;
+	snprintf(place->name, sizeof(place->name), "%s", event->name);
+	snprintf(place->code, sizeof(place->code), "%s", code);
+	place->since = now->tv_sec;
+	return place;
+}
+
+/* May this event be written now? A flood of one `code` hides no other. */
+static bool event_admit(const struct event *event, const struct timespec *now)
+{
+	struct kind *kind = kind_of(event, now);
+
+	if (kind == NULL || kind->count++ < LOG_BURST)
 		return true;
-	if (place->name[0] == '\0') {
-		snprintf(place->name, sizeof(place->name), "%s", event->name);
-		snprintf(place->code, sizeof(place->code), "%s", code);
-		place->since = now->tv_sec;
-	}
-	if (place->count < LOG_BURST) {
-		place->count++;
-		return true;
-	}
-	place->left_out++;
+	kind->left_out++;
 	return false;
 }
 

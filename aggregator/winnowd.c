@@ -39,14 +39,17 @@
 
 /* Options that do not go into struct control_config. */
 static struct {
-	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
-		*data_address, *gateway, *multicast, *user;
+	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *multicast,
+		*user;
 	bool insecure_no_key, check;
 	enum xdp_mode xdp_mode;
 	int log_level; /* 0: info */
 	enum log_format log_format;
 	uint32_t buffer_bytes, xdp_slots, dscp;
-	uint64_t idle_us;
+	struct {
+		const char *eal, *data_address, *gateway;
+		uint64_t idle_us;
+	} dpdk;
 } settings;
 
 static struct control_config config;
@@ -111,13 +114,13 @@ static const struct option list[] = {
          "the least that is logged, on stderr"},
 	{"log-format", "logfmt|json", OPTION_CHOICE, &settings.log_format, "logfmt", NULL,
          LOG_LOGFMT, LOG_JSON, "format of the log"},
-	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
+	{"eal", "ARGS", OPTION_TEXT, &settings.dpdk.eal, NULL, NULL, 0, 0,
          "dpdk: EAL arguments; without them, what suits --device"},
-	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
+	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.dpdk.data_address, NULL, NULL, 0, 0,
          "dpdk: where datagrams go; without it, the address of --listen"},
-	{"gateway", "ADDR", OPTION_TEXT, &settings.gateway, NULL, NULL, 0, 0,
+	{"gateway", "ADDR", OPTION_TEXT, &settings.dpdk.gateway, NULL, NULL, 0, 0,
          "dpdk: for workers beyond that network"},
-	{"idle", "TIME", OPTION_TIME, &settings.idle_us, "50us", NULL, 0, 10000,
+	{"idle", "TIME", OPTION_TIME, &settings.dpdk.idle_us, "50us", NULL, 0, 10000,
          "dpdk: the longest sleep of an idle thread; 0: it never sleeps"},
 	{"check", NULL, OPTION_FLAG, &settings.check, NULL, OPTION_ARGUMENT, 0, 0,
          "say whether these options, their addresses and keys are right, and start nothing"},
@@ -251,9 +254,12 @@ static int address(const char *option, const char *text, struct net_addr *out)
 static int addresses(void)
 {
 	int status = address("--listen", settings.listen, &config.listen);
+	struct why why;
 
 	if (status != 0)
 		return status;
+	if (bitmap_wanted(&why) != 0)
+		return give_up(2, "%s", why.text);
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
@@ -322,7 +328,7 @@ static void port_log(const char *level, const char *text)
  */
 static int interfaces_sweep(struct why *why)
 {
-	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
+	const char *at = settings.dpdk.eal != NULL ? strstr(settings.dpdk.eal, "net_af_xdp") : NULL;
 	char name[IF_NAMESIZE];
 
 	for (; at != NULL; at = strstr(at, "iface=")) {
@@ -359,23 +365,24 @@ static int data_path(struct data_config *data, struct net_port *port)
 		return give_up(2, "--datapath: %s", why.text);
 	if (kernel)
 		return 0;
-	if (settings.device == NULL && settings.eal == NULL)
+	if (settings.device == NULL && settings.dpdk.eal == NULL)
 		return give_up(2,
 		               "--datapath %s needs --device IFACE, or --eal with DPDK's arguments",
 		               settings.datapath);
-	*port = (struct net_port){.eal = settings.eal,
+	*port = (struct net_port){.eal = settings.dpdk.eal,
 	                          .device = settings.device,
-	                          .idle_us = (uint32_t)settings.idle_us,
+	                          .idle_us = (uint32_t)settings.dpdk.idle_us,
 	                          .log = port_log};
 	data->net.port = port;
 	/* A port has one address; without a word it is of IPv4, if there is one. */
 	if (net_ip_none(&data->net.local.ip))
 		data->net.local.ip = net_ipv4(0);
-	if (settings.data_address != NULL &&
-	    net_network(settings.data_address, &data->net.local.ip, &port->prefix_bits, &why) != 0)
+	if (settings.dpdk.data_address != NULL &&
+	    net_network(settings.dpdk.data_address, &data->net.local.ip, &port->prefix_bits,
+	                &why) != 0)
 		return give_up(2, "--data-address: %s", why.text);
-	if (settings.gateway != NULL &&
-	    net_network(settings.gateway, &port->gateway, &bits, &why) != 0)
+	if (settings.dpdk.gateway != NULL &&
+	    net_network(settings.dpdk.gateway, &port->gateway, &bits, &why) != 0)
 		return give_up(2, "--gateway: %s", why.text);
 	return 0;
 }

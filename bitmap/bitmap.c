@@ -8,7 +8,10 @@
 
 #include "bitmap/bitmap.h"
 
+#ifdef __x86_64__
 #include <cpuid.h>
+#endif
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +20,12 @@
 
 const struct bitmap_engine *const bitmap_engines[] = {
 	&bitmap_scalar,
+#ifdef __x86_64__
 	&bitmap_avx2,
 	&bitmap_avx512,
+#elif defined __aarch64__
+	&bitmap_neon,
+#endif
 	NULL,
 };
 
@@ -35,6 +42,20 @@ const struct bitmap_engine *bitmap_best(void)
 	return best;
 }
 
+int bitmap_wanted(struct why *why)
+{
+	const char *wanted = secure_getenv("WINNOW_ISA");
+	char usable[64] = "";
+
+	if (wanted == NULL || bitmap_named(wanted) != NULL)
+		return 0;
+	for (size_t i = 0; bitmap_engines[i] != NULL; i++)
+		if (bitmap_engines[i]->usable())
+			text_add(usable, sizeof(usable), " %s", bitmap_engines[i]->name);
+	return why_set(why, -EINVAL, "WINNOW_ISA is '%.32s': want one of this CPU's:%s", wanted,
+	               usable);
+}
+
 const struct bitmap_engine *bitmap_named(const char *name)
 {
 	for (size_t i = 0; bitmap_engines[i] != NULL; i++)
@@ -47,6 +68,8 @@ bool bitmap_cpu_scalar(void)
 {
 	return true;
 }
+
+#ifdef __x86_64__
 
 /*
  * clang 14 has no name for F16C in __builtin_cpu_supports(). The CPU is asked once: in a virtual
@@ -79,3 +102,12 @@ bool bitmap_cpu_avx512(void)
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
 	       bitmap_cpu_avx2();
 }
+
+#elif defined __aarch64__
+
+bool bitmap_cpu_neon(void)
+{
+	return true; /* the architecture says so */
+}
+
+#endif

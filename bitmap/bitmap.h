@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "bitmap/dtype.h"
+#include "bitmap/why.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -251,6 +252,9 @@ extern const struct bitmap_engine *const bitmap_engines[];
  * environment variable WINNOW_ISA names, when that is usable.
  */
 const struct bitmap_engine *bitmap_best(void);
+
+/* bitmap_wanted - 0, or -EINVAL if WINNOW_ISA names an engine that is unknown, or not usable here. */
+int bitmap_wanted(struct why *why);
 
 /* bitmap_named - the engine called `name`; NULL when it is unknown or not usable here. */
 const struct bitmap_engine *bitmap_named(const char *name);

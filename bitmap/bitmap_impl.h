@@ -20,11 +20,13 @@
 extern const struct bitmap_engine bitmap_scalar;
 extern const struct bitmap_engine bitmap_avx2;
 extern const struct bitmap_engine bitmap_avx512;
+extern const struct bitmap_engine bitmap_neon;
 
 /* bitmap.c */
 bool bitmap_cpu_scalar(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
+bool bitmap_cpu_neon(void);
 
 /* The last line of an engine's file. */
 #define DEFINE_ENGINE(isa)                                                                         \

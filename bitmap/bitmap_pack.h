@@ -7,7 +7,9 @@
 #ifndef BITMAP_BITMAP_PACK_H
 #define BITMAP_BITMAP_PACK_H
 
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 
 #include "bitmap/bitmap_impl.h"
 #include "bitmap/places.h"
@@ -152,6 +154,11 @@ static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[],
 
 /* ---- past the cache ---- */
 
+#ifdef __x86_64__
+
+/* Below this, what is cleared is better left in the cache. */
+#define CLEAR_STREAM_BYTES_MIN 8192
+
 /* 64 aligned bytes, in as few pieces as can be: a line that comes in four takes longer. */
 static inline void clear_line(unsigned char *at)
 {
@@ -162,9 +169,6 @@ static inline void clear_line(unsigned char *at)
 		_mm_stream_si128((__m128i *)(void *)(at + i), _mm_setzero_si128());
 #endif
 }
-
-/* Below this, what is cleared is better left in the cache. */
-#define CLEAR_STREAM_BYTES_MIN 8192
 
 static void clear(void *dst, uint64_t bytes)
 {
@@ -182,5 +186,16 @@ static void clear(void *dst, uint64_t bytes)
 	if (bytes > 0)
 		memset(at, 0, bytes);
 }
+
+#else
+
+/* On Arm memset() zeroes whole lines without reading them (DC ZVA). */
+static void clear(void *dst, uint64_t bytes)
+{
+	if (bytes > 0)
+		memset(dst, 0, bytes);
+}
+
+#endif
 
 #endif /* BITMAP_BITMAP_PACK_H */

@@ -16,14 +16,6 @@
 /* Bits that a load at any bit is sure to have: its 8 bytes begin at a whole byte. */
 #define WINDOW_BITS 57
 
-/* Word `index`, without bits past `count`. */
-static uint64_t word_of(const uint64_t words[], size_t count, size_t index)
-{
-	size_t left = count - index * 64;
-
-	return left >= 64 ? words[index] : words[index] & ((UINT64_C(1) << left) - 1);
-}
-
 /* 6.6: "r is the largest number for which s * 2^r <= z, and 0 if there is none" */
 static unsigned int parameter_of(uint64_t set, uint64_t clear)
 {
@@ -38,32 +30,30 @@ struct survey {
 	unsigned int parameter;
 };
 
-static struct survey words_survey(const uint64_t words[], size_t count)
+static struct survey words_survey(const uint64_t words[], size_t word_count)
 {
-	size_t end = bitmap_word_count(count);
+	size_t end = word_count;
 	struct survey of = {0};
-	uint64_t last;
 
-	while (end > 0 && word_of(words, count, end - 1) == 0)
+	while (end > 0 && words[end - 1] == 0)
 		end--;
 	if (end == 0)
 		return of;
-	last = word_of(words, count, end - 1);
-	of.set = bitmap_set_count(words, end - 1) + (uint64_t)__builtin_popcountll(last);
-	of.clear = end * 64 - (uint64_t)__builtin_clzll(last) - of.set;
+	of.set = bitmap_set_count(words, end);
+	of.clear = end * 64 - (uint64_t)__builtin_clzll(words[end - 1]) - of.set;
 	of.parameter = parameter_of(of.set, of.clear);
 	return of;
 }
 
 /* The places of the words from `first` on. Returns the words. */
-static size_t places_list(const uint64_t words[], size_t count, size_t first, struct places *places)
+static size_t places_list(const uint64_t words[], size_t word_count, size_t first,
+                          struct places *places)
 {
-	const size_t end = bitmap_word_count(count);
 	uint32_t found = 0;
 	size_t w = first;
 
-	for (; w < end && w - first < PLACES_WORDS; w++)
-		found = places_add(places, found, word_of(words, count, w), w - first);
+	for (; w < word_count && w - first < PLACES_WORDS; w++)
+		found = places_add(places, found, words[w], w - first);
 	places->count = found;
 	return w - first;
 }
@@ -74,34 +64,22 @@ static uint64_t most_bits(const struct survey *of)
 	return PARAMETER_BITS + of->set * (1 + of->parameter) + (of->clear >> of->parameter);
 }
 
-/* The bytes of the set's coding, or more than `most` if they are. */
-static size_t coded_bytes(const uint64_t words[], size_t count, const struct survey *of,
-                          size_t most)
+/* Does the set's coding take more than `most` bytes? */
+static bool is_longer(const uint64_t words[], size_t word_count, const struct survey *of,
+                      size_t most)
 {
 	uint64_t bits = PARAMETER_BITS + of->set * (1 + of->parameter), next = 0;
 	struct places places;
 	size_t took;
 
-	for (size_t w = 0; w < bitmap_word_count(count) && bits <= most * 8; w += took) {
-		took = places_list(words, count, w, &places);
+	for (size_t w = 0; w < word_count && bits <= most * 8; w += took) {
+		took = places_list(words, word_count, w, &places);
 		for (uint32_t i = 0; i < places.count; i++) {
 			bits += (w * 64 + places.at[i] - next) >> of->parameter;
 			next = w * 64 + places.at[i] + 1;
 		}
 	}
-	return (bits + 7) / 8;
-}
-
-size_t bits_coded_bytes(const uint64_t words[], size_t count)
-{
-	const size_t raw = bitmap_word_count(count) * 8;
-	struct survey of;
-	size_t bytes;
-
-	assert(count <= BITS_COUNT_MAX);
-	of = words_survey(words, count);
-	bytes = coded_bytes(words, count, &of, raw);
-	return bytes < raw ? bytes : 0;
+	return bits > most * 8;
 }
 
 /* Bits on their way out: `filled` of them wait in `pending`, fewer than 8. */
@@ -150,7 +128,7 @@ static inline void write_gap(struct writer *to, uint64_t gap, unsigned int param
 }
 
 /* Returns the end. */
-static uint8_t *write_set(const uint64_t words[], size_t count, const struct survey *of,
+static uint8_t *write_set(const uint64_t words[], size_t word_count, const struct survey *of,
                           struct writer to)
 {
 	struct places places;
@@ -158,8 +136,8 @@ static uint8_t *write_set(const uint64_t words[], size_t count, const struct sur
 	size_t took;
 
 	write_bits(&to, of->parameter, PARAMETER_BITS);
-	for (size_t w = 0; w < bitmap_word_count(count); w += took) {
-		took = places_list(words, count, w, &places);
+	for (size_t w = 0; w < word_count; w += took) {
+		took = places_list(words, word_count, w, &places);
 		for (uint32_t i = 0; i < places.count; i++) {
 			write_gap(&to, w * 64 + places.at[i] - next, of->parameter);
 			next = w * 64 + places.at[i] + 1;
@@ -168,19 +146,24 @@ static uint8_t *write_set(const uint64_t words[], size_t count, const struct sur
 	return to.out + (to.filled > 0);
 }
 
-size_t bits_code(const uint64_t words[], size_t count, uint8_t *out, size_t room)
+/* 6.6: "is sent as a bitmap or, if that takes fewer bytes, as gaps" */
+size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
 {
-	const size_t raw = bitmap_word_count(count) * 8, most = room < raw ? room : raw - 1;
+	const size_t word_count = bitmap_word_count(count), raw = word_count * 8;
 	struct survey of;
 
 	assert(count <= BITS_COUNT_MAX);
 	if (raw == 0)
 		return 0;
-	of = words_survey(words, count);
+	of = words_survey(words, word_count);
 	/* Few sets come so close to the limit that all gaps have to be looked at first. */
-	if (most_bits(&of) > most * 8 && coded_bytes(words, count, &of, most) > most)
-		return 0;
-	return (size_t)(write_set(words, count, &of, (struct writer){out, out + most, 0, 0}) - out);
+	if (most_bits(&of) > (raw - 1) * 8 && is_longer(words, word_count, &of, raw - 1)) {
+		memcpy(out, words, raw);
+		return raw;
+	}
+	return (size_t)(write_set(words, word_count, &of,
+	                          (struct writer){out, out + raw - 1, 0, 0}) -
+	                out);
 }
 
 /* What is left to read. */
@@ -258,15 +241,14 @@ static inline bool read_window(struct reader *from, unsigned int parameter, stru
 	return true;
 }
 
-int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
+static int gaps_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 {
 	struct reader from = {.in = in, .bytes = bytes, .at = PARAMETER_BITS};
 	struct decoded to = {.words = words, .count = count};
 	uint64_t zeros, end = PARAMETER_BITS;
 	unsigned int parameter;
 
-	assert(count <= BITS_COUNT_MAX);
-	if (bytes == 0 || bytes >= bitmap_word_count(count) * 8)
+	if (bytes == 0 || bytes > bitmap_word_count(count) * 8)
 		return -EINVAL;
 	parameter = in[0] & ((1u << PARAMETER_BITS) - 1);
 	memset(words, 0, bitmap_word_count(count) * 8);
@@ -289,24 +271,13 @@ int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 	return 0;
 }
 
-/* 6.6: "is sent as a bitmap or, if that takes fewer bytes, as gaps" */
-size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
-{
-	size_t raw = bitmap_word_count(count) * 8;
-	size_t bytes = bits_code(words, count, out, raw);
-
-	if (bytes > 0)
-		return bytes;
-	memcpy(out, words, raw);
-	return raw;
-}
-
 int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 {
 	size_t raw = bitmap_word_count(count) * 8;
 
+	assert(count <= BITS_COUNT_MAX);
 	if (bytes != raw)
-		return bits_decode(in, bytes, words, count);
+		return gaps_read(in, bytes, words, count);
 	memcpy(words, in, raw);
 	/* 6.6: "64-bit words, least significant bit first, one bit a block, 0 beyond" */
 	return count % 64 != 0 && words[count / 64] >> (count % 64) != 0 ? -EINVAL : 0;

@@ -27,29 +27,15 @@
 #define BITS_COUNT_MAX (UINT64_C(1) << 31)
 
 /*
- * bits_coded_bytes - the bytes that bits_code() would write, were there room; 0 when these
- * would not be fewer than the 8 * ceil(count / 64) bytes of the bitmap itself. Bits past
- * `count` do not matter. count is at most BITS_COUNT_MAX, here and below.
- */
-size_t bits_coded_bytes(const uint64_t words[], size_t count);
-
-/*
- * bits_code - the set as above. Returns the bytes written, or 0 when that would not be fewer
- * than the bitmap's or more than `room`; then `out` may be NULL, and nothing is written.
- */
-size_t bits_code(const uint64_t words[], size_t count, uint8_t *out, size_t room);
-
-/*
- * bits_decode - the reverse, of any bytes. Returns 0, and then words[] has the set, with zeros
- * past `count`; or -EINVAL for what bits_code() does not write, and then words[] is not defined.
- */
-int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count);
-
-/*
  * bits_write - the shorter of the two, the coding or the bitmap: at most 8 bytes a word, and `out`
- * has room for that. Returns the bytes, by whose number bits_read() tells which it is.
+ * has room for that. Returns the bytes. No bit past `count` is set; count is at most BITS_COUNT_MAX, also below.
  */
 size_t bits_write(const uint64_t words[], size_t count, uint8_t *out);
-int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count); /* -EINVAL */
+
+/*
+ * bits_read - the reverse, of any bytes, whose number tells which it is. Returns 0, and then words[] has the
+ * set, with zeros past `count`; or -EINVAL for what bits_write() does not write, and then words[] is not defined.
+ */
+int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count);
 
 #endif /* BITMAP_CODED_H */

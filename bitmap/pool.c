@@ -39,7 +39,6 @@ struct bitmap_pool {
 	pthread_cond_t left;
 	struct scan scan;
 	struct bitmap_range range; /* Of the pieces whose threads have left. */
-	uint64_t scan_number;      /* It keeps a thread from joining a scan twice. */
 	uint32_t joined;           /* The threads in the scan. */
 	bool open;                 /* Threads may join. */
 	bool stopping;
@@ -81,24 +80,23 @@ static struct bitmap_range scan_pieces(struct bitmap_pool *pool, const struct sc
 static void *thread_main(void *argument)
 {
 	struct bitmap_pool *pool = argument;
-	uint64_t seen = 0;
 
 	pthread_mutex_lock(&pool->lock);
 	while (!pool->stopping) {
 		struct bitmap_range range;
 		struct scan scan;
 
-		if (!pool->open || pool->scan_number == seen) {
+		if (!pool->open) {
 			pthread_cond_wait(&pool->opened, &pool->lock);
 			continue;
 		}
-		seen = pool->scan_number;
 		scan = pool->scan;
 		pool->joined++;
 		pthread_mutex_unlock(&pool->lock);
 		range = scan_pieces(pool, &scan);
 		pthread_mutex_lock(&pool->lock);
 		pool->range = bitmap_range_both(pool->range, range);
+		pool->open = false; /* There is no piece left. */
 		pool->joined--;
 		if (pool->joined == 0)
 			pthread_cond_signal(&pool->left);
@@ -131,7 +129,6 @@ static void scan_together(struct bitmap_pool *pool, const struct scan *scan,
 	pthread_mutex_lock(&pool->lock);
 	pool->scan = *scan;
 	pool->range = empty_range;
-	pool->scan_number++;
 	pool->open = true;
 	/* The lock publishes this: threads of an earlier scan have left. */
 	atomic_store_explicit(&pool->next_piece, 0, memory_order_relaxed);

@@ -116,51 +116,35 @@ static void memory_add(const struct bitmap_engine *engine, float *memory, const 
 	}
 }
 
-/* The values to be sent, and zeros; how many. */
-static uint64_t values_choose(float *chosen, const float *values, uint64_t count,
-                              struct limit *limit)
-{
-	uint64_t taken = 0;
-
-	if (limit->all_ties) {
-		for (uint64_t i = 0; i < count; i++) {
-			const bool take = magnitude(values[i]) >= limit->least;
-
-			chosen[i] = take ? values[i] : 0;
-			taken += take;
-		}
-		return taken;
-	}
-	for (uint64_t i = 0; i < count; i++) {
-		const uint32_t bits = magnitude(values[i]);
-		const bool tie = bits == limit->least && limit->ties > 0;
-
-		limit->ties -= tie;
-		chosen[i] = bits > limit->least || tie ? values[i] : 0;
-		taken += bits > limit->least || tie;
-	}
-	return taken;
-}
-
-static uint64_t choose_blocks(float *chosen, const float *values, uint64_t count, uint32_t block,
-                              struct limit *limit)
+static inline __attribute__((always_inline)) uint64_t
+blocks_choose(float *chosen, const float *values, uint64_t count, uint32_t block, bool all_ties,
+              struct limit *limit)
 {
 	uint64_t taken = 0;
 
 	for (uint64_t at = 0; at < count; at += block) {
 		const uint64_t n = count - at < block ? count - at : block;
 		const uint32_t bits = block_magnitude(values + at, n, block);
-		const bool tie = bits == limit->least && (limit->all_ties || limit->ties > 0);
+		const bool tie = bits == limit->least && (all_ties || limit->ties > 0);
+		const bool take = bits > limit->least || tie;
 
-		limit->ties -= tie && !limit->all_ties;
-		if (bits > limit->least || tie) {
-			memcpy(chosen + at, values + at, n * sizeof(values[0]));
-			taken += n;
-		} else {
-			memset(chosen + at, 0, n * sizeof(values[0]));
-		}
+		limit->ties -= tie && !all_ties;
+		for (uint64_t i = 0; i < n; i++)
+			chosen[at + i] = take ? values[at + i] : 0;
+		taken += take ? n : 0;
 	}
 	return taken;
+}
+
+/* The values to be sent, and zeros; how many. */
+static uint64_t values_choose(float *chosen, const float *values, uint64_t count, uint32_t block,
+                              struct limit *limit)
+{
+	if (block == 1 && limit->all_ties) /* compiled for that: no inner loop, no order */
+		return blocks_choose(chosen, values, count, 1, true, limit);
+	if (block == 1)
+		return blocks_choose(chosen, values, count, 1, false, limit);
+	return blocks_choose(chosen, values, count, block, limit->all_ties, limit);
 }
 
 static uint64_t blocks_send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
@@ -175,8 +159,7 @@ static uint64_t blocks_send(const struct bitmap_engine *engine, uint8_t *gradien
 		uint8_t *out = gradient + at * dtype_bytes(dtype);
 
 		n = count - at < whole ? count - at : whole;
-		taken += block == 1 ? values_choose(piece, memory + at, n, &limit)
-		                    : choose_blocks(piece, memory + at, n, block, &limit);
+		taken += values_choose(piece, memory + at, n, block, &limit);
 		for (uint64_t i = 0; i < n && dtype != DTYPE_F32; i++)
 			if (magnitude(piece[i]) < INFINITE) /* nor shall it become that */
 				piece[i] = fmaxf(-most, fminf(most, piece[i]));

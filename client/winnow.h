@@ -17,14 +17,15 @@
  *     winnow_comm_destroy(comm);
  *
  * Threads: any thread may call any function; calls on one communicator may be made at the same time,
- * but operations that match by order (no tag) should then come from one thread. The library starts
- * one thread a communicator. It never exits or aborts, and prints nothing but what WINNOW_DEBUG asks
+ * but not beside winnow_comm_destroy(). Operations that match by order (no tag) should then come from one
+ * thread, and those that begin while a communicator moves to another membership end with MEMBERS. The library
+ * starts one thread a communicator. It never exits or aborts, and prints nothing but what WINNOW_DEBUG asks
  * for, why a trace (WINNOW_TRACE=FOLDER, for winnow tune) cannot begin or has ended early, and, once,
  * that every user of the machine may read the key file.
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
- * but INVALID, BUSY, MISMATCH, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
+ * but INVALID, BUSY, a timed-out winnow_wait(), and MEMORY from a call that begins an operation
  * (which has not begun then: the others wait for it), the membership has ended, on all workers: call
  * winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
  * communicator. MEMBERS is the error after which the others can continue.
@@ -120,7 +121,7 @@ enum winnow_wire {
 	WINNOW_WIRE_BF16 = 5,
 };
 
-/* Whose network it is: docs/OPERATE.md, "Sharing a network". */
+/* Whose network it is: docs/network.md, "Share a network". */
 enum winnow_network {
 	/* Others use it. Loss beyond what a path has at its best slows a worker down, and heavy loss
 	   for ten seconds ends the job (ABORTED), with a line that says so. */
@@ -295,7 +296,7 @@ struct winnow_stats {
 	uint64_t pinned_bytes; /* of the host's memory, for tensors on GPUs */
 
 	/*
-	 * What is seen of the paths to the aggregators; docs/OPERATE.md, "Sharing a network". Round trips
+	 * What is seen of the paths to the aggregators; docs/network.md, "Share a network". Round trips
 	 * are 0 before the first was measured; what is sent again, of what was sent, is lost.
 	 */
 	uint32_t rtt_us;                       /* smoothed, of the slowest channel */
@@ -349,7 +350,8 @@ struct winnow_membership {
  * fails there. Blocks until every worker has come or join_timeout_ms has passed. INVALID: nothing was done;
  * also for an id that this communicator has used before. After another failure there is no membership: call it again, with
  * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
- * counted anew. No other call but waits for requests may be running.
+ * counted anew. A second call at the same time waits for the first one. winnow_comm_abort() ends this call with
+ * ABORTED, unless it was called before: then it has ended the membership of before.
  *
  * With id NULL, after MEMBERS, LOST or a TIMEOUT of joining, nobody has to decide: the first aggregator of the list says
  * who is left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
@@ -605,7 +607,7 @@ WINNOW_API void winnow_request_free(struct winnow_request **request);
 /* winnow_comm_check - OK, or what has ended the communicator: winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_comm_check(struct winnow_comm *comm);
 
-/* winnow_comm_abort - end every operation on every worker; `text` tells them why. */
+/* winnow_comm_abort - end every operation on every worker, or a winnow_comm_reconfigure(); `text` tells them why. */
 WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);
 
 /* The library's error in words: "workers do not agree ...". Never NULL. */
@@ -617,6 +619,10 @@ WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
 /* The line behind the last failure in the calling thread, of any call. */
 WINNOW_API const char *winnow_last_error(void);
 
+/*
+ * The totals as they were when the last operation under way was done, or at most about 10 ms ago. It and
+ * winnow_comm_late() never wait.
+ */
 WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
 
 /*

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # closure.sh ROOT STAGE PROGRAM.. - a file system ROOT with the programs of STAGE, what they load, and this system's libraries for that
 #
-# If STAGE was built with the dpdk data path, that too, with DPDK's drivers for the ports that docs/OPERATE.md names.
+# If STAGE was built with the dpdk data path, that too, with DPDK's drivers for the ports that docs/dpdk.md names.
 set -euo pipefail
 root=$1 stage=$2
 shift 2

@@ -2,7 +2,7 @@
 #   docker build -f docker/winnowd.Dockerfile -t winnowd .
 #   docker run --read-only --cap-drop ALL --security-opt no-new-privileges -p 5555:5555 -p 5555:5555/udp \
 #       -v "$PWD/keys:/etc/winnow:ro" winnowd --key-file /etc/winnow/keys
-# docs/DEPLOY.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
+# docs/deploy.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
 # The stage `build` is the same, line by line, in worker.Dockerfile: built once.
 ARG DEBIAN=bookworm
 FROM debian:$DEBIAN-slim AS build

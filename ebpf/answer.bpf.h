@@ -13,6 +13,7 @@
 
 #include <bpf/bpf_endian.h>
 
+#include "ebpf/order.bpf.h"
 #include "ebpf/seal.bpf.h"
 
 #define ANSWER_DF 0x4000   /* host byte order */
@@ -119,12 +120,14 @@ static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const struct fast_ch
 static __always_inline __u64 answer_wire(struct wire_header *wire, struct fast_channel *channel,
                                          __u32 base, const struct answer *answer)
 {
-	/* credit is written before base, and read after it: it is not from before this base */
-	__u32 credit = *(volatile const __u32 *)&channel->credit, most = channel->window_mask + 1;
-	__u16 window = (__u16)(credit - base < most ? credit - base : most);
-	__u32 planned = *(volatile const __u32 *)&channel->planned;
+	__u32 credit, planned, most = channel->window_mask + 1;
 	__u64 token = channel->sealed ? 0 : channel->group_token;
+	__u16 window;
 
+	order_keep(); /* credit is written before base, and read after it: it is not from before this base */
+	credit = *(volatile const __u32 *)&channel->credit;
+	window = (__u16)(credit - base < most ? credit - base : most);
+	planned = *(volatile const __u32 *)&channel->planned;
 	channel->told_credit = base + window;
 	wire->kind = WIRE_RESULT;
 	wire->worker = WIRE_EVERYONE;

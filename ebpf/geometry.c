@@ -6,8 +6,6 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "ebpf/deal.h"
-
 #define COUNT_MAX (UINT64_C(1) << 48)
 #define SHARD_BLOCKS_MAX (UINT64_C(1) << 38) /* 4: "fewer than 2^38 blocks in a shard" */
 
@@ -312,11 +310,6 @@ uint64_t geometry_block(const struct geometry *geometry, const struct geometry_s
 {
 	assert(shard < geometry->shard_count);
 	return deal_block(geometry->shard_count, shard, segment->index + index);
-}
-
-uint32_t geometry_shard(const struct geometry *geometry, uint64_t block)
-{
-	return deal_shard(geometry->shard_count, block);
 }
 
 struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint64_t block)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ebpf/deal.h"
 #include "ebpf/packet.h"
 #include "ebpf/wire.h"
 
@@ -142,9 +143,6 @@ uint64_t geometry_span(const struct geometry *geometry, const struct geometry_se
  */
 uint64_t geometry_block(const struct geometry *geometry, const struct geometry_segment *segment,
                         uint32_t shard, uint32_t index);
-
-/* The shard that owns `block`; its index there is block / shard_count. */
-uint32_t geometry_shard(const struct geometry *geometry, uint64_t block);
 
 /*
  * Elements of a block: `rows` stretches of `columns`, of which the first begins at element `first` of the

@@ -8,8 +8,10 @@
 
 #define WORDS_MAX (4 + 2 * (65536 / SEAL_CHUNK)) /* of the largest datagram, for SipHash */
 
-#ifdef __x86_64__
+#if defined __x86_64__
 #include <immintrin.h>
+#elif defined __aarch64__
+#include <arm_neon.h>
 #endif
 
 /* A seal that is being made. */
@@ -37,7 +39,7 @@ static void nh_plain(const __u64 *key, const uint8_t *data, uint32_t bytes, uint
 	}
 }
 
-#ifdef __x86_64__
+#if defined __x86_64__
 __attribute__((target("avx2"))) static inline __m256i nh_four(__m256i sum, const __u64 *key,
                                                               __m256i data)
 {
@@ -110,6 +112,36 @@ __attribute__((target("avx512f"))) static void nh_widest(const __u64 *key, const
 	sums[1] += across(
 		_mm256_add_epi64(_mm512_castsi512_si256(c), _mm512_extracti64x4_epi64(c, 1)));
 }
+
+#elif defined __aarch64__
+
+static inline uint64x2_t nh_two(uint64x2_t sum, const __u64 *key, uint32x4_t data)
+{
+	const uint64x2_t t = vreinterpretq_u64_u32(
+		vaddq_u32(data, vreinterpretq_u32_u64(vld1q_u64((const uint64_t *)key))));
+
+	return vmlal_u32(sum, vmovn_u64(t), vshrn_n_u64(t, 32));
+}
+
+/* A multiple of 32 bytes. */
+static void nh_wide(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
+{
+	const __u64 *other = key + SEAL_SHIFT / 8;
+	uint64x2_t a = vdupq_n_u64(0), b = a, c = a, d = a;
+
+	for (uint32_t i = 0; i < bytes / 8; i += 4) {
+		const uint32x4_t low = vreinterpretq_u32_u8(vld1q_u8(data + (size_t)i * 8));
+		const uint32x4_t high = vreinterpretq_u32_u8(vld1q_u8(data + (size_t)i * 8 + 16));
+
+		a = nh_two(a, key + i, low);
+		b = nh_two(b, key + i + 2, high);
+		c = nh_two(c, other + i, low);
+		d = nh_two(d, other + i + 2, high);
+	}
+	sums[0] += vaddvq_u64(vaddq_u64(a, b));
+	sums[1] += vaddvq_u64(vaddq_u64(c, d));
+}
+
 #endif
 
 /* Whole pairs, within one chunk. */
@@ -117,7 +149,7 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 {
 	uint32_t wide = 0;
 
-#ifdef __x86_64__
+#if defined __x86_64__
 	if (__builtin_cpu_supports("avx512f")) {
 		wide = bytes / 128 * 128;
 		nh_widest(key, data, wide, sums);
@@ -126,6 +158,9 @@ static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t s
 		nh_wide(key + wide / 8, data + wide, (bytes - wide) / 32 * 32, sums);
 		wide = bytes / 32 * 32;
 	}
+#elif defined __aarch64__
+	wide = bytes / 32 * 32;
+	nh_wide(key, data, wide, sums);
 #endif
 	nh_plain(key + wide / 8, data + wide, bytes - wide, sums);
 }
@@ -251,10 +286,4 @@ void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uin
                 const struct seal_stretch *stretch, const struct seal_key *key, uint64_t edge)
 {
 	packet->token = seal_right(datagram, bytes, stretch, key, edge) ? token : ~token;
-}
-
-void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2])
-{
-	out[0] = out[1] = 0;
-	nh(stretch->pairs, data, bytes, out);
 }

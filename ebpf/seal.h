@@ -41,7 +41,4 @@ bool seal_right(const void *datagram, uint32_t bytes, const struct seal_stretch 
 void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uint64_t token,
                 const struct seal_stretch *stretch, const struct seal_key *key, uint64_t edge);
 
-/* seal_nh - as the tests' vectors have it: NH of at most a chunk. */
-void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2]);
-
 #endif /* EBPF_SEAL_H */

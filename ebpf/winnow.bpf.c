@@ -48,7 +48,6 @@ struct inbound {
 
 #define ECN_CE 3
 
-#define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
 #define load_now(field) (*(volatile typeof(field) *)&(field))
 #define store_now(field, value) (*(volatile typeof(field) *)&(field) = (value))
 
@@ -394,6 +393,7 @@ static __always_inline int xdp_datagram_take(struct xdp_md *ctx, const struct fa
 			knock_note(ctx, channel, wire, six);
 		return verdict_count(FAST_COUNT_PASSED, XDP_PASS);
 	}
+	order_keep(); /* user space fills the channel in, then sets `active` */
 	verdict = wire_receive(ctx, channel, wire, payload_bytes, six);
 	return verdict == XDP_PASS ? verdict_count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }

@@ -149,6 +149,8 @@ enum wire_field {
 	WIRE_FIELD_FORM = 5,
 	WIRE_FIELD_LAYOUT = 6,
 	WIRE_FIELD_SCATTER = 7,
+	WIRE_FIELD_SLOT = 8,
+	WIRE_FIELD_EXPONENT = 9,
 };
 
 struct wire_mismatch {

@@ -258,6 +258,9 @@ static int xdp_load(struct xdp *xdp, struct why *why)
 	xdp->cpu_values = calloc((size_t)xdp->cpu_count, sizeof(*xdp->cpu_values));
 	if (xdp->cpu_values == NULL)
 		return explain_load(why, -ENOMEM);
+#ifndef __x86_64__
+	xdp->skeleton->rodata->order_weak = 1;
+#endif
 	status = bpf_map__set_max_entries(xdp->skeleton->maps.slots, xdp->slot_count);
 	if (status == 0)
 		status = winnow_bpf__load(xdp->skeleton);

@@ -21,8 +21,7 @@
 
 struct copy_job {
 	struct gpu_copy copy;
-	struct gpu_run runs[GPU_RUNS_MAX]; /* copy.runs, copied from the host's memory */
-	uint32_t per_cta;                  /* frames; 0: each CTA has the run of its number */
+	uint32_t per_cta; /* frames; 0: each CTA has the run of its number */
 };
 static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
 
@@ -265,12 +264,12 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 	__shared__ copy_shared shared;
 	const uint32_t warp = threadIdx.x / 32, cta = blockIdx.x;
 	const bool own = job.per_cta == 0;
-	const uint32_t begin = own ? job.runs[cta].before : cta * job.per_cta;
-	const uint32_t end =
-		own ? begin + job.runs[cta].count : min(begin + job.per_cta, job.copy.frame_count);
+	const uint32_t begin = own ? job.copy.runs[cta].before : cta * job.per_cta;
+	const uint32_t end = own ? begin + job.copy.runs[cta].count
+	                         : min(begin + job.per_cta, job.copy.frame_count);
 
 	for (uint32_t i = 0; i < job.copy.run_count; i++) {
-		const struct gpu_run run = job.runs[i];
+		const struct gpu_run run = job.copy.runs[i];
 		const uint32_t from = max(begin, run.before);
 		const uint32_t to = min(end, run.before + run.count);
 
@@ -296,7 +295,6 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
 	job.copy = *copy;
-	memcpy(job.runs, copy->runs, copy->run_count * sizeof(*job.runs));
 	/* CTAs of a few frames are soon gone: then no run waits for another's plan. */
 	if (copy->frame_count > CTA_WARPS * copy->run_count) {
 		ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;

@@ -96,9 +96,9 @@ struct gpu_run {
 struct gpu_copy {
 	bool out;
 	uint32_t run_count, frame_count; /* at least 1 */
-	const struct gpu_run *runs;      /* [run_count], which are read at once */
 	uint32_t *ticket;                /* device, zero before and after */
 	struct gpu_word done;
+	struct gpu_run runs[GPU_RUNS_MAX]; /* [run_count] */
 };
 
 /* Memory that exists as long as the GPU is open, zeroed at first. At open, places are NULL. */

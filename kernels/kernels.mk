@@ -3,7 +3,7 @@
 # Kernels and their callers are a separate object, which needs CUDA to build. The same sources on an emulated
 # CUDA, for tests, are always built. NVIDIA's toolkit has its own folder; Debian's (11.8) is in /usr.
 cuda_home ?= $(or $(CUDA_HOME),$(if $(wildcard /usr/local/cuda/bin/nvcc),/usr/local/cuda,/usr))
-nvcc_path := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
+nvcc_path := $(if $(SAN)$(CROSS),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
 cuda_version := $(if $(nvcc_path),$(shell $(nvcc_path) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{ print $$1 * 1000 + $$2 * 10 }'))
 have_cuda := $(if $(nvcc_path),$(shell [ 0$(cuda_version) -ge 11080 ] && echo $(nvcc_path)))
 ifneq ($(nvcc_path),$(have_cuda))
@@ -48,7 +48,7 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 # The bundle is for a machine that has a GPU, CUDA and PyTorch but not our libraries: what a wheel has, and test programs.
 gpu := $(BUILD)/gpu
 gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
-gpu_needs = pkg-config --exists openssl libmicrohttpd libuv libcap libbpf jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
+gpu_needs = pkg-config --exists openssl libmicrohttpd libuv libcap libbpf jansson && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/%: $(BUILD)/wheel/%
 	@mkdir -p $(@D)

@@ -22,7 +22,7 @@ CITE = re.compile(rf"(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)?(?:,? sections?)? 
 QUOTE = re.compile(r'(?:(PROTOCOL|MEMBERS|CONGESTION)(?:\.md)? |(?:/\*|//|\*|#|"""|[.:;-]) )'
                    r'(\d\d?(?:\.\d\d?)?): "([^"]+)"')
 # Sections that explain, or name what others say.
-NO_RULES = {("PROTOCOL", "1"), ("PROTOCOL", "2"), ("PROTOCOL", "5.5"), ("PROTOCOL", "8.6")}
+NO_RULES = {("PROTOCOL", "1"), ("PROTOCOL", "2"), ("PROTOCOL", "8.6")}
 
 
 def plain(text):

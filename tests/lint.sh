@@ -61,6 +61,7 @@ step "texts" texts
 step "environment" environment
 step "layers" tests/check_layers.sh
 step "specification" tests/check_spec.py
+step "pages" tests/check_docs.py
 step "shellcheck" shellcheck -x -e SC1091,SC2034,SC2154,SC2317 "${scripts[@]}"
 step "cppcheck" analyse
 [ "${TIDY:-1}" = 0 ] || step "clang-tidy" tidy

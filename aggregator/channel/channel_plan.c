@@ -28,8 +28,6 @@ static void segment_clear(const struct channel *channel, struct segment *segment
 void plan_reset(struct channel *channel, struct operation *op)
 {
 	op->used = false;
-	op->failed = false;
-	op->planned_failure = false;
 	op->segments_done = 0;
 	op->bound_count = 0;
 	memset(op->bound, 0, channel->rank_words * 8);
@@ -88,14 +86,33 @@ static uint32_t shares_of(const struct channel *channel, const struct announce *
 	return shared ? channel->config.worker_count : 1;
 }
 
-static bool announce_possible(const struct channel *channel, const struct announce *a)
+/* What is impossible about it whatever the others say, 0: nothing; and its value. */
+static uint16_t first_impossible(const struct channel *channel, const struct announce *a,
+                                 uint64_t *value)
 {
-	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
-	       a->reduction <= REDUCE_COUNT && form_possible(channel, a) && a->generation != 0 &&
-	       a->op_slot < channel->config.op_slots && a->segment < a->segment_count &&
-	       a->segment_count % shares_of(channel, a) == 0 && segment_possible(channel, a) &&
-	       (a->form < WIRE_FIXED32 || (a->flags & WIRE_NONFINITE) ||
-	        exponent_possible(a->exponent));
+	*value = a->dtype;
+	if (a->dtype < 1 || a->dtype > DTYPE_COUNT)
+		return WIRE_FIELD_DTYPE;
+	*value = a->reduction;
+	if (a->reduction < 1 || a->reduction > REDUCE_COUNT)
+		return WIRE_FIELD_REDUCTION;
+	*value = a->form;
+	if (!form_possible(channel, a))
+		return WIRE_FIELD_FORM;
+	*value = a->block_elems;
+	if (!segment_possible(channel, a))
+		return WIRE_FIELD_BLOCK;
+	*value = a->segment_count;
+	if (a->segment >= a->segment_count || a->segment_count % shares_of(channel, a) != 0)
+		return WIRE_FIELD_LAYOUT;
+	*value = a->op_slot;
+	if (a->generation == 0 || a->op_slot >= channel->config.op_slots)
+		return WIRE_FIELD_SLOT;
+	*value = (uint64_t)a->exponent;
+	if (a->form >= WIRE_FIXED32 && !(a->flags & WIRE_NONFINITE) &&
+	    !exponent_possible(a->exponent))
+		return WIRE_FIELD_EXPONENT;
+	return 0;
 }
 
 /* 6.4: "in the order scatter, count, dtype, reduction, form, elements of a block, layout"; 0: they agree. */
@@ -131,6 +148,41 @@ static uint16_t first_difference(const struct announce *a, const struct announce
 	return 0;
 }
 
+/* 11.1: "The worker that sent it gets a PLAN with its tag and status 1" */
+static void announce_refuse(struct channel *channel, const struct announce *a,
+                            const struct wire_mismatch *mismatch)
+{
+	channel->stats.mismatches++;
+	count_drop(channel, WIRE_DROP_OPERATION);
+	reply_put(channel, &(struct reply){.kind = REPLY_REFUSAL,
+	                                   .rank = mismatch->rank_b,
+	                                   .refusal = {.tag = a->tag, .mismatch = *mismatch}});
+}
+
+/* 11.1: "Both this worker: impossible" */
+static void announce_impossible(struct channel *channel, const struct announce *a, uint16_t rank,
+                                uint16_t field, uint64_t value)
+{
+	announce_refuse(channel, a,
+	                &(struct wire_mismatch){.field = field,
+	                                        .rank_a = rank,
+	                                        .rank_b = rank,
+	                                        .value_a = value,
+	                                        .value_b = value});
+}
+
+/* Does it say what the first one of the operation has said? If not, it is refused. */
+static bool announce_agrees(struct channel *channel, const struct operation *op,
+                            const struct announce *a, uint16_t rank)
+{
+	struct wire_mismatch mismatch = {.rank_a = op->asked_by, .rank_b = rank};
+
+	if (first_difference(&op->asked, a, &mismatch) == 0)
+		return true;
+	announce_refuse(channel, a, &mismatch);
+	return false;
+}
+
 /* ---- finding the operation ---- */
 
 /* 6.3: "joins the operation of its tag that the worker has not joined yet, or begins one" in a free entry; or NULL. */
@@ -162,7 +214,7 @@ static void op_start(struct channel *channel, struct operation *op, const struct
 }
 
 /*
- * The operation that this announcement belongs to. NULL, counted, when the packet is out of turn, finds no room or is
+ * The operation that this announcement belongs to. NULL, counted, when the packet is refused, finds no room or is
  * late. 6.2: "if its generation is older than the slot's, or equal to it when that operation is over".
  */
 static struct operation *op_bind(struct channel *channel, const struct announce *a, uint16_t rank,
@@ -179,7 +231,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 		return NULL;
 	}
 	if (live) {
-		count_drop(channel, WIRE_DROP_OPERATION);
+		announce_impossible(channel, a, rank, WIRE_FIELD_SLOT, a->op_slot);
 		return NULL;
 	}
 	op = op_for_tag(channel, a->tag, rank);
@@ -187,6 +239,8 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 		count_drop(channel, WIRE_DROP_FULL);
 		return NULL;
 	}
+	if (op->used && !announce_agrees(channel, op, a, rank))
+		return NULL;
 	if (!op->used)
 		op_start(channel, op, a, rank, now_us);
 	bind->generation = a->generation;
@@ -196,12 +250,6 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 	op->bound_count++;
 	watch_bound(channel, op, rank, now_us);
 	channel->members[rank].progress_us = now_us;
-	/* 11.1: "The aggregator notes the first difference (6.4) from the operation's first announcement" */
-	if (!op->failed && first_difference(&op->asked, a, &op->mismatch) != 0) {
-		op->failed = true;
-		op->mismatch.rank_a = op->asked_by;
-		op->mismatch.rank_b = rank;
-	}
 	return op;
 }
 
@@ -218,21 +266,6 @@ static void plan_number(struct channel *channel, struct segment *segment, uint64
 	channel->order.places[channel->order.tail++ & (channel->segment_count - 1)] =
 		(uint32_t)(segment - channel->segments);
 	slot_open_more(channel);
-}
-
-/* 11.1: "a PLAN with status 1, segment 0 and one hollow frame goes to everyone" */
-static void plan_failure(struct channel *channel, struct operation *op, uint64_t now_us)
-{
-	struct segment *segment = segment_of(channel, op, 0);
-
-	op->planned_failure = true;
-	segment->number = 0;
-	segment->hollow = true;
-	segment->frame_count = 1;
-	segment->plan_flags = 0;
-	segment->eager_bytes = 0;
-	channel->stats.mismatches++;
-	plan_number(channel, segment, now_us);
 }
 
 /* What is added up of an operation without frames. */
@@ -355,7 +388,10 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	uint32_t own;
 
 	if (!segment_cut(channel, segment, a, now_us)) {
-		count_drop(channel, WIRE_DROP_OPERATION);
+		announce_refuse(channel, a,
+		                &(struct wire_mismatch){.field = WIRE_FIELD_LAYOUT,
+		                                        .rank_a = op->asked_by,
+		                                        .rank_b = rank});
 		return;
 	}
 	if (!frames_fit(channel, segment)) {
@@ -399,37 +435,36 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 	struct segment *segment;
 	struct announce a;
 	enum wire_drop drop = announce_parse(packet, &a);
+	uint16_t rank = packet->worker, field;
+	uint64_t value;
 
-	if (drop == WIRE_DROP_NONE && !announce_possible(channel, &a))
-		drop = WIRE_DROP_OPERATION;
 	if (drop != WIRE_DROP_NONE) {
 		count_drop(channel, drop);
 		return;
 	}
-	op = op_bind(channel, &a, packet->worker, now_us);
+	field = first_impossible(channel, &a, &value);
+	if (field != 0) {
+		announce_impossible(channel, &a, rank, field, value);
+		return;
+	}
+	op = op_bind(channel, &a, rank, now_us);
 	if (op == NULL)
 		return;
-	if (op->failed) {
-		if (op->planned_failure)
-			plan_again(channel, segment_of(channel, op, 0), packet->worker);
-		else if (op->bound_count == channel->config.worker_count)
-			plan_failure(channel, op, now_us);
+	if (a.tag != op->asked.tag) {
+		announce_impossible(channel, &a, rank, WIRE_FIELD_SLOT, a.op_slot);
 		return;
 	}
-	if (a.tag != op->asked.tag || first_difference(&op->asked, &a, &op->mismatch) != 0) {
-		count_drop(channel, WIRE_DROP_OPERATION); /* a worker that contradicts itself */
+	if (!announce_agrees(channel, op, &a, rank))
 		return;
-	}
 	segment = segment_of(channel, op, a.segment);
-	if (a.segment != segment->number) {
-		count_drop(channel, frame_before(a.segment, segment->number) ? WIRE_DROP_STALE
-		                                                             : WIRE_DROP_OPERATION);
-		return;
-	}
-	if (segment->state == SEGMENT_PLANNED || bit_test(segment->joined, packet->worker))
-		plan_again(channel, segment, packet->worker);
+	if (frame_before(a.segment, segment->number))
+		count_drop(channel, WIRE_DROP_STALE);
+	else if (a.segment != segment->number)
+		announce_impossible(channel, &a, rank, WIRE_FIELD_LAYOUT, a.segment);
+	else if (segment->state == SEGMENT_PLANNED || bit_test(segment->joined, rank))
+		plan_again(channel, segment, rank);
 	else
-		segment_join(channel, segment, &a, packet->worker, now_us);
+		segment_join(channel, segment, &a, rank, now_us);
 }
 
 /* ---- after ---- */
@@ -450,10 +485,9 @@ void plan_release(struct channel *channel, uint64_t now_us)
 			channel->plans_sent++;
 		channel->order.head++;
 		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
-		if (!op->failed && ++op->segments_done < op->asked.segment_count)
+		if (++op->segments_done < op->asked.segment_count)
 			continue;
-		if (!op->failed)
-			watch_finished(channel, op, now_us);
+		watch_finished(channel, op, now_us);
 		plan_reset(channel, op);
 		channel->ops_used--;
 	}

@@ -117,14 +117,8 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 		.set.bytes = segment->set_bytes,
 	};
 
-	if (op->failed) {
-		plan.status = WIRE_MISMATCH;
-		plan.mismatch = op->mismatch;
-	}
 	head_begin(channel, out, WIRE_PLAN, dest, segment->first);
 	packet_put_plan(out, &plan);
-	if (op->failed)
-		return;
 	packet_point(out, segment->set, segment->set_bytes);
 	packet_point(out, eager_sums(channel, segment), segment->eager_bytes);
 }
@@ -159,6 +153,18 @@ static void status_build(struct channel *channel, const struct status *status, u
 	packet_put_status(out, status);
 }
 
+static void refusal_build(struct channel *channel, const struct reply *reply,
+                          struct packet_out *out)
+{
+	const struct plan plan = {.tag = reply->refusal.tag,
+	                          .frame_count = 1,
+	                          .status = WIRE_MISMATCH,
+	                          .mismatch = reply->refusal.mismatch};
+
+	head_begin(channel, out, WIRE_PLAN, reply->rank, 0);
+	packet_put_plan(out, &plan);
+}
+
 /* False when what was asked for is over and done with. */
 static bool reply_build(struct channel *channel, struct reply *reply, uint64_t now_us,
                         struct packet_out *out)
@@ -178,6 +184,9 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 		if (!result_build(channel, reply->number, reply->rank, out))
 			return false;
 		channel->stats.result_resends++;
+		return true;
+	case REPLY_REFUSAL:
+		refusal_build(channel, reply, out);
 		return true;
 	case REPLY_STATUS:
 		status->marked =

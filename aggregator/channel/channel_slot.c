@@ -161,7 +161,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		push_fast(channel, slot, &sum, packet);
 		return;
 	}
-	/* 10.3: "A PUSH that the aggregator already has is dropped" */
+	/* 8.2: "adds the PUSH of each worker that has announced a block of the frame once" */
 	if (bit_test(slot->came, packet->worker)) {
 		count_drop(channel, WIRE_DROP_DUPLICATE);
 		return;

@@ -60,12 +60,9 @@ struct bind {
 
 struct operation {
 	bool used;
-	bool failed;
-	bool planned_failure;
 	uint64_t serial;       /* No other operation ever has it. */
 	struct announce asked; /* The first worker announced it so. */
 	uint16_t asked_by;
-	struct wire_mismatch mismatch; /* It says why the operation has failed. */
 	uint32_t segments_done; /* Segments that are planned and that all have acknowledged. */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words]; these workers have announced any of it. */
@@ -125,14 +122,20 @@ struct slot {
 	uint8_t *data;          /* [2 * payload], sums; when it is done, the RESULT's data. */
 };
 
-enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_STATUS };
+enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_REFUSAL, REPLY_STATUS };
 
 struct reply {
 	enum reply_kind kind;
 	uint16_t rank;
-	uint32_t number;      /* It is a frame, or a plan's segment index. */
-	struct status status; /* A REPLY_STATUS has it. */
-	uint64_t came_us;     /* The STATUS that it answers came at this time. */
+	uint32_t number; /* It is a frame, or a plan's segment index. */
+	union {
+		struct status status; /* A REPLY_STATUS has it. */
+		struct {
+			uint64_t tag;
+			struct wire_mismatch mismatch;
+		} refusal; /* A REPLY_REFUSAL has it. */
+	};
+	uint64_t came_us; /* The STATUS that it answers came at this time. */
 };
 
 struct channel {
@@ -298,8 +301,8 @@ void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const u
              bool first);
 
 /*
- * Do zeros matter? 3: "A block that a worker does not send counts as zeros in that worker's tensor, also for minimum,
- * maximum and product": of the workers that are not in `all_have`.
+ * Do zeros matter, of the workers that are not in `all_have`? Section 3: "A block that a worker does not send counts as
+ * zeros".
  */
 static inline bool sum_sees_zeros(const struct sum *sum)
 {

@@ -15,11 +15,13 @@
 #include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_mbuf_pool_ops.h>
 
 #include "aggregator/dpdk/kernel.h"
 
 #define DESCRIPTORS 1024
 #define POOL_MBUFS 8191
+#define POOL_CACHE 256
 #define HANDED_OVER 4096
 #define DRIVER_AF_PACKET "net_af_packet"
 #define DRIVER_AF_XDP "net_af_xdp"
@@ -65,6 +67,38 @@ static int port_removed(uint16_t port_id, enum rte_eth_event_type type, void *co
 }
 
 /*
+ * A pool of mbufs, each in one piece with no byte between them; NULL and rte_errno when there is no memory.
+ * rte_pktmbuf_pool_create() spreads mbufs over memory channels by making them larger. An AF_XDP socket takes a
+ * whole mbuf as its frame, a page at most: with the padding, frames of the MTU that native XDP allows (3,498) would
+ * no longer fit.
+ */
+static struct rte_mempool *pool_new(const char *name, uint32_t count, uint32_t room)
+{
+	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size =
+	                                                   (uint16_t)(room + RTE_PKTMBUF_HEADROOM)};
+	uint32_t bytes = (uint32_t)sizeof(struct rte_mbuf) + private.mbuf_data_room_size;
+	struct rte_mempool *pool =
+		rte_mempool_create_empty(name, count, bytes, POOL_CACHE, sizeof(private),
+	                                 SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_SPREAD);
+	int err;
+
+	if (pool == NULL)
+		return NULL;
+	err = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (err == 0) {
+		rte_pktmbuf_pool_init(pool, &private);
+		err = rte_mempool_populate_default(pool);
+	}
+	if (err < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -err;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+}
+
+/*
  * Mbufs for each queue of all ports, with room for one frame. Some drivers want more room: for the
  * whole of a frame in their own ring.
  */
@@ -75,7 +109,7 @@ static int pools_new(uint32_t room, struct why *why)
 	for (uint32_t i = 0; i < device.queue_count; i++) {
 		rte_mempool_free(device.pools[i]);
 		snprintf(name, sizeof(name), "winnow-%u-%u", i, room);
-		device.pools[i] = mbufs_new(name, POOL_MBUFS, room);
+		device.pools[i] = pool_new(name, POOL_MBUFS, room);
 		if (device.pools[i] != NULL)
 			continue;
 		return why_set(

@@ -11,15 +11,16 @@
 #include <stdatomic.h>
 
 #include <rte_ethdev.h>
+#include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_ring.h>
 #include <rte_spinlock.h>
 
-#include "aggregator/dpdk/environment.h"
 #include "aggregator/dpdk/frame.h"
 #include "aggregator/dpdk/neighbours.h"
 #include "bitmap/net/net.h"
 
+#define DPDK_QUEUES_MAX 64 /* nets of a process */
 #define DEVICE_PORTS_MAX 16
 #define DEVICE_NAME_BYTES RTE_ETH_NAME_MAX_LEN
 
@@ -77,6 +78,23 @@ void device_log(const struct device *device, const char *level, const char *form
 /* links.c: device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
 int device_look(struct device *device, uint64_t now_us, struct why *why);
 
+/* ---- environment.c: DPDK's own start (EAL), its log, the CPUs that it was told to use ---- */
+
+/* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
+int environment_start(const struct net_config *config, struct why *why);
+
+/* The CPUs that EAL was told to use for net `queue`; NULL: any. */
+const rte_cpuset_t *environment_cpus(uint32_t queue);
+
+extern struct environment {
+	bool mute;   /* DPDK's complaints are only remembered: something is being tried out */
+	bool in_use; /* A thread may still poll a port: the process ends around it. */
+	/* Of DPDK's log above "info": why something has failed. */
+	char last_line[WHY_BYTES], first_error[WHY_BYTES];
+} environment;
+
+/* ---- addresses ---- */
+
 /* Frames know no scope. */
 static inline bool device_is(const struct device *device, const struct net_ip *ip)
 {
@@ -105,11 +123,5 @@ static inline struct frame_station device_station(const struct device *device, u
 {
 	return (struct frame_station){.mac = device->ports[port].mac, .ip = device->ip};
 }
-
-/*
- * mbufs_new - a pool of `count` mbufs, each in one piece with room for a frame of `room` bytes and
- * no byte between them; NULL and rte_errno when there is no memory.
- */
-struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room);
 
 #endif /* AGGREGATOR_DPDK_DEVICE_H */

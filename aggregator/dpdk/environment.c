@@ -16,8 +16,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
-#include "aggregator/dpdk/environment.h"
-#include "aggregator/dpdk/frame.h"
+#include "aggregator/dpdk/device.h"
 #include "aggregator/dpdk/kernel.h"
 
 #define WORDS_MAX 64

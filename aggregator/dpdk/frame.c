@@ -33,13 +33,15 @@ static struct net_ip ip_of_six(const void *at)
 
 /* ---- checksums ---- */
 
-/* The compiler makes eight words at a time of it. */
-__attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *data, size_t size)
+uint64_t frame_sum_any(const void *data, size_t size)
 {
 	return sum_loop(data, size);
 }
 
-uint64_t frame_sum_any(const void *data, size_t size)
+#ifdef __x86_64__
+
+/* The compiler makes eight words at a time of it. */
+__attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *data, size_t size)
 {
 	return sum_loop(data, size);
 }
@@ -48,6 +50,15 @@ uint64_t frame_sum(const void *data, size_t size)
 {
 	return __builtin_cpu_supports("avx2") ? sum_avx2(data, size) : frame_sum_any(data, size);
 }
+
+#else
+
+uint64_t frame_sum(const void *data, size_t size)
+{
+	return frame_sum_any(data, size);
+}
+
+#endif
 
 uint16_t frame_fold(uint64_t sum)
 {

@@ -5,7 +5,7 @@
  *   environment.c  DPDK's start and its log
  *   device.c       ports, addresses
  *   links.c        ports while they run
- *   kernel*.c      what the kernel knows of an interface that a port shares with it
+ *   kernel.c       what the kernel knows of an interface that a port shares with it
  *   receive.c      frames to nets
  *   transmit.c     datagrams to frames
  */

@@ -23,37 +23,22 @@
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
 #define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
-#define PAGE_SHARE 10         /* pages take one part in so many of the time */
+#define PAGE_SHARE 20         /* each page takes one part in so many of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
-/* All but the first is the thread's own, once it runs. */
+/* It is the library's thread's, once that runs. */
 struct http {
-	uv_async_t stop; /* any thread: it is to end */
-	pthread_t thread;
-	uv_loop_t loop;
-	uv_poll_t poll;
-	uv_timer_t timer, pages_due;
 	struct MHD_Daemon *daemon;
-	struct listener listener;
+	int fd;             /* the port's */
 	struct crowd crowd; /* all connections, by address; each is its socket's number */
 	struct http_sources sources;
 	bool local; /* it listens on a loopback address */
-	uint64_t since_us;
-
-	/* Pages, and the connections that wait for the next ones. */
-	struct MHD_Response *pages[PAGE_COUNT]; /* NULL: could not be made */
-	uint64_t next_us;                       /* The next pages are not made before it. */
 	struct {
-		struct MHD_Connection *connection;
-		enum page page;
-	} waiting[HTTP_CONNECTIONS_MAX + LEAVING_MAX];
-	uint32_t waiting_count;
-	bool stopping;
+		struct MHD_Response *response; /* NULL: could not be made */
+		uint64_t until_us;             /* who asks before then is given this one */
+	} pages[PAGE_COUNT];
 };
-
-static void daemon_work(struct http *http);
-static void pages_make(uv_timer_t *timer);
 
 /* ---- answering ---- */
 
@@ -100,36 +85,63 @@ static bool is_rebound(const struct http *http, struct MHD_Connection *connectio
 	return http->local && host != NULL && !host_is_here(host);
 }
 
-/* The next pages are made for all who wait for them. */
-static enum MHD_Result page_await(struct http *http, struct MHD_Connection *connection,
-                                  enum page page)
+/* ---- pages ---- */
+
+static struct MHD_Response *page_response(char *body, const char *type)
+{
+	struct MHD_Response *response = NULL;
+
+	if (body != NULL)
+		response =
+			MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
+	if (response != NULL)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	else
+		free(body);
+	return response;
+}
+
+static void page_forget(struct http *http, enum page page)
+{
+	if (http->pages[page].response != NULL)
+		MHD_destroy_response(http->pages[page].response);
+	http->pages[page].response = NULL;
+}
+
+/* A copy that does not come costs nobody anything, so the next one who asks may try again soon. */
+static void page_make(struct http *http, enum page page, uint64_t begun_us)
+{
+	struct snapshot now;
+	uint64_t rest_us = 0;
+
+	page_forget(http, page);
+	if (snapshot_take(&http->sources, &now)) {
+		http->pages[page].response =
+			page == PAGE_STATUS ? page_response(http_status(&http->sources, &now),
+		                                            "application/json")
+					    : page_response(http_metrics(&http->sources, &now),
+		                                            "text/plain; version=0.0.4");
+		snapshot_free(&now);
+		rest_us = (uv_hrtime() / 1000 - begun_us) * PAGE_SHARE;
+	}
+	http->pages[page].until_us =
+		uv_hrtime() / 1000 + (rest_us > HTTP_PAGE_US ? rest_us : HTTP_PAGE_US);
+}
+
+static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *connection,
+                                   enum page page)
 {
 	const uint64_t now_us = uv_hrtime() / 1000;
 
-	if (http->stopping || http->waiting_count == HTTP_CONNECTIONS_MAX + LEAVING_MAX)
-		return MHD_NO;
-	if (!uv_is_active((uv_handle_t *)&http->pages_due))
-		uv_timer_start(&http->pages_due, pages_make,
-		               http->next_us > now_us ? (http->next_us - now_us) / 1000 + 1 : 0, 0);
-	http->waiting[http->waiting_count].connection = connection;
-	http->waiting[http->waiting_count++].page = page;
-	MHD_suspend_connection(connection);
-	return MHD_YES;
-}
-
-/* Called again for the same request, it answers. */
-static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *connection,
-                                   enum page page, void **awaited)
-{
-	if (*awaited == NULL) {
-		*awaited = http;
-		return page_await(http, connection, page);
-	}
-	if (http->pages[page] == NULL)
+	if (now_us >= http->pages[page].until_us)
+		page_make(http, page, now_us);
+	if (http->pages[page].response == NULL)
 		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
 		                    "no memory, or the control loop does not answer\n");
-	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page]);
+	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page].response);
 }
+
+/* ---- requests ---- */
 
 static enum MHD_Result probe_answer(const struct http *http, struct MHD_Connection *connection,
                                     const char *url)
@@ -154,6 +166,7 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 	(void)version;
 	(void)upload;
 	(void)upload_bytes;
+	(void)request;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return text_respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
 	if (is_rebound(http, connection))
@@ -162,92 +175,13 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 			"this is a loopback address: ask for it by number, as localhost, or by "
 			"this machine's name\n");
 	if (strcmp(url, "/metrics") == 0)
-		return page_answer(http, connection, PAGE_METRICS, request);
+		return page_answer(http, connection, PAGE_METRICS);
 	if (strcmp(url, "/status") == 0)
-		return page_answer(http, connection, PAGE_STATUS, request);
+		return page_answer(http, connection, PAGE_STATUS);
 	if (strcmp(url, "/healthz") == 0 || strcmp(url, "/readyz") == 0)
 		return probe_answer(http, connection, url);
 	return text_respond(connection, MHD_HTTP_NOT_FOUND,
 	                    "try /metrics, /status, /healthz or /readyz\n");
-}
-
-/* ---- pages ---- */
-
-static void page_set(struct http *http, enum page page, char *body)
-{
-	static const char *const types[] = {
-		[PAGE_METRICS] = "text/plain; version=0.0.4", [PAGE_STATUS] = "application/json"};
-	struct MHD_Response *response = NULL;
-
-	if (http->pages[page] != NULL)
-		MHD_destroy_response(http->pages[page]);
-	if (body != NULL)
-		response =
-			MHD_create_response_from_buffer(strlen(body), body, MHD_RESPMEM_MUST_FREE);
-	if (response != NULL)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, types[page]);
-	else
-		free(body);
-	http->pages[page] = response;
-}
-
-static void pages_answer(struct http *http)
-{
-	while (http->waiting_count > 0)
-		MHD_resume_connection(http->waiting[--http->waiting_count].connection);
-	daemon_work(http);
-}
-
-static void pages_make(uv_timer_t *timer)
-{
-	struct http *http = timer->data;
-	const uint64_t begun_us = uv_hrtime() / 1000;
-	bool wanted[PAGE_COUNT] = {false};
-	struct snapshot now;
-	uint64_t took_us;
-	bool taken;
-
-	for (uint32_t i = 0; i < http->waiting_count; i++)
-		wanted[http->waiting[i].page] = true;
-	taken = snapshot_take(&http->sources, &now);
-	if (wanted[PAGE_STATUS])
-		page_set(http, PAGE_STATUS,
-		         taken ? http_status(&http->sources, &now, begun_us - http->since_us)
-		               : NULL);
-	/* It is the last: it leaves one membership of each job in `now`. */
-	if (wanted[PAGE_METRICS])
-		page_set(http, PAGE_METRICS, taken ? http_metrics(&http->sources, &now) : NULL);
-	if (taken)
-		snapshot_free(&now);
-	pages_answer(http);
-	took_us = uv_hrtime() / 1000 - begun_us;
-	http->next_us = begun_us +
-	                (took_us * PAGE_SHARE > HTTP_PAGE_US ? took_us * PAGE_SHARE : HTTP_PAGE_US);
-}
-
-/* ---- on the loop ---- */
-
-static void timer_ended(uv_timer_t *timer);
-
-static void daemon_work(struct http *http)
-{
-	MHD_UNSIGNED_LONG_LONG wait_ms;
-
-	MHD_run(http->daemon);
-	if (MHD_get_timeout(http->daemon, &wait_ms) == MHD_YES)
-		uv_timer_start(&http->timer, timer_ended, wait_ms, 0);
-}
-
-static void timer_ended(uv_timer_t *timer)
-{
-	daemon_work(timer->data);
-}
-
-static void socket_polled(uv_poll_t *poll, int status, int events)
-{
-	(void)status;
-	(void)events;
-	daemon_work(poll->data);
 }
 
 /* ---- connections ---- */
@@ -257,142 +191,51 @@ static void *socket_key(int fd)
 	return (void *)(intptr_t)fd;
 }
 
-static int connection_fd(struct MHD_Connection *connection)
-{
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-
-	return info != NULL ? info->connect_fd : -1;
-}
-
-/* It waits no more, if it does. */
-static void waiting_end(struct http *http, int fd)
-{
-	for (uint32_t i = 0; i < http->waiting_count; i++) {
-		struct MHD_Connection *connection = http->waiting[i].connection;
-
-		if (connection_fd(connection) != fd)
-			continue;
-		http->waiting[i] = http->waiting[--http->waiting_count];
-		MHD_resume_connection(connection);
-		return;
-	}
-}
-
-/* The socket is the library's; it closes what has ended. False: there is none. */
-static bool crowd_out(void *context)
-{
-	struct http *http = context;
-	void *oldest = crowd_heaviest(&http->crowd).oldest;
-	int fd = (int)(intptr_t)oldest;
-
-	if (oldest == NULL)
-		return false;
-	crowd_remove(&http->crowd, oldest);
-	shutdown(fd, SHUT_RDWR);
-	waiting_end(http, fd);
-	daemon_work(http);
-	return true;
-}
-
-static char *crowd_refusal(void *unused)
-{
-	(void)unused;
-	return strdup("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
-	              "Content-Length: 0\r\n\r\n");
-}
-
 /*
  * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
  * a connection is served as soon as its request is complete, and until then only a newer connection
- * from an address that has as many may push it out.
+ * from an address that has as many may push it out. The sockets are the library's, which closes what has ended.
  */
-static void connection_new(void *context, int fd, const struct net_addr *from)
+static void connection_changed(void *context, struct MHD_Connection *connection, void **unused,
+                               enum MHD_ConnectionNotificationCode what)
 {
 	struct http *http = context;
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(from, &address);
-
-	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
-		crowd_out(http);
-	crowd_add(&http->crowd, net_ip_owner(&from->ip), socket_key(fd));
-	/* If it does not take the connection it closes it, without calling connection_ended(). */
-	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
-		crowd_remove(&http->crowd, socket_key(fd));
-	daemon_work(http);
-}
-
-static void connection_ended(void *context, struct MHD_Connection *connection, void **unused,
-                             enum MHD_ConnectionNotificationCode what)
-{
-	struct http *http = context;
+	void *oldest, *key = socket_key(
+			      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+				      ->connect_fd);
+	struct net_addr from;
 
 	(void)unused;
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-		crowd_remove(&http->crowd, socket_key(connection_fd(connection)));
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		crowd_remove(&http->crowd, key);
+		return;
+	}
+	if (http->crowd.count == HTTP_CONNECTIONS_MAX) {
+		oldest = crowd_heaviest(&http->crowd).oldest;
+		crowd_remove(&http->crowd, oldest);
+		shutdown((int)(intptr_t)oldest, SHUT_RDWR);
+	}
+	from = net_of_sockaddr(
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+			->client_addr);
+	crowd_add(&http->crowd, net_ip_owner(&from.ip), key);
 }
 
 /* ---- life ---- */
 
-static struct MHD_Daemon *daemon_start(struct http *http)
-{
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME,
-	                        0, NULL, NULL, request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
-	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
-	                        connection_ended, http, MHD_OPTION_END);
-}
-
-static void handle_close(uv_handle_t *handle, void *unused)
-{
-	(void)unused;
-	if (!uv_is_closing(handle))
-		uv_close(handle, NULL);
-}
-
-static void stop_asked(uv_async_t *async)
-{
-	struct http *http = async->data;
-
-	http->stopping = true;
-	pages_answer(http);
-	uv_walk(&http->loop, handle_close, NULL);
-}
-
-static void *http_run(void *context)
+/* On a thread that has given up its rights, as the library's, which it starts, has then: winnowd.c reports if it has not. */
+static void *daemon_start(void *context)
 {
 	struct http *http = context;
 
-	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
-	pthread_setname_np(pthread_self(), "winnow-http");
-	uv_run(&http->loop, UV_RUN_DEFAULT);
+	(void)privileges_drop();
+	http->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, request_answer, http,
+		MHD_OPTION_LISTEN_SOCKET, http->fd, MHD_OPTION_CONNECTION_LIMIT,
+		HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+		MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_END);
 	return NULL;
-}
-
-static void free_all(struct http *http)
-{
-	if (http->daemon != NULL)
-		MHD_stop_daemon(http->daemon);
-	for (uint32_t i = 0; i < PAGE_COUNT; i++)
-		page_set(http, i, NULL);
-	listener_close(&http->listener);
-	crowd_close(&http->crowd);
-	uv_loop_close(&http->loop);
-	free(http);
-}
-
-static void handles_init(struct http *http)
-{
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-
-	uv_async_init(&http->loop, &http->stop, stop_asked);
-	uv_poll_init(&http->loop, &http->poll, info->epoll_fd);
-	uv_timer_init(&http->loop, &http->timer);
-	uv_timer_init(&http->loop, &http->pages_due);
-	http->stop.data = http->poll.data = http->timer.data = http->pages_due.data = http;
-	uv_poll_start(&http->poll, UV_READABLE, socket_polled);
 }
 
 static bool is_loopback(const struct net_ip *ip)
@@ -406,42 +249,28 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
               struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	const struct listener_hooks hooks = {
-		.context = http,
-		.taken = connection_new,
-		.make_room = crowd_out,
-		.sorry = crowd_refusal,
-	};
-	int fd, err = why_set(why, -ENOMEM, "out of memory");
+	pthread_t thread;
+	int err;
 
-	if (http == NULL)
-		return err;
-	if (uv_loop_init(&http->loop) != 0) {
+	if (http == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
 		free(http);
-		return err;
+		return why_set(why, -ENOMEM, "out of memory");
 	}
-	http->listener = LISTENER_NONE;
 	http->sources = *sources;
-	http->since_us = uv_hrtime() / 1000;
 	http->local = is_loopback(&listen->ip);
-	http->daemon = daemon_start(http);
-	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
-		free_all(http);
+	http->fd = listener_bind(listen, "cannot serve HTTP on", why);
+	if (http->fd < 0) {
+		err = http->fd;
+		http_close(http);
 		return err;
 	}
-	fd = listener_bind(listen, "cannot serve HTTP on", why);
-	err = fd < 0 ? fd : listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
-	if (err != 0) {
-		free_all(http);
-		return err;
-	}
-	handles_init(http);
-	err = -pthread_create(&http->thread, NULL, http_run, http);
-	if (err != 0) {
-		uv_walk(&http->loop, handle_close, NULL);
-		uv_run(&http->loop, UV_RUN_DEFAULT);
-		free_all(http);
-		return why_set(why, err, "cannot start a thread: %s", strerror(-err));
+	err = -pthread_create(&thread, NULL, daemon_start, http);
+	if (err == 0)
+		pthread_join(thread, NULL);
+	if (http->daemon == NULL) {
+		close(http->fd);
+		http_close(http);
+		return why_set(why, err != 0 ? err : -ENOMEM, "cannot start a thread for HTTP");
 	}
 	*out = http;
 	return 0;
@@ -451,7 +280,10 @@ void http_close(struct http *http)
 {
 	if (http == NULL)
 		return;
-	uv_async_send(&http->stop);
-	pthread_join(http->thread, NULL);
-	free_all(http);
+	if (http->daemon != NULL)
+		MHD_stop_daemon(http->daemon); /* with its connections, and the port */
+	for (uint32_t i = 0; i < PAGE_COUNT; i++)
+		page_forget(http, i);
+	crowd_close(&http->crowd);
+	free(http);
 }

@@ -2,9 +2,9 @@
 /*
  * http.h - /metrics (Prometheus), /status (JSON), /healthz and /readyz
  *
- * libmicrohttpd on a loop and a thread of its own, so that nobody who asks holds up the control loop or a
+ * libmicrohttpd on a thread of its own, so that nobody who asks holds up the control loop or a
  * data thread: it asks the first for a copy, and the others for copies that they make between packets. A
- * page is made once for all who have asked for it meanwhile, and takes at most a tenth of the time. GET only.
+ * page answers all who ask for it in the time after it was made, so the two take at most a tenth of the time. GET only.
  */
 #ifndef AGGREGATOR_HTTP_H
 #define AGGREGATOR_HTTP_H
@@ -16,7 +16,7 @@
 #include "aggregator/offload.h"
 
 #define HTTP_CONNECTIONS_MAX 128 /* at a time; one more pushes out an old one */
-#define HTTP_PAGE_US 100000      /* from one time that pages are made to the next, at least */
+#define HTTP_PAGE_US 100000      /* a page is given to all who ask in this time, at least */
 #define HTTP_PULSE_US 5000000    /* a control loop that has not turned for so long is ill */
 
 struct http;
@@ -41,11 +41,9 @@ struct http_sources {
 	uint32_t
 		rcvbuf_bytes; /* of each thread's socket: what datagrams may take, half of what the kernel says */
 	const char *bytes_from; /* as in struct control_config */
-	double start_s;         /* of http_process_start() */
+	uint64_t start_us;      /* winnowd began then, as uv_hrtime(), */
+	uint64_t epoch_us;      /* to which this adds what makes it the time since 1970 */
 };
-
-/* When this process began, in seconds since 1970; 0: not known. */
-double http_process_start(void);
 
 /* http_open - bind the port, and start the thread. 0, or -errno with one line in `why`. */
 int http_open(const struct net_addr *listen, const struct http_sources *sources, struct http **out,

@@ -3,8 +3,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "aggregator/http/http_state.h"
+#include "aggregator/limits.h"
 
 static void family_open(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -34,11 +37,15 @@ static void numbers_print(FILE *out, const struct http_number list[], const stru
 {
 	for (const struct http_number *n = list; n->bytes > 0; n++) {
 		number_family(out, n);
-		if (n->metric != NULL && !of_jobs) {
+		if (n->metric == NULL)
+			continue;
+		if (!of_jobs) {
 			fprintf(out, "winnow_%s", n->metric);
 			value_print(out, n, now);
 		}
-		for (uint32_t i = 0; n->metric != NULL && of_jobs && i < now->job_count; i++) {
+		for (uint32_t i = 0; of_jobs && i < now->job_count; i++) {
+			if (!now->jobs[i].series)
+				continue;
 			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].name,
 			        n->label);
 			value_print(out, n, &now->jobs[i]);
@@ -51,14 +58,16 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 	for (const struct http_number *n = http_worker_numbers; n->bytes > 0; n++) {
 		number_family(out, n);
 		for (uint32_t i = 0; i < now->job_count; i++) {
-			for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++) {
+			const struct job_snapshot *job = &now->jobs[i];
+
+			for (uint32_t rank = 0; job->series && rank < job->view.world; rank++) {
 				struct worker_snapshot worker;
 
-				if (!snapshot_worker(&now->jobs[i], rank, &worker) &&
+				if (!snapshot_worker(job, rank, &worker) &&
 				    n->at < offsetof(struct worker_snapshot, waits))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
-				        now->jobs[i].name, rank, n->label);
+				        job->name, rank, n->label);
 				value_print(out, n, &worker);
 			}
 		}
@@ -74,6 +83,8 @@ static void job_times(FILE *out, const struct snapshot *now)
 		const char *name = job->name;
 		uint64_t count = 0;
 
+		if (!job->series)
+			continue;
 		for (uint32_t k = 0; k < CHANNEL_TIMES; k++) {
 			count += job->times[k];
 			fprintf(out,
@@ -122,7 +133,59 @@ static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 		        jobs_refusals[i], totals->refused[i]);
 }
 
-char *http_metrics(const struct http_sources *sources, struct snapshot *now)
+/* ---- the process as the system sees it, under the names that Prometheus' own clients use ---- */
+
+static void process_metric(FILE *out, const char *name, const char *type, const char *help,
+                           double value)
+{
+	fprintf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.15g\n", name, help,
+	        name, type, name, value);
+}
+
+static double seconds_of(const struct timeval *time)
+{
+	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
+}
+
+/* Pages, in /proc/self/statm: of the address space, and of these in memory. */
+static void process_memory(FILE *out)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	uint64_t virtual, resident, page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	if (file == NULL)
+		return;
+	if (fscanf(file, "%" SCNu64 " %" SCNu64, &virtual, &resident) == 2) {
+		process_metric(out, "virtual_memory_bytes", "gauge", "Address space.",
+		               (double)(virtual * page));
+		process_metric(out, "resident_memory_bytes", "gauge", "Memory in use, RSS.",
+		               (double)(resident * page));
+	}
+	fclose(file);
+}
+
+static void process_metrics(FILE *out, double start_s)
+{
+	struct rusage usage;
+	struct rlimit limit;
+
+	if (getrusage(RUSAGE_SELF, &usage) == 0)
+		process_metric(out, "cpu_seconds_total", "counter",
+		               "CPU time of all threads, user and system.",
+		               seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime));
+	process_memory(out);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		process_metric(out, "max_fds", "gauge", "Descriptors that the process may have.",
+		               (double)limit.rlim_cur);
+	process_metric(out, "open_fds", "gauge", "Descriptors that the process has open.",
+	               limits_open());
+	process_metric(out, "start_time_seconds", "gauge",
+	               "When the process began, in seconds since 1970.", start_s);
+}
+
+/* ---- all ---- */
+
+char *http_metrics(const struct http_sources *sources, const struct snapshot *now)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -139,11 +202,10 @@ char *http_metrics(const struct http_sources *sources, struct snapshot *now)
 	drop_metrics(out, now);
 	if (sources->offload != NULL)
 		fast_metrics(out, now);
-	snapshot_name(now);
 	numbers_print(out, http_job_numbers, now, true);
 	worker_numbers(out, now);
 	job_times(out, now);
-	http_process(out, sources->start_s);
+	process_metrics(out, (double)(sources->epoch_us + sources->start_us) / 1e6);
 	fclose(out);
 	return text;
 }

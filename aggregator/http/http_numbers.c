@@ -16,7 +16,7 @@ const struct http_number http_job_numbers[] = {
 	{NUMBER_COUNTER, OF_JOB(operations), "operations", "allreduce_total", "",
          "Operations that all workers have finished."},
 	{NUMBER_COUNTER, OF_JOB(stats.mismatches), "mismatches", "mismatches_total", "",
-         "Operations that failed because workers disagreed."},
+         "Announcements that were refused: workers disagree."},
 	{NUMBER_COUNTER, OF_JOB(stats.tensor_bytes), "tensor_bytes", "tensor_bytes_total", "",
          "Bytes of one worker's tensors, zeros included."},
 	{NUMBER_COUNTER, OF_JOB(stats.received_bytes), "received_bytes", "wire_bytes_total",

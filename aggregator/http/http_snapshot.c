@@ -103,6 +103,33 @@ static void drops_add(struct snapshot *out)
 	}
 }
 
+/* Running, probing, forming, ending; and the youngest of several. */
+static bool goes_before(const struct jobs_view *a, const struct jobs_view *b)
+{
+	const int a_at = a->state % JOB_ENDING, b_at = b->state % JOB_ENDING;
+
+	return a_at != b_at ? a_at > b_at : a->state_us < b->state_us;
+}
+
+static void series_choose(struct snapshot *out)
+{
+	for (uint32_t i = 0; i < out->job_count; i++) {
+		struct job_snapshot *job = &out->jobs[i];
+
+		snprintf(job->name, sizeof(job->name), "%.*s",
+		         (int)message_name_base(job->view.name), job->view.name);
+		job->series = true;
+		for (uint32_t k = 0; k < i && job->series; k++) {
+			struct job_snapshot *other = &out->jobs[k];
+
+			if (!other->series || strcmp(other->name, job->name) != 0)
+				continue;
+			other->series = !goes_before(&job->view, &other->view);
+			job->series = !other->series;
+		}
+	}
+}
+
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 {
 	struct data_look *looks = NULL;
@@ -125,54 +152,8 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 	}
 	free(looks);
 	drops_add(out);
+	series_choose(out);
 	return true;
-}
-
-/* Is `a` the one whose series go on, rather than `b`? */
-static bool goes_before(const struct job_snapshot *a, const struct job_snapshot *b)
-{
-	static const char *const order[] = {"running", "probing", "forming"};
-	const size_t count = sizeof(order) / sizeof(order[0]);
-	size_t a_at = 0, b_at = 0;
-
-	while (a_at < count && strcmp(a->view.state, order[a_at]) != 0)
-		a_at++;
-	while (b_at < count && strcmp(b->view.state, order[b_at]) != 0)
-		b_at++;
-	return a_at != b_at ? a_at < b_at : a->view.state_us < b->view.state_us;
-}
-
-static void name_cut(struct job_snapshot *job)
-{
-	size_t length = message_name_base(job->view.name);
-
-	memcpy(job->name, job->view.name, length);
-	job->name[length] = '\0';
-}
-
-void snapshot_name(struct snapshot *snapshot)
-{
-	uint32_t kept = 0, k;
-
-	for (uint32_t i = 0; i < snapshot->job_count; i++) {
-		struct job_snapshot job = snapshot->jobs[i];
-
-		name_cut(&job);
-		for (k = 0; k < kept && strcmp(snapshot->jobs[k].name, job.name) != 0;)
-			k++;
-		if (k == kept) {
-			snapshot->jobs[kept++] = job;
-			continue;
-		}
-		if (goes_before(&job, &snapshot->jobs[k])) {
-			struct job_snapshot other = snapshot->jobs[k];
-
-			snapshot->jobs[k] = job;
-			job = other;
-		}
-		free(job.waits);
-	}
-	snapshot->job_count = kept;
 }
 
 void snapshot_free(struct snapshot *snapshot)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies),
- * http_numbers.c (what they show) and http_snapshot.c (where it comes from) share; private to them
+ * http_state.h - what http.c (answering), http_metrics.c and http_status.c (the bodies), http_numbers.c (what they show)
+ * and http_snapshot.c (where it comes from) share; private to them
  */
 #ifndef AGGREGATOR_HTTP_STATE_H
 #define AGGREGATOR_HTTP_STATE_H
@@ -12,7 +12,8 @@
 
 struct job_snapshot {
 	struct jobs_view view;
-	char name[CONTROL_JOB_BYTES];      /* the job's alone, by snapshot_name() */
+	char name[CONTROL_JOB_BYTES];      /* the job's alone, without the membership */
+	bool series;                       /* /metrics shows it, as below */
 	const struct jobs_worker *workers; /* [view.world] */
 	struct channel_stats stats;        /* its channels', added up */
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
@@ -41,29 +42,19 @@ struct snapshot {
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
 
-/* Metrics of the process; `start_s` is what http_process_start() has said: 0 where the system does not say when it began. */
-void http_process(FILE *out, double start_s);
-
-/* False: out of memory, or the control loop gives no answer. */
+/*
+ * False: out of memory, or the control loop gives no answer. Series go on from one membership of a job to the next: of
+ * several memberships of a job that are here at a time one has them, a running one rather than another, then the youngest.
+ */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
-
-/*
- * For series, which go on from one membership of a job to the next: jobs have their names alone, and of several
- * memberships of a job that are here at a time one stays, a running one rather than another, then the youngest.
- */
-void snapshot_name(struct snapshot *snapshot);
 
 /* A worker of a job. False: it has not said what it sees. */
 bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);
 
-/*
- * The bodies, in malloc'ed memory; NULL when out of memory. The first one names the jobs by snapshot_name(), so it
- * comes last.
- */
-char *http_metrics(const struct http_sources *sources, struct snapshot *now);
-char *http_status(const struct http_sources *sources, const struct snapshot *now,
-                  uint64_t uptime_us);
+/* The bodies, in malloc'ed memory; NULL when out of memory. */
+char *http_metrics(const struct http_sources *sources, const struct snapshot *now);
+char *http_status(const struct http_sources *sources, const struct snapshot *now);
 
 /* One number, for both pages. */
 struct http_number {

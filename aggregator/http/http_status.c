@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* http_status.c - /status: one JSON object; docs/OPERATE.md lists its fields */
+/* http_status.c - /status: one JSON object; docs/status.md lists its fields */
 
 #include <jansson.h>
+#include <uv.h>
 
 #include "aggregator/http/http_state.h"
 #include "bitmap/dtype.h"
@@ -132,7 +133,7 @@ static json_t *job_json(const struct job_snapshot *job)
 	const struct jobs_view *view = &job->view;
 	json_t *object = json_pack(
 		"{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:i, s:i}, s:s?, s:o, s:o}", "name", view->name,
-		"state", view->state, "density",
+		"state", job_state_name(view->state), "density",
 		share_json(stats->blocks_owned, stats->blocks * view->world), "union",
 		share_json(stats->blocks_nonzero, stats->blocks), "operation",
 		operation_json(&job->busy), "waiting", wait_json(&job->busy.wait), "slots", "used",
@@ -156,8 +157,7 @@ static json_t *failure_json(const struct jobs_copy *copy)
 	                 failure->text, "age_s", seconds_json(failure->age_us));
 }
 
-char *http_status(const struct http_sources *sources, const struct snapshot *now,
-                  uint64_t uptime_us)
+char *http_status(const struct http_sources *sources, const struct snapshot *now)
 {
 	char listen[NET_TEXT_BYTES];
 	json_t *root, *packets = json_object(), *list = json_array();
@@ -171,8 +171,8 @@ char *http_status(const struct http_sources *sources, const struct snapshot *now
 	                 "datapath", http_datapath(sources), "xdp",
 	                 offload_describe(sources->offload), "isa", bitmap_best()->name, "threads",
 	                 (int)sources->threads, "rcvbuf_bytes", (int)sources->rcvbuf_bytes,
-	                 "uptime_s", seconds_json(uptime_us), "memory_limit_from",
-	                 sources->bytes_from, "packets", packets, "drops",
+	                 "uptime_s", seconds_json(uv_hrtime() / 1000 - sources->start_us),
+	                 "memory_limit_from", sources->bytes_from, "packets", packets, "drops",
 	                 counts_json(now->drops, 1, WIRE_DROP_COUNT), "last_failure",
 	                 failure_json(now->copy), "jobs", list);
 	numbers_put(root, http_numbers, now);

@@ -73,21 +73,24 @@ bool jobs_crowd_out(struct jobs *jobs)
 	return true;
 }
 
-char *jobs_turn_away(struct jobs *jobs, const char *why)
+char *jobs_turn_away(struct jobs *jobs)
 {
-	struct control_message message = {.kind = CONTROL_FAILED, .code = "connections"};
+	const struct control_message message = {
+		.kind = CONTROL_FAILED,
+		.code = "connections",
+		.text = "your host connects too often: try again later",
+	};
 
-	snprintf(message.text, sizeof(message.text), "%s", why);
 	jobs_count_refusal(jobs, message.code);
 	return message_format(&message);
 }
 
 static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
-	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
-
 	/* MEMBERS.md 3: "Draining aggregators say so (drains) in pings and HELLO" */
-	hello.drains = jobs->totals.draining;
+	struct control_message hello = {
+		.kind = CONTROL_HELLO, .version = WIRE_VERSION, .drains = jobs->totals.draining};
+
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
 }
@@ -106,7 +109,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	                           .heard_us = now_us,
 	                           .pinged_us = now_us};
 	LIST_INSERT_HEAD(&jobs->used, peer, place);
-	net_format(from, peer->address);
+	net_format(from, peer->worker.address);
 	jobs->totals.peers++;
 	crowd_add(&jobs->waiting, peer->owner, peer);
 	if (jobs->totals.peers > jobs->config.peers_max)
@@ -118,9 +121,10 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	return peer;
 }
 
-void jobs_awaits_key(struct jobs_peer *peer, bool awaits)
+void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us)
 {
-	peer->awaits_key = awaits;
+	if (peer->state == PEER_STRANGER)
+		peer->since_us = now_us;
 }
 
 void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner)
@@ -155,11 +159,10 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	struct job *job = peer->job;
 
 	snprintf(message.text, sizeof(message.text), "rank %u (%s) has left the job", peer->rank,
-	         peer->host);
+	         peer->worker.host);
 	job->members[peer->rank] = NULL;
-	job->left++;
 	peer_end(jobs, peer);
-	if (job->left < job->world) {
+	if (members_count(job, PEER_READY) > 0) {
 		job_tell(jobs, job, &message);
 		return;
 	}
@@ -189,16 +192,16 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	}
 	if (strcmp(message->code, "moved") == 0 && job->state == JOB_RUNNING) {
 		job_fail(jobs, job, peer->rank, "moved",
-		         "rank %u (%s) has ended the membership: %s", peer->rank, peer->host,
+		         "rank %u (%s) has ended the membership: %s", peer->rank, peer->worker.host,
 		         message->text);
 		return;
 	}
-	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
+	/* A worker passes on a loss that it has been told of elsewhere, as what it is, and what a channel has told it. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
-	    strcmp(message->code, "stalled") == 0)
+	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
 		code = message->code;
 	job_fail(jobs, job, peer->rank, code, "rank %u (%s) aborted the job: %s", peer->rank,
-	         peer->host, message->text);
+	         peer->worker.host, message->text);
 }
 
 /* Its first word says nothing of what is lately. */
@@ -206,12 +209,12 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 {
 	if (seen->frames == 0)
 		return;
-	if (peer->seen.frames > 0) {
-		peer->seen_before = peer->seen;
-		peer->seen_over_us = now_us - peer->seen_us;
+	if (peer->worker.seen.frames > 0) {
+		peer->worker.seen_before = peer->worker.seen;
+		peer->worker.seen_over_us = now_us - peer->does.seen_us;
 	}
-	peer->seen = *seen;
-	peer->seen_us = now_us;
+	peer->worker.seen = *seen;
+	peer->does.seen_us = now_us;
 }
 
 /* Of somebody who is no member of a job, or waits at one's door. */
@@ -243,12 +246,12 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 		ready_take(jobs, peer, message);
 		break;
 	case CONTROL_PING:
-		if (message->open != peer->open || message->tag != peer->tag)
-			peer->same_us = jobs->now_us;
-		peer->open = message->open;
-		peer->tag = message->tag;
+		if (message->open != peer->does.open || message->tag != peer->does.tag)
+			peer->does.same_us = jobs->now_us;
+		peer->does.open = message->open;
+		peer->does.tag = message->tag;
 		seen_take(peer, &message->seen, jobs->now_us);
-		memcpy(peer->says, message->says, sizeof(peer->says));
+		memcpy(peer->worker.says, message->says, sizeof(peer->worker.says));
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
@@ -273,12 +276,12 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 /* Does it say more than any worker has to say? */
 static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 {
-	const uint64_t passed_us = now_us - peer->said_us;
+	const uint64_t passed_us = now_us - peer->talk.at_us;
 
-	peer->saying_us -= passed_us < peer->saying_us ? passed_us : peer->saying_us;
-	peer->saying_us += JOBS_LINE_US;
-	peer->said_us = now_us;
-	return peer->saying_us > JOBS_LINES_US;
+	peer->talk.left_us -= passed_us < peer->talk.left_us ? passed_us : peer->talk.left_us;
+	peer->talk.left_us += JOBS_LINE_US;
+	peer->talk.at_us = now_us;
+	return peer->talk.left_us > JOBS_LINES_US;
 }
 
 static void line_take(struct jobs *jobs, struct jobs_peer *peer, const char *line)
@@ -325,10 +328,10 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 {
 	struct control_message ping = {.kind = CONTROL_PING};
 	char reason[64];
-	uint64_t silence_us = peer->silence_us;
+	uint64_t silence_us = peer->asks.silence_us;
 
 	if (peer->state == PEER_STRANGER) {
-		if (!peer->awaits_key && now_us - peer->since_us >= jobs->config.hello_us)
+		if (now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
 			            (double)jobs->config.hello_us / 1e6);
 		return;
@@ -364,7 +367,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	 * told are alive, and may first have to find out that another aggregator is silent.
 	 */
 	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
-	if (message_name_is(job->name, CONTROL_NEXT_NAME) && soon_us < limit_us)
+	if (message_name_is_next(job->name) && soon_us < limit_us)
 		limit_us = soon_us;
 	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;
@@ -386,10 +389,14 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
+	struct jobs_peer *peer;
+
 	assert(jobs->totals.peers < jobs->places && jobs->totals.bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
-	for (struct jobs_peer *peer = peer_first(jobs); peer != NULL; peer = peer_next(jobs))
+	for (jobs->next = LIST_FIRST(&jobs->used); (peer = jobs->next) != NULL;) {
+		jobs->next = LIST_NEXT(peer, place);
 		peer_tick(jobs, peer, now_us);
+	}
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_tick(jobs, &jobs->jobs[i], now_us);
@@ -431,18 +438,17 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
-	static const char *const states[] = {"free", "forming", "probing", "running", "ending"};
 	const struct job *job;
 
 	if (index >= jobs->config.jobs_max || jobs->jobs[index].state == JOB_FREE)
 		return false;
 	job = &jobs->jobs[index];
-	*out = (struct jobs_view){.state = states[job->state],
+	*out = (struct jobs_view){.state = job->state,
 	                          .world = job->world,
-	                          .joined = job->joined - job->left,
+	                          .joined = members_count(job, PEER_JOINED),
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
-	                          .fast = job->fast,
+	                          .fast = job->fast.all,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
 	                          .group_token = job->shape.group_token,
@@ -451,12 +457,12 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .stall_us = job->shape.stall_us,
 	                          .newcomers = door_count(jobs, job)};
 	memcpy(out->name, job->name, sizeof(out->name));
-	memcpy(out->channel_ids, job->channel_ids, sizeof(out->channel_ids));
+	for (uint32_t i = 0; i < job->channel_count; i++)
+		out->channel_ids[i] = job_channel_id(jobs, job, i);
 	if (job_troubled(jobs, job))
-		memcpy(out->trouble, job->trouble, sizeof(out->trouble));
+		memcpy(out->trouble, job->trouble.text, sizeof(out->trouble));
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank] != NULL && job->multicast[rank])
-			out->multicast = true;
+		out->multicast |= job->members[rank] != NULL && job->wire.multicast[rank];
 	return true;
 }
 
@@ -470,15 +476,10 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = states[peer->state],
-	                            .multicast = job->multicast[rank],
-	                            .seen = peer->seen,
-	                            .seen_before = peer->seen_before,
-	                            .seen_over_us = peer->seen_over_us,
-	                            .silent_us = jobs->now_us - peer->heard_us};
-	memcpy(out->host, peer->host, sizeof(out->host));
-	memcpy(out->address, peer->address, sizeof(out->address));
-	memcpy(out->says, peer->says, sizeof(out->says));
+	*out = peer->worker;
+	out->state = states[peer->state];
+	out->multicast = job->wire.multicast[rank];
+	out->silent_us = jobs->now_us - peer->heard_us;
 	if (job->state == JOB_ENDING)
 		out->state = peer->stays ? "stays" : "awaited";
 }

@@ -119,10 +119,20 @@ struct jobs_ports {
 	            const struct log_field fields[], const char *text);
 };
 
+/* JOB_ENDING: it is asked who is left. */
+enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
+
+static inline const char *job_state_name(enum job_state state)
+{
+	static const char *const names[] = {"free", "forming", "probing", "running", "ending"};
+
+	return names[state];
+}
+
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	char name[CONTROL_JOB_BYTES];
-	const char *state; /* "forming", "probing", "running"; "ending": it is asked who is left. */
+	enum job_state state;
 	uint32_t world, joined;
 	uint32_t payload, window;
 	bool multicast; /* At least one worker gets results by the group. */
@@ -201,11 +211,11 @@ void *jobs_peer_handle(const struct jobs_peer *peer);
 /*
  * Where there are keys, jobs_connected() says nothing yet. The caller tells:
  *
- * jobs_awaits_key - the handshake waits for a key that is being made, or does not any more.
+ * jobs_awaits_key - the handshake still waits for a key that is being made: hello_us begins anew.
  * jobs_secured - the peer has shown that it knows the key of this job's name; `owner` stands for the key.
  * jobs_refuse - it has not, and that is why: it is told if it can be, and closed.
  */
-void jobs_awaits_key(struct jobs_peer *peer, bool awaits);
+void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us);
 void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner);
 void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text);
 
@@ -216,10 +226,10 @@ uint64_t jobs_peer_owner(const struct jobs_peer *peer);
 bool jobs_crowd_out(struct jobs *jobs);
 
 /*
- * jobs_turn_away - a connection is closed as soon as it is accepted: jobs counts it, and returns what to
- * tell it, in malloc'ed memory; NULL: out of memory.
+ * jobs_turn_away - a connection is closed as soon as it is accepted, since its host connects too often: jobs counts
+ * it, and returns what to tell it, in malloc'ed memory; NULL: out of memory.
  */
-char *jobs_turn_away(struct jobs *jobs, const char *why);
+char *jobs_turn_away(struct jobs *jobs);
 
 /* jobs_line - what a peer says. */
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);

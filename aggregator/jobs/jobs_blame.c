@@ -28,31 +28,31 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	uint32_t index = 0;
 	bool arrive;
 
-	while (index < job->channel_count && job->channel_ids[index] != message->channel)
+	while (index < job->channel_count && job_channel_id(jobs, job, index) != message->channel)
 		index++;
 	if (job->state != JOB_RUNNING || index == job->channel_count) {
 		jobs_garbage(jobs, peer, "path: not now, or not one of your channels");
 		return;
 	}
 	peer->gone = true;
-	jobs->ports.heard(jobs->ports.data, job->channel_ids[index], peer->rank, &heard);
+	jobs->ports.heard(jobs->ports.data, job_channel_id(jobs, job, index), peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
 		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
 		         "MTU has shrunk",
-		         message->payload, arrive ? "to" : "from", peer->rank, peer->host,
+		         message->payload, arrive ? "to" : "from", peer->rank, peer->worker.host,
 		         message->passing);
 	else if (arrive)
 		job_fail(jobs, job, peer->rank, "path",
 		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
 		         "%.1f s): is UDP to it blocked?",
-		         peer->rank, peer->host, message->sent, (double)patience_us / 1e6);
+		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
 	else
 		job_fail(jobs, job, peer->rank, "path",
 		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
 		         "from it blocked?",
-		         peer->rank, peer->host, message->sent, (double)patience_us / 1e6);
+		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
 }
 
 /* ---- operations that wait ---- */
@@ -85,14 +85,14 @@ static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, ch
 	const uint32_t slots = jobs->config.op_slots;
 	char op[OP_BYTES], full[96] = "";
 
-	if (peer->open > slots)
+	if (peer->does.open > slots)
 		snprintf(full, sizeof(full),
 		         ", %u at a time: do workers call them in different orders?", slots);
-	if (peer->open == 0)
+	if (peer->does.open == 0)
 		snprintf(text, room, "it is alive, in no operation");
 	else
-		snprintf(text, room, "it is alive, in %s (%u under way%s)", op_text(peer->tag, op),
-		         peer->open, full);
+		snprintf(text, room, "it is alive, in %s (%u under way%s)",
+		         op_text(peer->does.tag, op), peer->does.open, full);
 }
 
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
@@ -107,7 +107,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	peer = job->members[stall->rank];
 	snprintf(who, sizeof(who), "rank %u", stall->rank);
 	if (peer != NULL) {
-		text_add(who, sizeof(who), " (%s)", peer->host);
+		text_add(who, sizeof(who), " (%s)", peer->worker.host);
 		doing_text(jobs, peer, doing, sizeof(doing));
 	}
 	if (stall->missing > 1)
@@ -131,7 +131,8 @@ static uint64_t late_us(const struct job *job)
 
 static bool peer_waits(const struct jobs *jobs, const struct jobs_peer *peer)
 {
-	return peer != NULL && peer->open > 0 && jobs->now_us - peer->same_us >= late_us(peer->job);
+	return peer != NULL && peer->does.open > 0 &&
+	       jobs->now_us - peer->does.same_us >= late_us(peer->job);
 }
 
 /* In no operation for long; or frozen, whatever it was in. */
@@ -141,8 +142,8 @@ static bool peer_idles(const struct jobs *jobs, const struct jobs_peer *peer)
 
 	if (peer == NULL)
 		return false;
-	since_us =
-		peer->open == 0 && peer->same_us < peer->heard_us ? peer->same_us : peer->heard_us;
+	since_us = peer->does.open == 0 && peer->does.same_us < peer->heard_us ? peer->does.same_us
+	                                                                       : peer->heard_us;
 	return jobs->now_us - since_us >= late_us(peer->job);
 }
 
@@ -205,12 +206,12 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	}
 	if (first == NULL)
 		return;
-	since_us = first->open == 0 ? first->same_us : first->heard_us;
+	since_us = first->does.open == 0 ? first->does.same_us : first->heard_us;
 	if (late > 1)
 		snprintf(more, sizeof(more), " and %u more", late - 1);
 	snprintf(text, CONTROL_TEXT_BYTES, "waiting in %s for rank %u (%s)%s: %s for %.0f s",
-	         op_text(peer->tag, op), first->rank, first->host, more,
-	         first->open == 0 ? "in no operation" : "silent",
+	         op_text(peer->does.tag, op), first->rank, first->worker.host, more,
+	         first->does.open == 0 ? "in no operation" : "silent",
 	         (double)(jobs->now_us - since_us) / 1e6);
 }
 
@@ -242,7 +243,7 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 		snprintf(out, ADVICE_BYTES,
 		         "its interface's MTU is now smaller than the %u that the job began with: "
 		         "raise it, or join again",
-		         job->shape.payload + net_headers(&job->group_from));
+		         job->shape.payload + net_headers(&job->wire.group_from));
 	else if (error == EPERM || error == EACCES)
 		snprintf(out, ADVICE_BYTES, "does a firewall on its host drop outgoing UDP?");
 	else
@@ -257,10 +258,11 @@ static void trouble_whom(const struct job *job, const struct jobs_trouble *troub
 
 	if (trouble->rank == WIRE_EVERYONE)
 		snprintf(out, NAME_BYTES, "the multicast group %s",
-		         net_ip_format(&job->group, group));
+		         net_ip_format(&job->wire.group, group));
 	else
 		snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
-		         job->members[trouble->rank]->host, job->members[trouble->rank]->address);
+		         job->members[trouble->rank]->worker.host,
+		         job->members[trouble->rank]->worker.address);
 	if (trouble->more > 0)
 		text_add(out, NAME_BYTES, " and %u more", trouble->more);
 }
@@ -296,7 +298,7 @@ static void trouble_text(const struct job *job, const struct jobs_trouble *troub
 
 bool job_troubled(const struct jobs *jobs, const struct job *job)
 {
-	return job->trouble[0] != '\0' && jobs->now_us - job->trouble_us < FRESH_US;
+	return job->trouble.text[0] != '\0' && jobs->now_us - job->trouble.at_us < FRESH_US;
 }
 
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble)
@@ -318,8 +320,8 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
 		return;
 	}
 	known = job_troubled(jobs, job);
-	memcpy(job->trouble, text, sizeof(job->trouble));
-	job->trouble_us = jobs->now_us;
+	memcpy(job->trouble.text, text, sizeof(job->trouble.text));
+	job->trouble.at_us = jobs->now_us;
 	if (!known)
 		jobs_log(jobs, "warn", "trouble", LOG_FIELDS(LOG_WORD("job", job->name)), text);
 }

@@ -74,14 +74,14 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	else if (join->world != job->world)
 		peer_refuse(jobs, peer, "world",
 		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
-		            job->world, job->opener, opener != NULL ? opener->host : "gone",
+		            job->world, job->opener, opener != NULL ? opener->worker.host : "gone",
 		            join->world);
 	else if (other != NULL)
 		peer_refuse(
 			jobs, peer, "rank",
 			"rank %u of job '%s' is taken by %s (%s): each worker has a rank of its "
 			"own, and each job a name",
-			join->rank, job->name, other->host, other->address);
+			join->rank, job->name, other->worker.host, other->worker.address);
 	else if (job->state != JOB_FORMING || job->named)
 		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
 		            job->name,
@@ -101,7 +101,7 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		/* The kernel charges about twice a datagram's bytes to the buffer. */
-		uint64_t room = job->members[rank]->rcvbuf / (2 * payload);
+		uint64_t room = job->members[rank]->asks.rcvbuf / (2 * payload);
 
 		frames = room < frames ? room : frames;
 	}
@@ -114,8 +114,8 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 static void least_payload(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank]->payload < job->shape.payload)
-			job->shape.payload = job->members[rank]->payload;
+		if (job->members[rank]->asks.payload < job->shape.payload)
+			job->shape.payload = job->members[rank]->asks.payload;
 }
 
 /*
@@ -144,14 +144,14 @@ static struct net_ip busiest_address(const struct job *job)
 /* Of the family in which we send. */
 static void group_choose(const struct jobs *jobs, struct job *job)
 {
-	const struct net_ip *data = &jobs->config.data.ip, *from = &job->group_from;
+	const struct net_ip *data = &jobs->config.data.ip, *from = &job->wire.group_from;
 	uint16_t number;
 
-	job->group_from = busiest_address(job);
-	job->group = jobs->config.group_nets[!net_ip_is_v4(net_ip_none(data) ? from : data)];
+	job->wire.group_from = busiest_address(job);
+	job->wire.group = jobs->config.group_nets[!net_ip_is_v4(net_ip_none(data) ? from : data)];
 	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
-	if (!net_ip_none(&job->group))
-		memcpy(job->group.bytes + 14, &number, sizeof(number));
+	if (!net_ip_none(&job->wire.group))
+		memcpy(job->wire.group.bytes + 14, &number, sizeof(number));
 }
 
 static void job_numbers(struct jobs *jobs, struct job *job)
@@ -163,8 +163,9 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	                   sizeof(job->shape.first_frame));
 	jobs->ports.random(jobs->ports.context, &job->shape.group_token,
 	                   sizeof(job->shape.group_token));
-	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
-	jobs->ports.random(jobs->ports.context, &job->secret, sizeof(job->secret));
+	jobs->ports.random(jobs->ports.context, job->wire.tokens,
+	                   job->world * sizeof(*job->wire.tokens));
+	jobs->ports.random(jobs->ports.context, &job->wire.secret, sizeof(job->wire.secret));
 	group_choose(jobs, job);
 }
 
@@ -183,24 +184,21 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes here, %zu are allowed (job-bytes-max)", bytes,
 		         jobs->config.job_bytes_max);
-		return false;
-	}
-	if (bytes > unused) {
+	} else if (bytes > unused) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes-max)",
 		         bytes, jobs->totals.bytes, jobs->config.bytes_max);
-		return false;
-	}
-	if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
+	} else if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes: of the %zu that are free some are kept for "
 		         "other keys (bytes-max)",
 		         bytes, unused);
-		return false;
+	} else {
+		job->bytes = bytes;
+		jobs->totals.bytes += bytes;
+		return true;
 	}
-	job->bytes = bytes;
-	jobs->totals.bytes += bytes;
-	return true;
+	return false;
 }
 
 /*
@@ -212,26 +210,26 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 	uint32_t payload =
 		job->shape.payload < FAST_PAYLOAD_MAX ? job->shape.payload : FAST_PAYLOAD_MAX;
 
-	job->fast_window = window_for(jobs, job, payload);
+	job->fast.window = window_for(jobs, job, payload);
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
 		struct channel_config config = job->shape;
 		struct jobs_channel info = {
-			.id = job->channel_ids[thread],
+			.id = job_channel_id(jobs, job, thread),
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->shape.group_token,
-			.secret = job->secret,
-			.tokens = job->tokens,
-			.seals = job->seals,
-			.group = job->group,
-			.group_from = job->group_from,
+			.secret = job->wire.secret,
+			.tokens = job->wire.tokens,
+			.seals = job->wire.seals,
+			.group = job->wire.group,
+			.group_from = job->wire.group_from,
 			.group_port = jobs->config.group_port,
 		};
 
 		const char *why;
 
-		config.window = job->fast_window;
+		config.window = job->fast.window;
 		why = jobs->ports.share(jobs->ports.kernel, &info, &config);
-		job->slow = why != NULL ? why : job->slow;
+		job->fast.slow = why != NULL ? why : job->fast.slow;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
 			return false;
 		job->channels[thread] =
@@ -264,13 +262,14 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 		.segments_ahead = jobs->config.segments_ahead,
 		.first_frame = job->shape.first_frame,
 	};
-	address_text(&(struct net_addr){job->group, jobs->config.group_port}, out->group);
+	address_text(&(struct net_addr){job->wire.group, jobs->config.group_port}, out->group);
 	address_text(&jobs->config.data, out->data_address);
-	memcpy(out->channels, job->channel_ids, out->channel_count * sizeof(out->channels[0]));
-	if (job->seals != NULL) {
-		memcpy(out->seed, job->seed, sizeof(out->seed));
+	for (uint32_t thread = 0; thread < out->channel_count; thread++)
+		out->channels[thread] = job_channel_id(jobs, job, thread);
+	if (job->wire.seals != NULL) {
+		memcpy(out->seed, job->wire.seed, sizeof(out->seed));
 	} else {
-		out->token = job->tokens[rank];
+		out->token = job->wire.tokens[rank];
 		out->group_token = job->shape.group_token;
 	}
 }
@@ -281,18 +280,16 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	struct seed_keys keys;
 	bool sealed;
 
-	for (uint32_t thread = 0; thread < jobs->config.threads; thread++)
-		job->channel_ids[thread] = job_channel_id(jobs, job, thread);
-	if (job->seals == NULL)
+	if (job->wire.seals == NULL)
 		return true;
-	jobs->ports.random(jobs->ports.context, job->seed, sizeof(job->seed));
-	sealed = seed_expand(job->seed, &keys) == 0;
-	job->seals->group = keys.group;
-	job->seals->stretch = keys.stretch;
+	jobs->ports.random(jobs->ports.context, job->wire.seed, sizeof(job->wire.seed));
+	sealed = seed_expand(job->wire.seed, &keys) == 0;
+	job->wire.seals->group = keys.group;
+	job->wire.seals->stretch = keys.stretch;
 	explicit_bzero(&keys, sizeof(keys));
 	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
 		sealed = jobs->ports.seal_key(job->members[rank], job->name,
-		                              &job->seals->workers[rank]) == 0;
+		                              &job->wire.seals->workers[rank]) == 0;
 	return sealed;
 }
 
@@ -305,7 +302,7 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 		struct jobs_peer *peer = job->members[rank];
 
 		welcome_fill(jobs, job, rank, &message);
-		peer->heard_us = peer->pinged_us = peer->same_us = now_us;
+		peer->heard_us = peer->pinged_us = peer->does.same_us = now_us;
 		peer_send(jobs, peer, &message);
 	}
 }
@@ -330,25 +327,26 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 {
 	bool fits = job->shape.payload <= FAST_PAYLOAD_MAX;
 
-	job->fast = true;
+	job->fast.all = true;
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		struct job_channel *channel = &job->channels[i];
 
 		if (channel->fast != NULL && fits) {
-			if (job->shape.window > job->fast_window)
-				job->shape.window = job->fast_window;
+			if (job->shape.window > job->fast.window)
+				job->shape.window = job->fast.window;
 			continue;
 		}
-		job->fast = false;
+		job->fast.all = false;
 		if (channel->fast != NULL)
-			jobs->ports.unshare(jobs->ports.kernel, job->channel_ids[i]);
+			jobs->ports.unshare(jobs->ports.kernel, job_channel_id(jobs, job, i));
 		channel->fast = NULL;
 	}
-	if (!job->fast && job->slow == NULL)
-		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
-	if (!job->fast && *job->slow != '\0')
+	if (!job->fast.all && job->fast.slow == NULL)
+		job->fast.slow = "datagrams of more than 3488 bytes: see --payload-max";
+	if (!job->fast.all && *job->fast.slow != '\0')
 		jobs_log(jobs, "info", "not_fast",
-		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_TEXT("why", job->slow)), NULL);
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_TEXT("why", job->fast.slow)),
+		         NULL);
 }
 
 /* Slot machines on every thread. */
@@ -359,12 +357,13 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		struct job_channel *channel = &job->channels[i];
 
-		config.id = job->channel_ids[i];
+		config.id = job_channel_id(jobs, job, i);
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
-		jobs->ports.start(jobs->ports.data, config.id, channel->channel, job->multicast);
+		jobs->ports.start(jobs->ports.data, config.id, channel->channel,
+		                  job->wire.multicast);
 	}
 	return true;
 }
@@ -385,11 +384,11 @@ static void job_tell_start(struct jobs *jobs, struct job *job)
 		.payload = job->shape.payload,
 		.window = job->shape.window,
 		.window_start = window_start(job),
-		.fast = job->fast,
+		.fast = job->fast.all,
 	};
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
-		message.multicast = job->multicast[rank];
+		message.multicast = job->wire.multicast[rank];
 		peer_send(jobs, job->members[rank], &message);
 	}
 }
@@ -401,7 +400,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 	char share[32];
 
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		with_multicast += job->multicast[rank];
+		with_multicast += job->wire.multicast[rank];
 	job->shape.to_group = with_multicast == job->world;
 	job->shape.window = window_for(jobs, job, job->shape.payload);
 	fast_settle(jobs, job);
@@ -423,7 +422,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world),
 	                    LOG_NUMBER("payload", job->shape.payload),
 	                    LOG_NUMBER("window", job->shape.window), LOG_WORD("multicast", share),
-	                    LOG_WORD("fast", job->fast ? "yes" : "no"),
+	                    LOG_WORD("fast", job->fast.all ? "yes" : "no"),
 	                    LOG_NUMBER("bytes", job->bytes)),
 	         NULL);
 }
@@ -458,13 +457,13 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 
 	job->members = calloc(world, sizeof(struct jobs_peer *));
 	job->seats = calloc(world, sizeof(*job->seats));
-	job->tokens = calloc(world, sizeof(*job->tokens));
-	job->multicast = calloc(world, sizeof(*job->multicast));
+	job->wire.tokens = calloc(world, sizeof(*job->wire.tokens));
+	job->wire.multicast = calloc(world, sizeof(*job->wire.multicast));
 	if (keyed)
-		job->seals = calloc(1, seals_bytes(world));
+		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
-	if (job->members == NULL || job->seats == NULL || job->tokens == NULL ||
-	    job->multicast == NULL || (keyed && job->seals == NULL)) {
+	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
+	    job->wire.multicast == NULL || (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
@@ -477,7 +476,7 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 		.worker_count = (uint16_t)world,
 		.op_slots = jobs->config.op_slots,
 		.segments_ahead = jobs->config.segments_ahead,
-		.tokens = job->tokens,
+		.tokens = job->wire.tokens,
 		.engine = jobs->config.engine,
 	};
 	return true;
@@ -506,7 +505,7 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);
 	else
-		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs-max)",
+		peer_refuse(jobs, peer, "jobs", "%u jobs are here, the limit (jobs-max)",
 		            jobs->config.jobs_max);
 	return NULL;
 }
@@ -518,10 +517,10 @@ void job_agree(struct job *job)
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
-		if (peer != NULL && peer->silence_us < job->silence_us)
-			job->silence_us = peer->silence_us;
-		if (peer != NULL && peer->stall_us < job->shape.stall_us)
-			job->shape.stall_us = peer->stall_us;
+		if (peer != NULL && peer->asks.silence_us < job->silence_us)
+			job->silence_us = peer->asks.silence_us;
+		if (peer != NULL && peer->asks.stall_us < job->shape.stall_us)
+			job->shape.stall_us = peer->asks.stall_us;
 	}
 }
 
@@ -538,7 +537,7 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
-	if (++job->joined == job->world)
+	if (members_count(job, PEER_JOINED) == job->world)
 		job_formed(jobs, job, now_us);
 }
 
@@ -552,7 +551,7 @@ static bool has_members(const struct jobs *jobs, const char *name)
 		return true;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE && names_kin(jobs->jobs[i].name, name) &&
-		    message_name_is(jobs->jobs[i].name, CONTROL_NEXT_NAME))
+		    message_name_is_next(jobs->jobs[i].name))
 			return true;
 	return false;
 }
@@ -590,8 +589,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	/* MEMBERS.md 3: "refuse jobs but those named next. (draining)" */
-	if (job == NULL && jobs->totals.draining &&
-	    !message_name_is(join->job, CONTROL_NEXT_NAME)) {
+	if (job == NULL && jobs->totals.draining && !message_name_is_next(join->job)) {
 		peer_refuse(jobs, peer, "draining",
 		            "this aggregator is shutting down; use another");
 		return;
@@ -625,9 +623,9 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 		return;
 	}
 	peer->state = PEER_READY;
-	job->multicast[peer->rank] = message->multicast && !net_ip_none(&job->group);
-	peer->payload = message->payload;
-	if (++job->ready < job->world)
+	job->wire.multicast[peer->rank] = message->multicast && !net_ip_none(&job->wire.group);
+	peer->asks.payload = message->payload;
+	if (members_count(job, PEER_READY) < job->world)
 		return;
 	least_payload(job);
 	job_start(jobs, job);

@@ -103,7 +103,7 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	peer->rank = rank;
 	peer->state = PEER_NAMED;
 	peer->stays = false;
-	peer->open = 0;
+	peer->does.open = 0;
 	job->members[rank] = peer;
 }
 
@@ -140,7 +140,8 @@ static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll
 	    !job_begin(jobs, job, roll->who[0], message.next, message.next_world)) {
 		for (uint32_t i = 0; i < roll->stay; i++) {
 			roll->who[i]->job = NULL;
-			peer_end(jobs, roll->who[i]);
+			peer_refuse(jobs, roll->who[i], "memory",
+			            "the aggregator is out of memory");
 		}
 		free(seats);
 		return;
@@ -178,7 +179,11 @@ static void job_settle(struct jobs *jobs, struct job *job)
 	uint32_t stand = 0;
 
 	roll.who = calloc(job->world, sizeof(struct jobs_peer *));
-	for (uint32_t rank = 0; roll.who != NULL && rank < job->world; rank++)
+	if (roll.who == NULL) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		return;
+	}
+	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->members[rank]->stays)
 			roll_add(&roll, job->members[rank]);
 		else
@@ -242,8 +247,8 @@ static void door_name(struct jobs *jobs, struct roll *roll)
 	roll_refuse(jobs, roll, roll->stay, false);
 }
 
-/* MEMBERS.md 3: "When as many as E's of have come, or the time of joining is over, and one holds" */
-static void door_settle(struct jobs *jobs, const struct jobs_peer *one)
+/* MEMBERS.md 3: "When as many as E's of have come, or the time of joining is over, and one holds". False: no memory. */
+static bool door_settle(struct jobs *jobs, const struct jobs_peer *one)
 {
 	struct roll roll = {.admit = 0};
 	const struct jobs_stay *last = &one->stay;
@@ -259,7 +264,7 @@ static void door_settle(struct jobs *jobs, const struct jobs_peer *one)
 	late = jobs->now_us - since_us >= jobs->config.join_us;
 	roll.who = calloc(jobs->totals.peers, sizeof(struct jobs_peer *));
 	if (roll.who == NULL)
-		return;
+		return false;
 	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
 	if (waits_like(peer, one) && counts(&peer->stay, last->begun))
 		roll_add(&roll, peer);
@@ -271,6 +276,7 @@ static void door_settle(struct jobs *jobs, const struct jobs_peer *one)
 	else if (late && !roll.holds)
 		roll_refuse(jobs, &roll, 0, true);
 	free(roll.who);
+	return true;
 }
 
 /* ---- STAY ---- */
@@ -309,7 +315,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		before->gone = true;
 	if (job->state != JOB_ENDING)
 		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
-		         rank, peer->host);
+		         rank, peer->worker.host);
 	peer_enter(jobs, peer);
 	peer->state = PEER_NAMED;
 	peer->job = job;
@@ -350,7 +356,7 @@ static void door_stay(struct jobs *jobs, struct jobs_peer *peer)
 		peer_end(jobs, other);
 	/* MEMBERS.md 3: "There, a draining decider closes all connections; its door waits for its return" */
 	if (!jobs->totals.draining)
-		door_settle(jobs, peer);
+		(void)door_settle(jobs, peer);
 }
 
 static uint32_t stay_count(const struct job *job)
@@ -376,7 +382,7 @@ static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 		job_end(jobs, job);
 	} else if (job->state == JOB_FORMING || job->state == JOB_PROBING) {
 		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
-		         peer->host);
+		         peer->worker.host);
 	}
 	jobs->unsettled = true;
 }
@@ -392,6 +398,12 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	                           .holds = message->holds};
 	memcpy(stay->job, message->job, sizeof(stay->job));
 	memcpy(stay->begun, message->begun, sizeof(stay->begun));
+	if (message_name_number(stay->job) == UINT64_MAX ||
+	    message_name_number(stay->begun) == UINT64_MAX) {
+		jobs_garbage(jobs, peer,
+		             "stay: no membership can follow the one with the last name");
+		return;
+	}
 	if (!names_kin(stay->job, peer->job != NULL ? peer->job->name : peer->wanted)) {
 		jobs_garbage(jobs, peer, "stay: another job's");
 		return;
@@ -432,7 +444,7 @@ void members_tick(struct jobs *jobs)
 
 	jobs->unsettled = true;
 	members_settle(jobs);
-	peer = jobs->totals.draining ? NULL : door_late(jobs);
-	if (peer != NULL)
-		door_settle(jobs, peer); /* others of its job with it */
+	while (!jobs->totals.draining && (peer = door_late(jobs)) != NULL)
+		if (!door_settle(jobs, peer)) /* others of its job with it */
+			return;
 }

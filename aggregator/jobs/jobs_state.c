@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* jobs_state.c - peers and jobs: telling them, and ending them */
+/*
+ * jobs_state.c - peers and jobs: telling them, ending them; how jobs fail
+ *
+ * At a job's door are newcomers, until its members admit them, and workers that were members and come back. After a
+ * loss the connections of those who are left stand, if they can continue: see jobs_members.c.
+ */
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,11 +19,11 @@ void jobs_log(struct jobs *jobs, const char *level, const char *event,
 	jobs->ports.log(jobs->ports.context, level, event, fields, text);
 }
 
-struct job *job_with(struct jobs *jobs, uint16_t channel_id)
+struct job *job_with(const struct jobs *jobs, uint16_t channel_id)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		for (uint32_t c = 0; c < jobs->jobs[i].channel_count; c++)
-			if (jobs->jobs[i].channel_ids[c] == channel_id)
+			if (job_channel_id(jobs, &jobs->jobs[i], c) == channel_id)
 				return &jobs->jobs[i];
 	return NULL;
 }
@@ -32,6 +37,15 @@ uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t
 	                  thread);
 }
 
+uint32_t members_count(const struct job *job, enum peer_state least)
+{
+	uint32_t count = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		count += job->members[rank] != NULL && job->members[rank]->state >= least;
+	return count;
+}
+
 /* ---- peers ---- */
 
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
@@ -41,21 +55,6 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	if (line != NULL) /* else the peer's time-out will end it */
 		jobs->ports.send(jobs->ports.context, peer, line);
 	message_free(line);
-}
-
-struct jobs_peer *peer_first(struct jobs *jobs)
-{
-	jobs->next = LIST_FIRST(&jobs->used);
-	return peer_next(jobs);
-}
-
-struct jobs_peer *peer_next(struct jobs *jobs)
-{
-	struct jobs_peer *peer = jobs->next;
-
-	if (peer != NULL)
-		jobs->next = LIST_NEXT(peer, place);
-	return peer;
 }
 
 void door_leave(struct jobs *jobs, struct jobs_peer *peer)
@@ -74,11 +73,11 @@ void peer_enter(struct jobs *jobs, struct jobs_peer *peer)
 
 void peer_note(struct jobs_peer *peer, const struct control_message *join)
 {
-	peer->payload = join->payload;
-	peer->rcvbuf = join->rcvbuf;
-	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
-	peer->silence_us = (uint64_t)join->silence_ms * 1000;
-	peer->stall_us = (uint64_t)join->stall_ms * 1000;
+	peer->asks.payload = join->payload;
+	peer->asks.rcvbuf = join->rcvbuf;
+	snprintf(peer->worker.host, sizeof(peer->worker.host), "%s", join->host);
+	peer->asks.silence_us = (uint64_t)join->silence_ms * 1000;
+	peer->asks.stall_us = (uint64_t)join->stall_ms * 1000;
 }
 
 void peer_end(struct jobs *jobs, struct jobs_peer *peer)
@@ -123,15 +122,16 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	jobs_count_refusal(jobs, code);
 	jobs_log(jobs, "warn", "refused",
-	         LOG_FIELDS(LOG_WORD("peer", peer->address), LOG_WORD("code", code)), message.text);
+	         LOG_FIELDS(LOG_WORD("peer", peer->worker.address), LOG_WORD("code", code)),
+	         message.text);
 	peer_send(jobs, peer, &message);
 	peer_end(jobs, peer);
 }
 
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job)
 {
-	return (*peer->keyed_for != '\0') == (job->seals != NULL) &&
-	       (job->seals == NULL || peer->owner == job->owner);
+	return (*peer->keyed_for != '\0') == (job->wire.seals != NULL) &&
+	       (job->wire.seals == NULL || peer->owner == job->owner);
 }
 
 /* ---- jobs ---- */
@@ -162,19 +162,19 @@ void job_forget(struct job *job)
 {
 	free(job->members);
 	free(job->seats);
-	free(job->tokens);
-	free(job->multicast);
-	if (job->seals != NULL)
-		explicit_bzero(job->seals, seals_bytes(job->world));
-	free(job->seals);
+	free(job->wire.tokens);
+	free(job->wire.multicast);
+	if (job->wire.seals != NULL)
+		explicit_bzero(job->wire.seals, seals_bytes(job->world));
+	free(job->wire.seals);
 	explicit_bzero(job, sizeof(*job)); /* its keys with it */
 }
 
 /* Its channels go, and all their memory; its members stay. */
-void job_detach(struct jobs *jobs, struct job *job)
+static void job_detach(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t i = 0; i < job->channel_count; i++) {
-		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
+		jobs->ports.detach(jobs->ports.context, job_channel_id(jobs, job, i));
 		channel_close(job->channels[i].channel);
 	}
 	job->channel_count = 0;
@@ -201,4 +201,186 @@ void job_tell(struct jobs *jobs, struct job *job, const struct control_message *
 		if (job->members[rank] != NULL)
 			jobs->ports.send(jobs->ports.context, job->members[rank], line);
 	message_free(line);
+}
+
+/* ---- doors ---- */
+
+/* Is it a newcomer of this job: of the same name, whatever the membership, and with the same key? */
+static bool peer_fits(const struct job *job, const struct jobs_peer *peer)
+{
+	return !peer->stays && names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
+}
+
+/* The one that has waited longest; NULL: nobody waits. */
+struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job)
+{
+	struct jobs_peer *peer;
+
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	if (peer_fits(job, peer))
+		return peer;
+	return NULL;
+}
+
+uint32_t door_count(const struct jobs *jobs, const struct job *job)
+{
+	const struct jobs_peer *peer;
+	uint32_t count = 0;
+
+	TAILQ_FOREACH(peer, &jobs->doorsteps, doorstep)
+	count += peer_fits(job, peer);
+	return count;
+}
+
+struct control_message door_ping(const struct jobs *jobs, const struct job *job)
+{
+	return (struct control_message){.kind = CONTROL_PING,
+	                                .waiting = door_count(jobs, job),
+	                                .drains = jobs->totals.draining};
+}
+
+void door_tell(struct jobs *jobs, struct job *job)
+{
+	const struct control_message ping = door_ping(jobs, job);
+
+	job_tell(jobs, job, &ping);
+}
+
+void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us)
+{
+	peer->state = PEER_AT_DOOR;
+	TAILQ_INSERT_TAIL(&jobs->doorsteps, peer, doorstep);
+	peer_note(peer, join);
+	peer->rank = join->rank;
+	peer->since_us = now_us;
+	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
+	if (*peer->keyed_for != '\0') { /* no stranger any more */
+		crowd_remove(&jobs->waiting, peer);
+		crowd_add(&jobs->newcomers, peer->owner, peer);
+	}
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state == JOB_RUNNING && peer_fits(&jobs->jobs[i], peer))
+			door_tell(jobs, &jobs->jobs[i]);
+}
+
+/* ---- how jobs fail ---- */
+
+void job_end(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL || !peer->gone)
+			continue;
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
+	job_detach(jobs, job);
+	job->state = JOB_ENDING;
+	job->since_us = jobs->now_us;
+	jobs->unsettled = true;
+}
+
+static void job_note_failure(struct jobs *jobs, const struct job *job,
+                             const struct control_message *message)
+{
+	struct jobs_failure *failure = &jobs->failure;
+
+	memcpy(failure->job, job->name, sizeof(failure->job));
+	memcpy(failure->code, message->code, sizeof(failure->code));
+	memcpy(failure->text, message->text, sizeof(failure->text));
+	jobs->failed_us = jobs->now_us;
+}
+
+/* Of a membership that somebody else has named nobody depends on those who have come so far. */
+bool job_has_next(const struct job *job)
+{
+	return job->state != JOB_FORMING || job->named;
+}
+
+/* Those who want to continue know that it ends. */
+static void job_tell_end(struct jobs *jobs, struct job *job, const struct control_message *message)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank] != NULL && !job->members[rank]->stays)
+			peer_send(jobs, job->members[rank], message);
+}
+
+/* `rank` is the worker to blame, or job->world when there is none. */
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...)
+{
+	struct control_message message = {.kind = CONTROL_FAILED, .rank = rank};
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message.text, sizeof(message.text), format, args);
+	va_end(args);
+	snprintf(message.code, sizeof(message.code), "%s", code);
+	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
+		job_finished(jobs, job, message.text);
+	} else if (job->state != JOB_ENDING) {
+		jobs->totals.jobs_failed++;
+		job_note_failure(jobs, job, &message);
+		jobs_log(jobs, "warn", "job_failed",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
+		         message.text);
+	}
+	if (job->state != JOB_ENDING && job_has_next(job) && message_code_continues(code)) {
+		job_tell_end(jobs, job, &message);
+		job_end(jobs, job);
+	} else {
+		job_tell(jobs, job, &message);
+		job_release(jobs, job);
+	}
+}
+
+/* 11.2: "The lost worker receives it as well, if its connection still exists": it `stands`. */
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
+{
+	struct job *job = peer->job;
+	const uint32_t rank = peer->rank;
+	char host[CONTROL_NAME_BYTES];
+	bool forms;
+
+	if (job == NULL) {
+		peer_end(jobs, peer);
+		return;
+	}
+	forms = job->state == JOB_FORMING && !job->named;
+	snprintf(host, sizeof(host), "%s", peer->worker.host);
+	if (!stands || forms || job->state == JOB_ENDING) {
+		job->members[rank] = NULL;
+		if (stands && forms)
+			peer_refuse(jobs, peer, "protocol", "%s", reason);
+		else
+			peer_end(jobs, peer);
+	}
+	if (job->state == JOB_ENDING) {
+		jobs->unsettled = true;
+		return;
+	}
+	if (forms) { /* 11.2: "Before WELCOME a loss only frees the worker's rank" */
+		if (members_count(job, PEER_JOINED) == 0)
+			job_release(jobs, job);
+		return;
+	}
+	if (job->members[rank] != NULL)
+		peer->gone = true;
+	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
+}
+
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
+{
+	char reason[192];
+
+	if (peer->state == PEER_FREE)
+		return;
+	if (peer->job == NULL) {
+		peer_refuse(jobs, peer, "protocol", "%s", why);
+		return;
+	}
+	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
+	peer_lost(jobs, peer, reason, true);
 }

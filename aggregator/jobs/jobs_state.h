@@ -6,10 +6,8 @@
  * jobs_members.c  which membership follows one that has ended
  * jobs_join.c   admission, and a job's way from the first JOIN to START
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
- * jobs_end.c    how jobs fail
  * jobs_room.c   how many jobs, and how much memory, an owner may have beside the others
- * jobs_door.c   newcomers, who wait until the members admit them, and members that come back
- * jobs_state.c  peers and jobs: telling them, giving back what they hold
+ * jobs_state.c  peers and jobs: telling them, giving back what they hold; doors; how jobs fail
  *
  * Each calls only what stands below it.
  */
@@ -21,8 +19,6 @@
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
-
-enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
 
 /* 5.1: "more than 1,000 lines of a worker at once, or 100 a second for long" */
 #define JOBS_LINE_US 10000
@@ -59,41 +55,36 @@ struct jobs_peer {
 	enum peer_state state;
 	LIST_ENTRY(jobs_peer) place;     /* It is in the list of those used, or of those free. */
 	TAILQ_ENTRY(jobs_peer) doorstep; /* It is in the queue of those that wait at a door. */
-	bool awaits_key;                 /* The key for its handshake is being made. */
 	char wanted[CONTROL_JOB_BYTES];
 	bool gone;  /* The others continue without it: see job_fail(). */
 	bool stays; /* Its STAY has come, in its job or at a door. */
 	struct jobs_stay stay;
-	struct job *job; /* NULL: it is no member. */
-	uint32_t rank;   /* At a door this is the rank that it had before, or 0. */
-	uint32_t payload, rcvbuf;
-	uint64_t silence_us, stall_us; /* It has asked for these. */
-	struct net_ip local;           /* Our address, of this connection. */
-	void *handle;                  /* The caller of jobs_connected() has given it. */
-	uint64_t since_us;             /* It is connected, or at a door, since then. */
-	uint64_t heard_us;             /* Its last line counts as heard at this time. */
-	uint64_t pinged_us;            /* It was last sent a PING at this time. */
-
-	/* How much it says: a line takes JOBS_LINE_US to say. */
-	uint64_t said_us;   /* Its last line came at this time. */
-	uint64_t saying_us; /* What it had said by then would have taken so long still. */
-
-	/* What its last PING has said. */
-	uint32_t open;                   /* It is in so many operations. */
-	uint64_t tag;                    /* The oldest of them has this tag. */
-	uint64_t same_us;                /* It has said the same two numbers since this time. */
-	struct control_seen seen;        /* It sees this of its path. */
-	struct control_seen seen_before; /* It saw this one report earlier. */
-	uint64_t seen_us;                /* `seen` came at this time. */
-	uint64_t seen_over_us;           /* So much time lies between the two reports. */
-	char says[CONTROL_NAME_BYTES];   /* Its program says this, for people. */
-
-	char keyed_for
-		[CONTROL_NAME_BYTES]; /* It has shown that it knows the key of this name; "": none. */
-	uint64_t
-		owner; /* Everyone with that key has this number; else everyone from its address. */
-	char host[CONTROL_NAME_BYTES];
-	char address[NET_TEXT_BYTES];
+	struct job *job;     /* NULL: it is no member. */
+	uint32_t rank;       /* At a door this is the rank that it had before, or 0. */
+	struct net_ip local; /* Our address, of this connection. */
+	void *handle;        /* The caller of jobs_connected() has given it. */
+	/* It has shown that it knows the key of this name; "": none. */
+	char keyed_for[CONTROL_NAME_BYTES];
+	/* Everyone with that key has this number; else everyone from its address. */
+	uint64_t owner;
+	uint64_t since_us;  /* It is connected, or at a door, since then. */
+	uint64_t heard_us;  /* Its last line counts as heard at this time. */
+	uint64_t pinged_us; /* It was last sent a PING at this time. */
+	struct {            /* It has said this in JOIN. */
+		uint32_t payload, rcvbuf;
+		uint64_t silence_us, stall_us;
+	} asks;
+	struct {                  /* How much it says: a line takes JOBS_LINE_US to say. */
+		uint64_t at_us;   /* Its last line came at this time. */
+		uint64_t left_us; /* What it had said by then would have taken so long still. */
+	} talk;
+	struct {                  /* Its last PING has said this. */
+		uint32_t open;    /* It is in so many operations. */
+		uint64_t tag;     /* The oldest of them has this tag. */
+		uint64_t same_us; /* It has said the same two numbers since this time. */
+		uint64_t seen_us; /* `worker.seen` came at this time. */
+	} does;
+	struct jobs_worker worker; /* What is shown of it, but what jobs_worker() fills in. */
 };
 
 struct job {
@@ -101,35 +92,39 @@ struct job {
 	char name[CONTROL_JOB_BYTES];
 	uint64_t owner; /* It is the first worker's. */
 	uint32_t world;
-	uint32_t joined, ready, left; /* So many have joined, are ready, have left. */
-	struct jobs_peer **members;   /* [world]; NULL: that worker is not here, or has left. */
-	uint64_t since_us;            /* It is in its state since then. */
-	uint64_t silence_us;          /* No worker has asked for a shorter one. */
-	uint32_t opener;              /* The first worker to join has this rank. */
-	bool named;             /* We have named it: its members are those that NEXT has told. */
-	bool boundary;          /* JOB_ENDING: nothing has failed, and all want to continue. */
-	struct job_seat *seats; /* [world] */
-	size_t bytes;           /* Its slots and tables take so much. */
+	struct jobs_peer **members; /* [world]; NULL: that worker is not here, or has left. */
+	struct job_seat *seats;     /* [world] */
+	uint32_t opener;            /* The first worker to join has this rank. */
+	bool named;          /* We have named it: its members are those that NEXT has told. */
+	bool boundary;       /* JOB_ENDING: nothing has failed, and all want to continue. */
+	uint64_t since_us;   /* It is in its state since then. */
+	uint64_t silence_us; /* No worker has asked for a shorter one. */
+	size_t bytes;        /* Its slots and tables take so much. */
 	struct channel_config shape; /* All its channels have this in common. */
-	struct net_ip group;         /* Results go to this multicast group, if it is one. */
-	struct net_ip group_from;    /* They leave from this address of ours. */
-	uint64_t *tokens;            /* [world] */
-	struct seal_key secret;      /* It makes the numbers of KNOCKEDs. */
-	bool *multicast;             /* [world]; true: that worker gets results by the group. */
-	struct seals *seals;         /* [world]; NULL: there is no key. */
-	uint8_t seed[SECRET_BYTES];  /* It makes what they have in common. */
-	bool fast;                   /* The kernel adds its int32 frames, on all channels. */
-	const char *slow;            /* This is why the kernel does not. */
-	uint32_t fast_window;        /* The kernel has so many slots for each of its channels. */
-	char trouble[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
-	uint64_t trouble_us;              /* It was told at this time. */
+	struct {
+		struct net_ip group;      /* Results go to this multicast group, if it is one. */
+		struct net_ip group_from; /* They leave from this address of ours. */
+		uint64_t *tokens;         /* [world] */
+		struct seal_key secret;   /* It makes the numbers of KNOCKEDs. */
+		bool *multicast;     /* [world]; true: that worker gets results by the group. */
+		struct seals *seals; /* [world]; NULL: there is no key. */
+		uint8_t seed[SECRET_BYTES]; /* It makes what they have in common. */
+	} wire;
+	struct {
+		bool all;         /* The kernel adds its int32 frames, on all channels. */
+		const char *slow; /* This is why the kernel does not. */
+		uint32_t window;  /* The kernel has so many slots for each of its channels. */
+	} fast;
+	struct {
+		char text[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
+		uint64_t at_us;                /* It was told at this time. */
+	} trouble;
 	uint32_t channel_count;
 	struct job_channel {
 		struct channel *channel;      /* NULL before START. */
 		struct fast_channel *fast;    /* NULL: nothing is shared with the kernel. */
 		struct fast_slot *fast_slots; /* They are `fast`'s. */
 	} channels[JOBS_THREADS_MAX];
-	uint16_t channel_ids[JOBS_THREADS_MAX];
 };
 
 struct jobs {
@@ -139,7 +134,7 @@ struct jobs {
 	uint32_t places; /* It is one above peers_max, so that a newcomer always has a place. */
 	LIST_HEAD(jobs_peers, jobs_peer) used; /* Peers are here or in `free`. */
 	struct jobs_peers free;
-	struct jobs_peer *next; /* A walk comes to this one next: see peer_next(). */
+	struct jobs_peer *next; /* jobs_tick() comes to this one next, unless it ends before. */
 	TAILQ_HEAD(jobs_queue, jobs_peer)
 	doorsteps;              /* Those at doors are in the order in which they came. */
 	struct crowd waiting;   /* Peers without a job are here by address, or in `newcomers`. */
@@ -184,28 +179,11 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
-/* jobs_end.c */
-
-bool job_has_next(const struct job *job);         /* once it has ended, for those who are left */
-void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
-void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...) __attribute__((format(printf, 5, 6)));
-
 /* jobs_room.c */
 enum room { ROOM_JOBS, ROOM_BYTES };
 /* Would the owner, with `need` of what is `unused`, take what is kept for others? */
 bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
                   size_t unused);
-
-/* jobs_door.c */
-void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
-               uint64_t now_us);
-struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
-uint32_t door_count(const struct jobs *jobs, const struct job *job);
-/* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
-struct control_message door_ping(const struct jobs *jobs, const struct job *job);
-void door_tell(struct jobs *jobs, struct job *job);
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other); /* are both memberships of the same job? */
@@ -216,14 +194,12 @@ void peer_enter(struct jobs *jobs, struct jobs_peer *peer);
 void peer_note(struct jobs_peer *peer, const struct control_message *join);
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
-struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
+struct job *job_with(const struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
-void door_leave(struct jobs *jobs, struct jobs_peer *peer); /* if it waits at one */
+uint32_t members_count(const struct job *job, enum peer_state least); /* that have come so far */
+void door_leave(struct jobs *jobs, struct jobs_peer *peer);           /* if it waits at one */
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void peer_end(struct jobs *jobs, struct jobs_peer *peer);
-/* Walks all peers, of whom some may end meanwhile, and none comes; one walk at a time. */
-struct jobs_peer *peer_first(struct jobs *jobs);
-struct jobs_peer *peer_next(struct jobs *jobs);
 bool peer_has_key(const struct jobs_peer *peer, const struct job *job); /* or neither has one */
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
@@ -231,7 +207,18 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
 void job_finished(struct jobs *jobs, const struct job *job, const char *text);
 void job_forget(struct job *job); /* its memory is free, and it */
-void job_detach(struct jobs *jobs, struct job *job);
 void job_release(struct jobs *jobs, struct job *job);
+void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us);
+struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
+uint32_t door_count(const struct jobs *jobs, const struct job *job);
+/* What a job's members hear in pings: how many wait, and whether we drain; and tells them now. */
+struct control_message door_ping(const struct jobs *jobs, const struct job *job);
+void door_tell(struct jobs *jobs, struct job *job);
+bool job_has_next(const struct job *job);         /* once it has ended, for those who are left */
+void job_end(struct jobs *jobs, struct job *job); /* its members have been told, and may continue */
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif /* AGGREGATOR_JOBS_STATE_H */

@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitmap/control/key_text.h"
 #include "bitmap/control/message.h"
 #include "bitmap/control/plain_file.h"
 
 #define KEYS_MAX 4096
 #define LINE_MAX_BYTES 1022
+#define BLANKS " \t"
+#define LINE_ENDS "\r\n"
+#define MARK "\xef\xbb\xbf" /* of UTF-8's byte order */
 
 /* 5.2: "Of any other text scrypt (RFC 7914) makes them": 16 MiB, and some 50 ms. */
 #define SCRYPT_N 16384
@@ -62,6 +64,16 @@ void job_key_draw(char text[JOB_KEY_TEXT_BYTES])
 	explicit_bzero(bytes, sizeof(bytes));
 }
 
+static void text_free(struct job_key_named *key)
+{
+	if (key->text != NULL)
+		explicit_bzero(key->text, strlen(key->text));
+	free(key->text);
+	key->text = NULL;
+}
+
+/* ---- texts ---- */
+
 /* While all are texts yet. */
 static bool text_known(const struct job_keys *keys, const char *text)
 {
@@ -100,11 +112,43 @@ static int key_add(struct job_keys *keys, const char *job, const char *text)
 	return 0;
 }
 
+static bool has_control(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
+			return true;
+	return false;
+}
+
+/* Cuts a line into up to `max` words, in place. Returns how many there are; -E2BIG: more; -EINVAL: a control character. */
+static int line_cut(char *line, char *words[], int max)
+{
+	char *end = line + strlen(line), *comment = strchrnul(line, '#'), *save = NULL;
+	int count = 0;
+
+	while (end > line && strchr(BLANKS LINE_ENDS, end[-1]) != NULL)
+		end--;
+	*end = '\0';
+	while (comment < end && comment > line && strchr(BLANKS, comment[-1]) == NULL)
+		comment = strchrnul(comment + 1, '#');
+	if (comment < end)
+		*comment = '\0';
+	if (has_control(line))
+		return -EINVAL;
+	for (char *word = strtok_r(line, BLANKS, &save); word != NULL;
+	     word = strtok_r(NULL, BLANKS, &save)) {
+		if (count == max)
+			return -E2BIG;
+		words[count++] = word;
+	}
+	return count;
+}
+
 /* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
 static int line_add(struct job_keys *keys, char *line)
 {
 	char *words[2];
-	int count = key_text_words(line, words, 2);
+	int count = line_cut(line, words, 2);
 
 	if (count <= 0)
 		return count;
@@ -151,25 +195,34 @@ static int file_read(struct job_keys *keys, const char *path, struct why *why)
 	return err;
 }
 
+_Static_assert(JOB_KEY_TEXT_MIN == 8, "the text below says so");
+
+/* A key that stands alone: one word. */
 static int text_add_alone(struct job_keys *keys, const char *text, struct why *why)
 {
-	static const char named[] = "--key or WINNOW_KEY";
-	char *key;
-	int err = key_text_one(named, text, &key, why);
+	char *copy, *key;
+	size_t bytes;
+	int count, err;
 
-	if (err != 0)
-		return err;
-	err = key_add(keys, "*", key);
-	key_text_free(key);
-	return err == 0 ? 0
-	                : why_set(why, err, "%s: want at least %d characters", named,
-	                          JOB_KEY_TEXT_MIN);
-}
-
-static void text_free(struct job_key_named *key)
-{
-	key_text_free(key->text);
-	key->text = NULL;
+	text += strncmp(text, MARK, strlen(MARK)) == 0 ? strlen(MARK) : 0;
+	text += strspn(text, BLANKS LINE_ENDS);
+	bytes = strlen(text) + 1;
+	copy = strdup(text);
+	count = copy != NULL ? line_cut(copy, &key, 1) : -ENOMEM;
+	err = count == 1 ? key_add(keys, "*", key) : count < 0 ? count : -ENOENT;
+	if (copy != NULL)
+		explicit_bzero(copy, bytes);
+	free(copy);
+	if (err == 0 || err == -ENOMEM)
+		return err == 0 ? 0 : why_set(why, err, "out of memory");
+	why_set(why, 0, "--key or WINNOW_KEY: %s",
+	        err == -E2BIG  ? "there is a blank in the key; want the key alone, without a job's "
+	                         "name"
+	        : count < 0    ? "there is a line end, or another control character, in the key"
+	        : count > 0    ? "want at least 8 characters"
+	        : *text == '#' ? "there is no key; '#' begins a comment"
+	                       : "there is no key");
+	return -EINVAL;
 }
 
 int job_keys_load(const char *path, const char *text, struct job_keys **out, struct why *why)

@@ -2,7 +2,11 @@
 /*
  * job_keys.h - the keys of jobs: texts of a file or the environment, made into 32 bytes each
  *
- * TLS proves that the other side has the same key (tls.h). How keys are written: key_text.h.
+ * TLS proves that the other side has the same key (tls.h).
+ *
+ * How keys are written, in lines of files and alone: blanks (spaces and tabs) part words. Not part of any are a byte
+ * order mark before all, blanks and line ends around, and a comment: a '#' at the beginning or behind a blank, and all
+ * that follows. Any other '#' belongs to its word. Control characters belong to none.
  */
 #ifndef BITMAP_CONTROL_JOB_KEYS_H
 #define BITMAP_CONTROL_JOB_KEYS_H
@@ -49,8 +53,8 @@ struct job_keys {
 
 /*
  * job_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
- * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_read() and
- * key_text_one() say, -EINVAL for a bad line, -ENOMEM. Texts that are not of `winnow key` are no keys yet.
+ * and *out (the caller frees it), or -errno with one line in `why`: what plain_file_read() says, -EINVAL for a bad line
+ * or text, -ENOMEM. Texts that are not of `winnow key` are no keys yet.
  */
 int job_keys_load(const char *path, const char *text, struct job_keys **out, struct why *why);
 void job_keys_free(struct job_keys *keys);

@@ -4,6 +4,7 @@
 #include "bitmap/control/message.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <ctype.h>
 #include <endian.h>
 #include <errno.h>
@@ -50,6 +51,8 @@ struct field {
 	uint64_t min, max;
 	uint32_t used_by; /* bit 1 << enum control_kind; and MAY_MISS */
 };
+
+#define FORMAT_BYTES 2048 /* more than any line takes */
 
 #define BIT(kind) (1u << CONTROL_##kind)
 #define MAY_MISS (1u << 31)
@@ -158,10 +161,11 @@ size_t message_name_base(const char *name)
 	return strcspn(name, "/");
 }
 
-bool message_name_is(const char *name, const char *how)
+bool message_name_is_next(const char *name)
 {
-	name += message_name_base(name);
-	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
+	static const char next[] = "/" CONTROL_NEXT_NAME;
+
+	return strncmp(name + message_name_base(name), next, strlen(next)) == 0;
 }
 
 static const char hex_digits[] = "0123456789abcdef";
@@ -203,7 +207,7 @@ uint64_t message_name_number(const char *name)
 {
 	uint64_t number;
 
-	if (!message_name_is(name, CONTROL_NEXT_NAME) ||
+	if (!message_name_is_next(name) ||
 	    !read_hex64(name + message_name_base(name) + sizeof(CONTROL_NEXT_NAME), &number))
 		return 0;
 	return number;
@@ -432,51 +436,46 @@ done:
 
 /* ---- writing ---- */
 
-/* JSON takes only valid UTF-8; a host's name, or a text cut in the middle, may be anything. */
-static json_t *text_string(const char *text)
-{
-	char clean[CONTROL_TEXT_BYTES];
-
-	text_printable(text, clean, sizeof(clean));
-	return json_string(clean);
-}
-
-static json_t *channel_array(const struct control_message *message)
-{
-	json_t *array = json_array();
-
-	for (uint32_t i = 0; array != NULL && i < message->channel_count; i++)
-		json_array_append_new(array, json_integer(message->channels[i]));
-	return array;
-}
-
-static json_t *write_field(const struct control_message *message, const struct field *field)
+static void field_write(const struct control_message *message, const struct field *field,
+                        char *line)
 {
 	const void *at = (const uint8_t *)message + field->offset;
-	char hex[2 * SECRET_BYTES + 1];
+	char text[CONTROL_TEXT_BYTES];
 
+	text_add(line, FORMAT_BYTES, ",\"%s\":", field->name);
 	switch (field->kind) {
 	case FIELD_U32:
-		return json_integer(*(const uint32_t *)at);
+		text_add(line, FORMAT_BYTES, "%" PRIu32, *(const uint32_t *)at);
+		break;
 	case FIELD_U53:
-		return json_integer((json_int_t)(*(const uint64_t *)at & U53_MAX));
+		text_add(line, FORMAT_BYTES, "%" PRIu64, *(const uint64_t *)at & U53_MAX);
+		break;
 	case FIELD_BOOL:
-		return json_boolean(*(const bool *)at);
+		text_add(line, FORMAT_BYTES, *(const bool *)at ? "true" : "false");
+		break;
 	case FIELD_JOB:
 	case FIELD_NAME:
 	case FIELD_TEXT:
 	case FIELD_ADDRESS:
 	case FIELD_GROUP:
-		return text_string(at);
+		text_printable(at, text, sizeof(text));
+		text_add(line, FORMAT_BYTES, "\"%s\"", text);
+		break;
 	case FIELD_BYTES32:
-		return json_string(message_hex_write(at, SECRET_BYTES, hex));
+		text_add(line, FORMAT_BYTES, "\"%s\"", message_hex_write(at, SECRET_BYTES, text));
+		explicit_bzero(text, sizeof(text));
+		break;
 	case FIELD_HEX64:
-		snprintf(hex, sizeof(hex), "%016" PRIx64, *(const uint64_t *)at);
-		return json_string(hex);
+		text_add(line, FORMAT_BYTES, "\"%016" PRIx64 "\"", *(const uint64_t *)at);
+		break;
 	case FIELD_CHANNELS:
-		return channel_array(message);
+		text_add(line, FORMAT_BYTES, "[");
+		for (uint32_t i = 0; i < message->channel_count; i++)
+			text_add(line, FORMAT_BYTES, "%s%u", i > 0 ? "," : "",
+			         message->channels[i]);
+		text_add(line, FORMAT_BYTES, "]");
+		break;
 	}
-	return NULL;
 }
 
 /* 5.1: "All fields may be missing, and are then 0, false or empty" */
@@ -495,22 +494,16 @@ static bool left_out(const struct control_message *message, const struct field *
 
 char *message_format(const struct control_message *message)
 {
-	json_t *root = json_pack("{s:s}", "type", kind_names[message->kind]);
-	char *line = NULL;
-	size_t bytes = 0;
-	FILE *out;
+	char text[FORMAT_BYTES] = "", *line;
 
-	for (size_t i = 0; root != NULL && i < FIELD_COUNT; i++)
+	text_add(text, sizeof(text), "{\"type\":\"%s\"", kind_names[message->kind]);
+	for (size_t i = 0; i < FIELD_COUNT; i++)
 		if (fields[i].used_by & 1u << message->kind && !left_out(message, &fields[i]))
-			json_object_set_new(root, fields[i].name, write_field(message, &fields[i]));
-	out = open_memstream(&line, &bytes);
-	if (out != NULL && json_dumpf(root, out, JSON_COMPACT | JSON_ENSURE_ASCII) == 0)
-		fputc('\n', out);
-	root_free(root);
-	if (out == NULL || fclose(out) != 0 || bytes == 0 || line[bytes - 1] != '\n') {
-		free(line);
-		return NULL;
-	}
+			field_write(message, &fields[i], text);
+	text_add(text, sizeof(text), "}\n");
+	assert(strlen(text) + 1 < sizeof(text)); /* nothing was cut */
+	line = strdup(text);
+	explicit_bzero(text, sizeof(text)); /* a seed may be in it */
 	return line;
 }
 

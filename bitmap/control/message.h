@@ -52,50 +52,63 @@ struct control_seen {
 	uint64_t in, in_marked, in_lost;
 };
 
+/* What several kinds have, and then the parts that one kind has alone. */
 struct control_message {
 	enum control_kind kind;
 	uint32_t version;                  /* HELLO, JOIN: if it is another, nothing else is read */
-	char software[CONTROL_NAME_BYTES]; /* for logs */
-
-	char job[CONTROL_JOB_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
-	char host[CONTROL_NAME_BYTES];
-	uint32_t rank, world;
+	char software[CONTROL_NAME_BYTES]; /* HELLO, JOIN: for logs */
+	char job[CONTROL_JOB_BYTES];       /* JOIN: the one to join; STAY: the last one joined */
+	uint32_t rank;                     /* JOIN, LEFT, FAILED; STAY: the one in `job` */
 	uint32_t payload; /* UDP payload bytes: the most that may work; in START: what is used */
-	uint32_t rcvbuf;  /* bytes of the worker's receive buffer */
 	uint32_t silence_ms, stall_ms; /* JOIN: as this worker wants it; WELCOME: what holds */
-
-	uint32_t channel_count;
-	uint16_t channels[CONTROL_CHANNELS_MAX];
-	uint8_t seed[SECRET_BYTES];  /* of datagrams' keys; all zero when there is no key, */
-	uint64_t token, group_token; /* and these when there is one */
-	uint32_t window, op_slots, segments_ahead, first_frame;
-	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
-	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
-	uint32_t window_start;                    /* frames a worker may have under way at first */
-	bool multicast;
-	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
-	uint32_t channel; /* PATH: its are not answered, of `payload` bytes, `sent` of them; */
-	uint32_t passing; /* those of so many bytes are; 0: none */
-	uint32_t sent;
-	uint32_t open;                 /* PING of a worker: operations under way, */
-	uint64_t tag;                  /* and the oldest one's; */
-	struct control_seen seen;      /* frames 0: it does not say */
-	char says[CONTROL_NAME_BYTES]; /* its program, for people; "": nothing */
-
-	/* STAY: `job` is the last membership that this worker has joined, and `rank` its rank there. */
-	char begun[CONTROL_JOB_BYTES]; /* the last one whose START it got; "": none */
-	uint32_t of;                   /* workers of that one */
-	bool holds;                    /* the worker has the state of the job */
-	uint32_t admit;                /* so many newcomers may come; 0: none */
+	uint32_t window;               /* WELCOME, START */
+	bool multicast;                /* READY, START */
+	bool drains;                   /* HELLO, PING of an aggregator: it takes no new jobs */
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
-	bool drains;      /* HELLO, PING of an aggregator: it takes no new jobs */
-	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
-	uint32_t came;    /* NEXT: so many of its members are newcomers */
-	char next[CONTROL_JOB_BYTES]; /* NEXT: the membership that the receiver is to join */
-	uint32_t next_rank, next_world;
-
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, LEFT: for people; PING: JOBS_LATE_US */
+
+	struct { /* JOIN */
+		char host[CONTROL_NAME_BYTES];
+		uint32_t world;
+		uint32_t rcvbuf; /* bytes of the worker's receive buffer */
+	};
+	struct { /* WELCOME */
+		uint32_t channel_count;
+		uint16_t channels[CONTROL_CHANNELS_MAX];
+		uint8_t seed[SECRET_BYTES];  /* of datagrams' keys; zero when there is no key, */
+		uint64_t token, group_token; /* and these when there is one */
+		uint32_t op_slots, segments_ahead, first_frame;
+		char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
+		char data_address[CONTROL_ADDRESS_BYTES]; /* of datagrams; "": this line's */
+	};
+	struct {                       /* START */
+		uint32_t window_start; /* frames a worker may have under way at first */
+		bool fast; /* int32 frames are added by the kernel; fixed32 is worth choosing */
+	};
+	struct {                  /* PATH */
+		uint32_t channel; /* its datagrams of `payload` bytes are not answered, */
+		uint32_t sent;    /* so many of them; */
+		uint32_t passing; /* those of so many bytes are; 0: none */
+	};
+	struct {                               /* PING */
+		uint32_t open;                 /* a worker's operations under way, */
+		uint64_t tag;                  /* and the oldest one's; */
+		struct control_seen seen;      /* frames 0: it does not say */
+		char says[CONTROL_NAME_BYTES]; /* its program, for people; "": nothing */
+		uint32_t waiting; /* an aggregator's workers that want to become members */
+	};
+	struct {                               /* STAY */
+		char begun[CONTROL_JOB_BYTES]; /* the last one whose START it got; "": none */
+		uint32_t of;                   /* workers of the membership `job` */
+		bool holds;                    /* the worker has the state of the job */
+		uint32_t admit;                /* so many newcomers may come; 0: none */
+	};
+	struct {                              /* NEXT */
+		char next[CONTROL_JOB_BYTES]; /* the membership that the receiver is to join */
+		uint32_t next_rank, next_world;
+		uint32_t came; /* so many of its members are newcomers */
+	};
 };
 
 /*
@@ -160,7 +173,7 @@ size_t message_name_base(const char *name); /* characters of NAME */
  * (MEMBERS.md). 0: somebody else has named it.
  */
 #define CONTROL_NEXT_NAME "next."
-bool message_name_is(const char *name, const char *how); /* does its membership's name begin so? */
+bool message_name_is_next(const char *name); /* does its membership's name begin so? */
 uint64_t message_name_number(const char *name);
 
 #endif /* BITMAP_CONTROL_MESSAGE_H */

@@ -40,136 +40,21 @@ const char *option_nearer(const char *name, const char *best, const char *other)
 	                                                                                     : best;
 }
 
-/* Options that once had another name, in each program that has them now. */
-static const struct {
-	const char *old, *now;
-} renamed[] = {
-	{"aggregator", "aggregators"},
-	{"aggregators", "aggregator-count"},
-};
-
 /*
  * What programs of ours, the library and the Python package read from the environment, as options would be called. Each
  * option of each program is here: else another program would take its variable for a mistake.
  */
-static const char *const variables[] = {
-	"aggregator-count",
-	"aggregator-rate",
-	"aggregators",
-	"alive",
-	"bare",
-	"block",
-	"blocks",
-	"buffer-bytes",
-	"bytes-max",
-	"channels",
-	"check",
-	"check-nan",
-	"config",
-	"connections-max",
-	"cuda-plugin",
-	"data-address",
-	"datapath",
-	"debug",
-	"density",
-	"device",
-	"drain-timeout",
-	"dscp",
-	"dtype",
-	"eal",
-	"gateway",
-	"grace",
-	"hosts",
-	"idle",
-	"in-place",
-	"index",
-	"insecure-no-key",
-	"interface",
-	"isa",
-	"iters",
-	"job",
-	"job-bytes-max",
-	"jobs-max",
-	"join-timeout",
-	"json",
-	"key",
-	"key-file",
-	"late",
-	"library",
-	"listen",
-	"local",
-	"log",
-	"log-format",
-	"maxbytes",
-	"memory-mb",
-	"metrics",
-	"minbytes",
-	"mtu",
-	"multicast",
-	"nccl",
-	"network",
-	"node",
-	"op",
-	"op-slots",
-	"ops",
-	"overlap",
-	"payload",
-	"payload-max",
-	"per-host",
-	"plot",
-	"port",
-	"quiet",
-	"rank",
-	"rate",
-	"seed",
-	"segments-ahead",
-	"silence",
-	"size",
-	"staging-mb",
-	"stepfactor",
-	"threads",
-	"timeline",
-	"timeout",
-	"trace",
-	"trace-block",
-	"trace-limit",
-	"unit",
-	"user",
-	"warmup",
-	"watch",
-	"window-bytes",
-	"wire",
-	"within",
-	"workers",
-	"workers-max",
-	"world",
-	"xdp-mode",
-	"xdp-slots",
-};
-
-const char *option_renamed(const char *old)
-{
-	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-		if (strcmp(renamed[i].old, old) == 0)
-			return renamed[i].now;
-	return NULL;
-}
-
-static bool variable_known(const char *name)
-{
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
-		if (strcmp(variables[i], name) == 0)
-			return true;
-	return false;
-}
-
-const char *option_old_variable(const char *now)
-{
-	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-		if (strcmp(renamed[i].now, now) == 0 && !variable_known(renamed[i].old))
-			return renamed[i].old;
-	return NULL;
-}
+static const char variables[] =
+	"aggregator-count aggregator-rate aggregators alive bare block blocks "
+	"buffer-bytes bytes-max channels check check-nan config connections-max "
+	"cuda-plugin data-address datapath debug density device drain-timeout dscp dtype "
+	"eal gateway grace hosts idle in-place index insecure-no-key interface isa iters "
+	"job job-bytes-max jobs-max join-timeout json key key-file late library listen "
+	"local log log-format maxbytes memory-mb metrics minbytes mtu multicast nccl "
+	"network node op op-slots ops overlap payload payload-max per-host plot port "
+	"quiet rank rate seed segments-ahead silence size staging-mb stepfactor threads "
+	"timeline timeout trace trace-block trace-limit unit user warmup watch "
+	"window-bytes wire within workers workers-max world xdp-mode xdp-slots";
 
 /* "late" of WINNOW_LATE=.. and of WINNOW_LATE_MS=... False: it is not one of ours, or too long. */
 static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
@@ -186,37 +71,44 @@ static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
 	return true;
 }
 
-/* The variable that this one may have been meant to be; NULL: it is known, or like none. Short names are easily alike. */
-static const char *variable_meant(const char *name)
+/* Into `meant`, what a variable may have been meant to be. False: it is ours, or like none. Short names are easily alike. */
+static bool variable_meant(const char *name, char meant[OPTION_NAME_BYTES])
 {
-	const char *hint = NULL;
+	uint32_t least = 3, distance;
 
-	if (variable_known(name))
-		return NULL;
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
-		hint = option_nearer(name, hint, variables[i]);
-	return hint != NULL && (names_distance(hint, name) == 1 || strlen(name) > 6) ? hint : NULL;
+	for (const char *at = variables; *at != '\0'; at += strspn(at, " ")) {
+		char known[OPTION_NAME_BYTES];
+		int length = (int)strcspn(at, " ");
+
+		snprintf(known, sizeof(known), "%.*s", length, at);
+		distance = names_distance(known, name);
+		if (distance < least)
+			strcpy(meant, known);
+		least = distance < least ? distance : least;
+		at += length;
+	}
+	return least == 1 || (least == 2 && strlen(name) > 6);
 }
 
 bool option_stranger(char *const **at, struct why *why)
 {
 	static atomic_bool all_told;
-	char name[OPTION_NAME_BYTES];
-	const char *meant = NULL;
+	char name[OPTION_NAME_BYTES], meant[OPTION_NAME_BYTES];
+	bool strange = false;
 
 	/* A program with rights that its caller lacks reads no variable, so none is a mistake. */
 	if (atomic_load(&all_told) || getauxval(AT_SECURE) != 0)
 		return false;
-	for (; **at != NULL && meant == NULL; (*at)++)
-		meant = variable_name(**at, name) ? variable_meant(name) : NULL;
-	atomic_store(&all_told, meant == NULL);
-	if (meant == NULL)
+	for (; **at != NULL && !strange; (*at)++)
+		strange = variable_name(**at, name) && variable_meant(name, meant);
+	atomic_store(&all_told, !strange);
+	if (!strange)
 		return false;
 	why_set(why, 0, "%.*s in the environment means nothing; did you mean WINNOW_",
 	        (int)strcspn((*at)[-1], "="), (*at)[-1]);
-	for (; *meant != '\0'; meant++)
+	for (const char *c = meant; *c != '\0'; c++)
 		text_add(why->text, sizeof(why->text), "%c",
-		         *meant == '-' ? '_' : toupper((unsigned char)*meant));
+		         *c == '-' ? '_' : toupper((unsigned char)*c));
 	text_add(why->text, sizeof(why->text), "?");
 	return true;
 }

@@ -97,14 +97,22 @@ bool option_is_on(const char *text)
 	return option_flag(text, &on) == 0 && on;
 }
 
+const char *option_bare(const char *text, size_t *length)
+{
+	for (; *length > 0 && strchr(OPTION_BLANKS, *text) != NULL; text++)
+		--*length;
+	while (*length > 0 && strchr(OPTION_BLANKS, text[*length - 1]) != NULL)
+		--*length;
+	return text;
+}
+
 const char *option_item(const char *list, char *item, size_t room)
 {
-	size_t length = strcspn(list, ","), from = strspn(list, OPTION_BLANKS), to = length;
+	size_t whole = strcspn(list, ","), length = whole;
+	const char *bare = option_bare(list, &length);
 
-	while (to > from && strchr(OPTION_BLANKS, list[to - 1]) != NULL)
-		to--;
-	snprintf(item, room, "%.*s", (int)(to > from ? to - from : 0), list + from);
-	return list[length] == ',' ? list + length + 1 : NULL;
+	snprintf(item, room, "%.*s", (int)length, bare);
+	return list[whole] == ',' ? list + whole + 1 : NULL;
 }
 
 /* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
@@ -199,7 +207,15 @@ bool option_is_argument(const struct option *option)
 	return option->env_alias != NULL && strcmp(option->env_alias, OPTION_ARGUMENT) == 0;
 }
 
-/* `plain_ms`: it was called "NAME-ms", and is a plain number. */
+/* Was it called "NAME-ms" or "WINNOW_NAME_MS"? */
+static bool is_plain_ms(const struct option *option, const char *named)
+{
+	size_t length = strlen(named);
+
+	return option->kind == OPTION_MS && length > 3 &&
+	       (strcmp(named + length - 3, "-ms") == 0 || strcmp(named + length - 3, "_MS") == 0);
+}
+
 static int number_parse(const struct option *option, bool plain_ms, const char *text, double *out)
 {
 	uint64_t whole = 0;
@@ -274,9 +290,9 @@ static int range_tell(const struct option *option, bool plain, const char *where
 	return why_set(why, -ERANGE, "%s is %s: want at least %s%s", where, text, low, or_0);
 }
 
-int option_set(const struct option *option, bool plain_ms, const char *where, const char *text,
-               struct why *why)
+int option_set(const struct option *option, const char *named, const char *text, struct why *why)
 {
+	const bool plain_ms = is_plain_ms(option, named);
 	char choices[200];
 	double number = 0;
 	int err;
@@ -294,9 +310,9 @@ int option_set(const struct option *option, bool plain_ms, const char *where, co
 	}
 	memset(option->out, 0xff, kinds[option->kind].bytes);
 	if (err == 0)
-		return range_tell(option, plain_ms, where, text, why);
+		return range_tell(option, plain_ms, named, text, why);
 	option_choices(option->value, ", ", " or ", choices, sizeof(choices));
-	return why_set(why, -EINVAL, "%s is '%.200s': want %s", where, text,
+	return why_set(why, -EINVAL, "%s is '%.200s': want %s", named, text,
 	               option->kind == OPTION_CHOICE ? choices
 	               : plain_ms                    ? "a whole number of milliseconds"
 	                                             : kinds[option->kind].wanted);

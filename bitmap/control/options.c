@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* options.c - names, and the sources of values: file, environment, command line; see options.h */
 
-#include "bitmap/control/secrets.h"
 #include "bitmap/control/options_impl.h"
 #include "bitmap/control/plain_file.h"
+#include "bitmap/control/secrets.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <pthread.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define NAMED_BYTES (2 + OPTION_NAME_BYTES) /* "--name" */
+#define AT_BYTES 300                        /* "FILE, line 3: " */
 
 /* ---- names ---- */
 
@@ -31,38 +34,38 @@ static const struct option *option_find(const struct option list[], const char *
 	return NULL;
 }
 
-static bool is_plain_ms(const struct option *option, const char *name)
+/*
+ * The option that a word names, as "--name" or "--name=VALUE", or by an alias: "-n", "-nVALUE", "--np", "--np=VALUE".
+ * NULL: none. `named`: what the word calls it; *value: what the word has of its value, or NULL.
+ */
+static const struct option *option_named(const struct options *options, const char *word,
+                                         char named[NAMED_BYTES], const char **value)
 {
-	return strcmp(option->name, name) != 0;
-}
+	size_t length;
 
-/* As "--np VALUE", "--np=VALUE", "-n VALUE" or "-nVALUE". `value`: what this word has of it, or NULL. */
-static const struct option_alias *find_alias(const struct options *options, const char *word,
-                                             const char **value)
-{
 	for (const struct option_alias *a = options->aliases; a != NULL && a->said != NULL; a++) {
-		size_t length = strlen(a->said);
-		const char *rest = word + length;
-		bool letter = length == 2;
+		const char *rest = word + strlen(a->said);
+		bool letter = strlen(a->said) == 2;
 
-		if (strncmp(word, a->said, length) != 0 ||
+		if (strncmp(word, a->said, strlen(a->said)) != 0 ||
 		    (*rest != '\0' && !letter && *rest != '='))
 			continue;
 		*value = *rest == '\0' ? NULL : rest + !letter;
-		return a;
+		snprintf(named, NAMED_BYTES, "%s", a->said);
+		return option_find(options->list, a->name);
 	}
-	return NULL;
+	length = strcspn(word, "=");
+	*value = word[length] == '=' ? word + length + 1 : NULL;
+	snprintf(named, NAMED_BYTES, "%.*s", (int)length, word);
+	return strncmp(word, "--", 2) == 0 ? option_find(options->list, named + 2) : NULL;
 }
 
 /* `at` says where the name stands, `prefix` how it is written there. */
 static int name_refuse(const struct options *options, const char *at, const char *prefix,
                        const char *name, struct why *why)
 {
-	const char *hint = NULL, *now = option_renamed(name);
+	const char *hint = NULL;
 
-	if (now != NULL && option_find(options->list, now) != NULL)
-		return why_set(why, -ENOENT, "%s%s%s is now called %s%s", at, prefix, name, prefix,
-		               now);
 	for (const struct option *o = options->list; o->name != NULL; o++)
 		hint = option_nearer(name, hint, o->name);
 	if (hint != NULL)
@@ -77,8 +80,8 @@ static int name_refuse(const struct options *options, const char *at, const char
 static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
-	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate", "doctor",
-	                                  "job",    "run",     "status", "tune"};
+	static const char *const all[] = {"winnow", "winnowd", "bench",  "colocate",
+	                                  "doctor", "run",     "status", "tune"};
 	const char *hint = option_nearer(section, NULL, options->section);
 
 	if (strcmp(section, options->section) == 0)
@@ -119,34 +122,42 @@ static void origin_free(struct origin *origin)
 	}
 }
 
-/* A key's surroundings are key_text.h's: a copy of it would be one more to wipe. */
+/* A key's surroundings are job_keys.h's: a copy of it would be one more to wipe. */
 static bool is_surrounded(const struct option *option, const char *value)
 {
 	size_t length = strlen(value);
 
-	return option->kind != OPTION_SECRET && length > 0 &&
-	       (strchr(OPTION_BLANKS, value[0]) != NULL ||
-	        strchr(OPTION_BLANKS, value[length - 1]) != NULL);
+	option_bare(value, &length);
+	return option->kind != OPTION_SECRET && length < strlen(value);
 }
 
 static char *text_trimmed(const char *value)
 {
-	size_t length;
+	size_t length = strlen(value);
+	const char *bare = option_bare(value, &length);
 
-	value += strspn(value, OPTION_BLANKS);
-	length = strlen(value);
-	while (length > 0 && strchr(OPTION_BLANKS, value[length - 1]) != NULL)
-		length--;
-	return strndup(value, length);
+	return strndup(bare, length);
+}
+
+/* A key and a file of keys are two ways to say one thing. NULL: the option is neither, or alone. */
+static const struct option *option_rival(const struct options *options, const struct option *option)
+{
+	bool key = strcmp(option->name, "key") == 0;
+
+	if (!key && strcmp(option->name, "key-file") != 0)
+		return NULL;
+	return option_find(options->list, key ? "key-file" : "key");
 }
 
 /*
- * A source gives a value, unless a stronger one has given another. `named`: what it calls the
+ * A source gives a value, unless a stronger one, which is read before it, has given another. `named`: what it calls the
  * option, for the error text; `where`: for the dump.
  */
 static int value_take(struct reading *reading, const struct option *option, enum source source,
-                      bool plain_ms, const char *named, const char *where, const char *value)
+                      const char *named, const char *where, const char *value)
 {
+	const struct option *rival = option_rival(reading->options, option);
+	const struct origin *of_rival = rival != NULL ? origin_of(reading, rival) : NULL;
 	struct origin *origin = origin_of(reading, option);
 	bool trims = source == SOURCE_ENVIRONMENT && is_surrounded(option, value);
 	char *copy = NULL;
@@ -154,13 +165,23 @@ static int value_take(struct reading *reading, const struct option *option, enum
 
 	if (source < origin->source)
 		return 0;
-	if (source == SOURCE_FILE || trims) { /* the parser's memory does not last */
+	if (rival != NULL && source < of_rival->source) {
+		*(const char **)option->out = NULL; /* the library may also have read it */
+		snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it",
+		         rival->name);
+		return 0;
+	}
+	if (rival != NULL && source == of_rival->source)
+		return why_set(&reading->why, -EINVAL,
+		               "%s (%s) contradicts %s (%s): give one of them", option->name, where,
+		               rival->name, of_rival->where);
+	if (source == SOURCE_FILE || trims) { /* the file's memory does not last */
 		copy = trims ? text_trimmed(value) : strdup(value);
 		if (copy == NULL)
 			return why_set(&reading->why, -ENOMEM, "out of memory");
 		value = copy;
 	}
-	err = option_set(option, plain_ms, named, value, &reading->why);
+	err = option_set(option, named, value, &reading->why);
 	origin_free(origin);
 	*origin = (struct origin){.source = source,
 	                          .text = value,
@@ -175,100 +196,102 @@ void options_preset(const struct option list[])
 	struct why why;
 
 	for (const struct option *o = list; o->name != NULL; o++) {
-		int err = o->preset != NULL ? option_set(o, false, o->name, o->preset, &why) : 0;
+		int err = o->preset != NULL ? option_set(o, o->name, o->preset, &why) : 0;
 
 		assert(err == 0);
 	}
 }
 
-struct file_context {
+/* ---- a file ---- */
+
+struct file {
 	struct reading *reading;
 	const char *path;
-	struct plain_file file;
-	uint32_t line;           /* The last line that was read. */
-	uint32_t section_line;   /* The last line that begins a section. */
+	uint32_t line;           /* The number of the line that is read. */
+	bool ours;               /* Its section is this program's. */
 	bool given[OPTIONS_MAX]; /* By place in the list: an earlier line has set it. */
-	int err;
 };
 
-/* As fgets(). The parser would take the rest of a line that it has no room for for another line. */
-static char *file_next(char *line, int room, void *context)
+static int pair_take(struct file *file, const char *at, const char *name, const char *value)
 {
-	struct file_context *file = context;
-	const char *next = file->err == 0 ? plain_file_line(&file->file) : NULL;
-
-	if (next == NULL)
-		return NULL;
-	file->line++;
-	if (next[strspn(next, " \t")] == '[')
-		file->section_line = file->line;
-	if (snprintf(line, (size_t)room, "%s\n", next) < room)
-		return line;
-	file->err = why_set(&file->reading->why, -EINVAL,
-	                    "%s, line %u is too long: at most %d characters; a longer value can be "
-	                    "in the environment",
-	                    file->path, file->line, room - 2);
-	return NULL;
-}
-
-static int file_line(void *context, const char *section, const char *name, const char *value)
-{
-	struct file_context *file = context;
 	struct reading *reading = file->reading;
-	const struct options *options = reading->options;
-	char at[300], named[OPTION_NAME_BYTES + sizeof(at)];
-	const struct option *option;
+	const struct option *option = option_find(reading->options->list, name);
+	char named[OPTION_NAME_BYTES + AT_BYTES];
 	bool *given;
 
-	if (file->err != 0)
-		return 0; /* only the first error is reported */
-	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->section_line);
-	if (section[0] != '\0')
-		file->err = section_check(options, at, section, &reading->why);
-	if (file->err != 0)
+	if (!file->ours)
 		return 0;
-	if (strcmp(section, options->section) != 0 &&
-	    (section[0] != '\0' || options->program == NULL))
-		return 1; /* another program's */
+	if (option == NULL)
+		return name_refuse(reading->options, at, "", name, &reading->why);
+	if (option_is_argument(option))
+		return why_set(&reading->why, -EINVAL, "%s%s can stand on the command line alone",
+		               at, name);
+	given = &file->given[option - reading->options->list];
+	if (*given)
+		return why_set(&reading->why, -EINVAL, "%san earlier line says %s", at,
+		               option->name);
+	*given = true;
+	snprintf(named, sizeof(named), "%s%s", at, name);
+	return value_take(reading, option, SOURCE_FILE, named, file->path, value);
+}
+
+/* Cuts off what surrounds the text. */
+static char *text_trim(char *text)
+{
+	size_t length = strlen(text);
+	const char *bare = option_bare(text, &length);
+
+	text += bare - text;
+	text[length] = '\0';
+	return text;
+}
+
+/* "[section]", "name = value" or "name: value"; a comment begins with the line by ';' or '#', or by ';' behind a blank. */
+static int line_take(struct file *file, char *line)
+{
+	const struct options *options = file->reading->options;
+	char at[AT_BYTES], *end;
+
+	line = text_trim(line);
+	if (*line == '\0' || *line == ';' || *line == '#')
+		return 0;
+	for (end = strchr(line, ';'); end != NULL && strchr(OPTION_BLANKS, end[-1]) == NULL;)
+		end = strchr(end + 1, ';');
+	if (end != NULL)
+		*end = '\0';
 	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->line);
-	option = option_find(options->list, name);
-	given = option != NULL ? &file->given[option - options->list] : NULL;
-	if (option == NULL) {
-		file->err = name_refuse(options, at, "", name, &reading->why);
-	} else if (option_is_argument(option)) {
-		file->err = why_set(&reading->why, -EINVAL,
-		                    "%s%s can stand on the command line alone", at, name);
-	} else if (*given) {
-		file->err = why_set(&reading->why, -EINVAL,
-		                    "%san earlier line says %s; an indented line continues the one "
-		                    "above it",
-		                    at, option->name);
-	} else {
-		*given = true;
-		snprintf(named, sizeof(named), "%s%s", at, name);
-		file->err = value_take(reading, option, SOURCE_FILE, is_plain_ms(option, name),
-		                       named, file->path, value);
-	}
-	return file->err == 0;
+	end = strpbrk(line, *line == '[' ? "]" : "=:");
+	if (end == NULL)
+		return why_set(&file->reading->why, -EINVAL,
+		               "%swant \"name = value\" or \"[section]\"", at);
+	*end = '\0';
+	if (*line != '[')
+		return pair_take(file, at, text_trim(line), text_trim(end + 1));
+	file->ours = strcmp(line + 1, options->section) == 0;
+	return section_check(options, at, line + 1, &file->reading->why);
 }
 
 static int file_read(struct reading *reading, const char *path)
 {
-	struct file_context context = {.reading = reading, .path = path};
-	int err = plain_file_read("", path, &context.file, &reading->why);
+	/* What stands before all sections is a program's own, and no library's. */
+	struct file file = {
+		.reading = reading, .path = path, .ours = reading->options->program != NULL};
+	struct plain_file plain;
+	char *line;
+	int err = plain_file_read("", path, &plain, &reading->why);
 
 	if (err != 0)
 		return err;
-	err = ini_parse_stream(file_next, &context, file_line, &context);
-	plain_file_free(&context.file);
-	secrets_clear(); /* the parser's line may have been a key */
-	if (err == 0 || context.err != 0)
-		return context.err;
-	if (err < 0)
-		return why_set(&reading->why, -ENOMEM, "out of memory");
-	return why_set(&reading->why, -EINVAL,
-	               "%s, line %d: want \"name = value\" or \"[section]\"", path, err);
+	while (err == 0 && (line = plain_file_line(&plain)) != NULL) {
+		file.line++;
+		err = line_take(&file, line);
+	}
+	plain_file_free(&plain);
+	secrets_clear(); /* a line may have been a key */
+	return err;
 }
+
+/* ---- the environment ---- */
 
 /*
  * NULL: the environment does not say. A variable that is empty, but for blanks, counts only for a flag, which is
@@ -294,70 +317,62 @@ static size_t env_name(const char *option, char name[OPTION_NAME_BYTES])
 	return used;
 }
 
-static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES],
-                             bool *plain_ms)
+/* `name`: the variable that says it. NULL: none does. */
+static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES])
 {
-	const char *alias = option->env_alias, *value;
-	size_t used;
+	const char *alias = option->env_alias, *value = NULL;
+	bool alone = alias != NULL && alias[0] == '=';
 
-	*plain_ms = false;
 	if (option_is_argument(option))
 		return NULL;
-	if (alias != NULL && alias[0] == '=') {
-		strcpy(name, alias + 1);
-		return env_named(option, name);
-	}
-	used = env_name(option->name, name);
-	value = env_named(option, name);
-	if (value == NULL && option->kind == OPTION_MS) {
-		strcpy(name + used, "_MS");
-		*plain_ms = true;
-		return env_named(option, name);
+	if (!alone) {
+		size_t used = env_name(option->name, name);
+
+		value = env_named(option, name);
+		if (value == NULL && option->kind == OPTION_MS) {
+			strcpy(name + used, "_MS");
+			value = env_named(option, name);
+		}
 	}
 	if (value != NULL || alias == NULL)
 		return value;
-	strcpy(name, alias);
+	strcpy(name, alias + alone);
 	return env_named(option, name);
+}
+
+static int text_compare(const void *a, const void *b)
+{
+	return strcmp(a, b);
 }
 
 /* A library's settings point to it: the same text is kept once, however often the environment is read. */
 static const char *text_kept(const char *value)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct text {
-		struct text *before;
-		char *text;
-	} * last;
-	char *text = text_trimmed(value);
-	struct text *found, *made;
+	static void *texts;
+	char *text = text_trimmed(value), **found;
 
 	if (text == NULL)
 		return NULL;
 	pthread_mutex_lock(&lock);
-	for (found = last; found != NULL && strcmp(found->text, text) != 0;)
-		found = found->before;
-	if (found == NULL && (made = malloc(sizeof(*made))) != NULL) {
-		*made = (struct text){.before = last, .text = text};
-		found = last = made;
-		text = NULL;
-	}
+	found = tsearch(text, &texts, text_compare);
 	pthread_mutex_unlock(&lock);
-	free(text);
-	return found != NULL ? found->text : NULL;
+	if (found == NULL || *found != text)
+		free(text);
+	return found != NULL ? *found : NULL;
 }
 
 int option_env(const struct option *option, struct why *why)
 {
 	char name[OPTION_NAME_BYTES];
-	bool plain_ms;
-	const char *value = env_value(option, name, &plain_ms);
+	const char *value = env_value(option, name);
 
 	if (value != NULL && is_surrounded(option, value)) {
 		value = text_kept(value);
 		if (value == NULL)
 			return why_set(why, -ENOMEM, "out of memory");
 	}
-	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
+	return value != NULL ? option_set(option, name, value, why) : 0;
 }
 
 static void env_warn(const struct options *options)
@@ -371,34 +386,19 @@ static void env_warn(const struct options *options)
 
 static int env_read(struct reading *reading)
 {
-	char name[OPTION_NAME_BYTES], now[OPTION_NAME_BYTES];
+	char name[OPTION_NAME_BYTES];
 	int err = 0;
 
 	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++) {
-		const char *old = option_old_variable(o->name), *value;
-		bool plain_ms;
+		const char *value = env_value(o, name);
 
-		if (old != NULL && env_name(old, name) > 0 && env_named(o, name) != NULL) {
-			env_name(o->name, now);
-			return why_set(&reading->why, -ENOENT, "%s is now called %s", name, now);
-		}
-		value = env_value(o, name, &plain_ms);
 		if (value != NULL)
-			err = value_take(reading, o, SOURCE_ENVIRONMENT, plain_ms, name, name,
-			                 value);
+			err = value_take(reading, o, SOURCE_ENVIRONMENT, name, name, value);
 	}
 	return err;
 }
 
-/* `named`: how the option was named. `value` NULL: it has none. */
-static int value_read(struct reading *reading, const struct option *option, bool plain_ms,
-                      const char *named, const char *value)
-{
-	if (value == NULL)
-		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", named,
-		               option->value);
-	return value_take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
-}
+/* ---- the command line ---- */
 
 /* Does no value of the option follow, though it may be left out? */
 static bool value_left_out(const struct option *option, int argc, char **argv, int at)
@@ -406,41 +406,7 @@ static bool value_left_out(const struct option *option, int argc, char **argv, i
 	struct why why;
 
 	return option->value[0] == '[' &&
-	       (at + 1 == argc ||
-	        option_set(option, false, option->name, argv[at + 1], &why) == -EINVAL);
-}
-
-/* --name VALUE, --name=VALUE, --flag. */
-static int argument_read(struct reading *reading, int argc, char **argv, int *at)
-{
-	char name[OPTION_NAME_BYTES], where[OPTION_NAME_BYTES + 2];
-	const char *text = argv[*at] + 2, *value = strchr(text, '=');
-	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
-	const struct option *option;
-
-	snprintf(name, sizeof(name), "%.*s", (int)length, text);
-	option = length < sizeof(name) ? option_find(reading->options->list, name) : NULL;
-	if (option == NULL)
-		return name_refuse(reading->options, "", "--", name, &reading->why);
-	if (value != NULL)
-		value++;
-	else if (option_is_flag(option) || value_left_out(option, argc, argv, *at))
-		value = "1";
-	else if (*at + 1 < argc)
-		value = argv[++*at];
-	snprintf(where, sizeof(where), "--%s", name);
-	return value_read(reading, option, is_plain_ms(option, name), where, value);
-}
-
-static int alias_read(struct reading *reading, const struct option_alias *alias, const char *value,
-                      int argc, char **argv, int *at)
-{
-	const struct option *option = option_find(reading->options->list, alias->name);
-
-	assert(!option_is_flag(option));
-	if (value == NULL && *at + 1 < argc)
-		value = argv[++*at];
-	return value_read(reading, option, false, alias->said, value);
+	       (at + 1 == argc || option_set(option, option->name, argv[at + 1], &why) == -EINVAL);
 }
 
 static int operand_read(struct reading *reading, const char *text)
@@ -475,8 +441,9 @@ static int word_answer(const struct options *options, const char *word)
 static int word_read(struct reading *reading, int argc, char **argv, int *at)
 {
 	const struct options *options = reading->options;
-	const char *word = argv[*at], *value = NULL;
-	const struct option_alias *alias = find_alias(options, word, &value);
+	const char *word = argv[*at], *value;
+	const struct option *option;
+	char named[NAMED_BYTES];
 	int status = word_answer(options, word);
 
 	if (status != 0)
@@ -485,11 +452,19 @@ static int word_read(struct reading *reading, int argc, char **argv, int *at)
 		reading->dump = true;
 		return 0;
 	}
-	if (alias != NULL)
-		return alias_read(reading, alias, value, argc, argv, at);
-	if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+	option = option_named(options, word, named, &value);
+	if (option == NULL && strncmp(word, "--", 2) == 0 && word[2] != '\0')
+		return name_refuse(options, "", "--", named + 2, &reading->why);
+	if (option == NULL)
 		return operand_read(reading, word);
-	return argument_read(reading, argc, argv, at);
+	if (value == NULL && (option_is_flag(option) || value_left_out(option, argc, argv, *at)))
+		value = "1";
+	else if (value == NULL && *at + 1 < argc)
+		value = argv[++*at];
+	if (value == NULL)
+		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", named,
+		               option->value);
+	return value_take(reading, option, SOURCE_ARGUMENT, named, "command line", value);
 }
 
 /* Does the other program's command begin with this word, or behind it? */
@@ -511,43 +486,6 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 	if (options->command_at != NULL)
 		*options->command_at = i < argc && strcmp(argv[i], "--") == 0 ? i + 1 : i;
 	return status;
-}
-
-/* As if it had not been given: `other` has, by a stronger source. */
-static void set_aside(struct reading *reading, const struct option *option,
-                      const struct option *other)
-{
-	struct origin *origin = origin_of(reading, option);
-
-	origin->stays = false;
-	origin_free(origin);
-	*(const char **)option->out = NULL;
-	*origin = (struct origin){.source = SOURCE_PRESET};
-	snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it", other->name);
-}
-
-/* A key and a file of keys are two ways to say one thing, so the stronger source's overrides the other. */
-static int keys_settle(struct reading *reading)
-{
-	const struct option *file = option_find(reading->options->list, "key-file");
-	const struct option *key = option_find(reading->options->list, "key");
-	const struct origin *of_file, *of_key;
-
-	if (file == NULL || key == NULL)
-		return 0;
-	of_file = origin_of(reading, file);
-	of_key = origin_of(reading, key);
-	if (of_file->text == NULL || of_key->text == NULL)
-		return 0;
-	if (of_file->source == of_key->source)
-		return why_set(&reading->why, -EINVAL,
-		               "key-file (%s) contradicts key (%s): give one of them",
-		               of_file->where, of_key->where);
-	if (of_file->source > of_key->source)
-		set_aside(reading, key, file);
-	else
-		set_aside(reading, file, key);
-	return 0;
 }
 
 static int sources_read(struct reading *reading, int argc, char **argv)
@@ -573,7 +511,7 @@ static int sources_read(struct reading *reading, int argc, char **argv)
 	                                    : NULL;
 	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
 		status = file_read(reading, *(const char **)file->out);
-	return status == 0 ? keys_settle(reading) : status;
+	return status;
 }
 
 static void origins_free(struct reading *reading)

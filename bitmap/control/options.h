@@ -7,7 +7,7 @@
  * is not set), file (INI, "name = value", each name once), default. Of "key" and "key-file" one source
  * gives one, and a stronger source's empties the other. Blanks and line ends around a value do not belong
  * to it but on a command line, as a variable that was made of a file often ends with one; of keys see
- * key_text.h. Every error is one line: what, why, what to do.
+ * job_keys.h. Every error is one line: what, why, what to do.
  *
  * Every program also takes --help, --version, and --dump-config, which prints the options with
  * their values and where each value is from, as a file that --config takes.

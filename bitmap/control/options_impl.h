@@ -31,23 +31,17 @@ bool option_is_flag(const struct option *option);
 bool option_is_argument(const struct option *option); /* the command line alone says it */
 
 /*
- * option_set - 0; or -EINVAL, -ERANGE and `why`. `where`: what the user called the option, for the
- * error text; `plain_ms`: "NAME-ms", a plain number. A wrong value sets all bits of *out, which is no
- * value of its kind.
+ * option_set - 0; or -EINVAL, -ERANGE and `why`. `named`: what the user called the option, for the error text; "NAME-ms"
+ * and "WINNOW_NAME_MS" are plain numbers. A wrong value sets all bits of *out, which is no value of its kind.
  */
-int option_set(const struct option *option, bool plain_ms, const char *where, const char *text,
-               struct why *why);
+int option_set(const struct option *option, const char *named, const char *text, struct why *why);
 
 /* What *out holds, of a kind of 32 bits or a text: has option_set() left it wrong? Is it in range? */
 bool option_is_wrong(const struct option *option);
 int option_range(const struct option *option, struct why *why);
 
-/*
- * option_names.c: what the option of this old name is called now; what that of this name was called, if no other option
- * has that variable. NULL: nothing else.
- */
-const char *option_renamed(const char *old);
-const char *option_old_variable(const char *now);
+/* The text without the blanks around it: its beginning, and its length in place of that of the whole. */
+const char *option_bare(const char *text, size_t *length);
 
 /* options_print.c */
 void options_dump(const struct options *options, const struct origin origins[]);

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROOM_LEAST 4096 /* files of /proc say that they have no bytes */
-#define ROOM_SPARE 2 /* for the zero byte, and for one more that shows whether the file has grown */
+/* For the zero byte, and for one more that shows that the file is too large. What is not read costs no memory. */
+#define ROOM_BYTES (PLAIN_FILE_BYTES_MAX + 2)
 
 static const char *kind_of(mode_t mode)
 {
@@ -21,48 +21,22 @@ static const char *kind_of(mode_t mode)
 	                        : "a device";
 }
 
-static void memory_free(char *memory, size_t bytes)
+/* To its end, which may move meanwhile; files of /proc say that they have no bytes. */
+static int bytes_read(int fd, struct plain_file *out)
 {
-	if (memory != NULL)
-		explicit_bzero(memory, bytes);
-	free(memory);
-}
-
-/* realloc() would leave what the file said in memory that it gives back. */
-static int room_grow(struct plain_file *file, size_t bytes, size_t used)
-{
-	char *grown = malloc(bytes);
-
-	if (grown == NULL)
-		return -ENOMEM;
-	if (used > 0)
-		memcpy(grown, file->text, used);
-	memory_free(file->text, file->bytes);
-	file->text = grown;
-	file->bytes = bytes;
-	return 0;
-}
-
-/* Sets *length. The file may grow meanwhile. */
-static int bytes_read(int fd, size_t size, struct plain_file *out, size_t *length)
-{
-	int err = room_grow(out, size < ROOM_LEAST ? ROOM_LEAST : size + ROOM_SPARE, 0);
 	ssize_t got = 1;
 
-	*length = 0;
-	while (err == 0 && got > 0) {
-		got = read(fd, out->text + *length, out->bytes - *length - 1);
+	out->text = malloc(ROOM_BYTES);
+	if (out->text == NULL)
+		return -ENOMEM;
+	while (got > 0 && out->bytes <= PLAIN_FILE_BYTES_MAX) {
+		got = read(fd, out->text + out->bytes, ROOM_BYTES - 1 - out->bytes);
 		if (got < 0)
 			return -errno;
-		*length += (size_t)got;
-		if (*length > PLAIN_FILE_BYTES_MAX)
-			return -EFBIG;
-		if (*length + 1 == out->bytes)
-			err = room_grow(out, 2 * out->bytes, *length);
+		out->bytes += (size_t)got;
 	}
-	if (err == 0)
-		out->text[*length] = '\0';
-	return err;
+	out->text[out->bytes] = '\0';
+	return got > 0 ? -EFBIG : 0;
 }
 
 /* UTF-16 has a zero byte in most of its characters. Editors that call it "Unicode" put a mark before it. */
@@ -84,7 +58,6 @@ static int text_read(int fd, const char *what, const char *path, struct plain_fi
                      struct why *why)
 {
 	struct stat about;
-	size_t length = 0;
 	int err;
 
 	if (fstat(fd, &about) != 0)
@@ -92,9 +65,7 @@ static int text_read(int fd, const char *what, const char *path, struct plain_fi
 	if (!S_ISREG(about.st_mode))
 		return why_set(why, -EINVAL, "cannot read %s%s: it is %s, not a regular file", what,
 		               path, kind_of(about.st_mode));
-	err = about.st_size > PLAIN_FILE_BYTES_MAX
-	              ? -EFBIG
-	              : bytes_read(fd, (size_t)about.st_size, out, &length);
+	err = about.st_size > PLAIN_FILE_BYTES_MAX ? -EFBIG : bytes_read(fd, out);
 	if (err == -EFBIG)
 		return why_set(why, err, "cannot read %s%s: it is larger than %d MB", what, path,
 		               PLAIN_FILE_BYTES_MAX >> 20);
@@ -102,7 +73,7 @@ static int text_read(int fd, const char *what, const char *path, struct plain_fi
 		return why_set(why, err, "cannot read %s%s: %s", what, path, strerror(-err));
 	out->exposed = (about.st_mode & S_IROTH) != 0;
 	out->next = out->text + (strncmp(out->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0);
-	return text_check(out->text, length, what, path, why);
+	return text_check(out->text, out->bytes, what, path, why);
 }
 
 int plain_file_read(const char *what, const char *path, struct plain_file *out, struct why *why)
@@ -134,6 +105,8 @@ char *plain_file_line(struct plain_file *file)
 
 void plain_file_free(struct plain_file *file)
 {
-	memory_free(file->text, file->bytes);
+	if (file->text != NULL)
+		explicit_bzero(file->text, file->bytes);
+	free(file->text);
 	*file = (struct plain_file){0};
 }

@@ -12,7 +12,7 @@
 
 struct plain_file {
 	char *text;   /* without a mark of its byte order (UTF-8's); it holds no zero byte */
-	size_t bytes; /* the size of its memory */
+	size_t bytes; /* of it */
 	char *next;   /* the line that plain_file_line() returns next */
 	bool exposed; /* by the file's mode every user of the machine may read it */
 };

@@ -81,13 +81,18 @@ static int hello_taken(SSL *ssl, int *alert, void *unused)
 
 	(void)unused;
 	identity_read(ssl, tls->identity);
-	if (*tls->identity == '\0')
+	if (*tls->identity == '\0') {
 		snprintf(tls->why, sizeof(tls->why), "it names no job");
-	err = *tls->identity != '\0' ? tls->find(tls->context, tls->identity, tls->key) : -ENOENT;
+		*alert = SSL_AD_UNKNOWN_PSK_IDENTITY;
+		return SSL_CLIENT_HELLO_ERROR;
+	}
+	err = tls->find(tls->context, tls->identity, tls->key);
 	if (err == -EAGAIN)
 		return SSL_CLIENT_HELLO_RETRY;
-	*alert = SSL_AD_UNKNOWN_PSK_IDENTITY;
-	return err == 0 ? SSL_CLIENT_HELLO_SUCCESS : SSL_CLIENT_HELLO_ERROR;
+	/* 5.2: "An identity that has no key fails as one with a wrong key does, by the same alert" */
+	if (err != 0)
+		random_bytes(tls->key, sizeof(tls->key));
+	return SSL_CLIENT_HELLO_SUCCESS;
 }
 
 /* Other identities than the first have no session. Without one the handshake fails: there is no certificate. */
@@ -287,9 +292,12 @@ int tls_feed(struct tls *tls, const void *bytes, size_t count)
 		tls->failed = true;
 		snprintf(tls->why, sizeof(tls->why), "its hello is not in one record");
 	}
-	if (tls->failed)
+	if (tls->failed || count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1)
 		return 0; /* the next read says so */
-	return count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1 ? 0 : -ENOMEM;
+	/* What comes next would follow a gap. */
+	tls->failed = true;
+	snprintf(tls->why, sizeof(tls->why), "out of memory");
+	return -ENOMEM;
 }
 
 ssize_t tls_read(struct tls *tls, void *out, size_t room)

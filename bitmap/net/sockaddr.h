@@ -49,6 +49,23 @@ static inline struct net_addr net_of_sockaddr(const struct sockaddr *address)
 	return out;
 }
 
+/* Membership in a group, by the interface with this index; of IPv4 `device` says by which address of ours, if not none. */
+static inline int net_group_join(int fd, const struct net_ip *group, uint32_t if_index,
+                                 const struct net_ip *device)
+{
+	struct ip_mreqn four = {
+		.imr_multiaddr.s_addr = htonl(net_ip_number(group)),
+		.imr_address.s_addr = htonl(net_ip_number(device)),
+		.imr_ifindex = (int)if_index,
+	};
+	struct ipv6_mreq six = {.ipv6mr_interface = if_index};
+
+	if (net_ip_is_v4(group))
+		return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four));
+	memcpy(&six.ipv6mr_multiaddr, group->bytes, sizeof(six.ipv6mr_multiaddr));
+	return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
+}
+
 /* One end of a connected or bound socket: getsockname() or getpeername(). -errno. */
 static inline int net_end(int get(int, struct sockaddr *, socklen_t *), int fd,
                           struct net_addr *out)

@@ -51,18 +51,9 @@ static int set_steering(int fd, uint32_t queue_count)
 static int set_group(int fd, const struct net_config *config)
 {
 	bool by_address = net_ip_is_v4(&config->group) && net_ip_is_v4(&config->device);
-	uint32_t index = by_address ? 0 : net_ip_device(&config->device);
-	struct ip_mreqn four = {
-		.imr_multiaddr.s_addr = htonl(net_ip_number(&config->group)),
-		.imr_address.s_addr = htonl(net_ip_number(&config->device)),
-		.imr_ifindex = (int)index,
-	};
-	struct ipv6_mreq six = {.ipv6mr_interface = index};
 
-	if (net_ip_is_v4(&config->group))
-		return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four));
-	memcpy(&six.ipv6mr_multiaddr, config->group.bytes, sizeof(six.ipv6mr_multiaddr));
-	return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
+	return net_group_join(fd, &config->group, by_address ? 0 : net_ip_device(&config->device),
+	                      &config->device);
 }
 
 /* 2.1: "Datagrams are not fragmented (DF is set)". They come only of groups that were joined; :: has both families. */

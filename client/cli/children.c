@@ -217,7 +217,8 @@ bool children_free_address(char address[32])
 
 /* ---- ending ---- */
 
-void children_signal(const struct children *c, int number)
+/* To all running workers, and to what they have started if they are grouped. */
+static void children_signal(const struct children *c, int number)
 {
 	for (uint32_t i = 0; i < c->count; i++)
 		if (c->pids[i] > 0)
@@ -243,24 +244,37 @@ static void end_by(struct children *c, int status, int number)
 	c->ending = true;
 }
 
-void children_end(struct children *c, int status)
+static void children_end(struct children *c, int status)
 {
 	if (!c->ending)
 		end_by(c, status, SIGTERM);
 }
 
+static void on_linger(uv_timer_t *timer)
+{
+	children_end(timer->data, 1);
+}
+
 static void worker_ended(struct children *c, uint32_t number, int how)
 {
+	int status = WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
+	bool lingers = c->linger_ms > 0 && !WIFSIGNALED(how);
+
 	if (c->grouped)
 		kill(-c->pids[number], SIGKILL); /* what it has left behind */
 	c->pids[number] = 0;
 	c->running--;
 	if (how == 0 || c->ending)
 		return;
+	if (lingers) {
+		c->status = c->status == 0 ? status : c->status;
+		uv_timer_start(&patience, on_linger, c->linger_ms, 0);
+		return;
+	}
 	cli_error(1, "worker %u %s %d: ending the others", number,
 	          WIFSIGNALED(how) ? "was ended by signal" : "has failed with exit status",
 	          WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
-	children_end(c, WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how));
+	children_end(c, status);
 }
 
 static void winnowd_ended(struct children *c, int how)
@@ -314,9 +328,25 @@ static void on_signal(uv_signal_t *signal, int number)
 		kill(c->winnowd, SIGTERM); /* once more: it is draining */
 }
 
-bool children_watch(struct children *c)
+/* Are there descriptors enough for libuv's default loop? */
+static bool loop_fits(void)
 {
-	if (!cli_can_loop())
+	int ends[3][2], count = 0;
+
+	/* As many as it opens; it aborts the process when there are fewer. */
+	while (count < 3 && pipe2(ends[count], O_CLOEXEC) == 0)
+		count++;
+	for (int i = 0; i < count; i++) {
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+	return count == 3;
+}
+
+/* Before the first is started. False: too few descriptors. */
+static bool signals_watch(struct children *c)
+{
+	if (!loop_fits())
 		return false;
 	for (size_t i = 0; i < SIGNALS; i++) {
 		if (uv_signal_init(uv_default_loop(), &signals[i]) != 0)
@@ -329,8 +359,14 @@ bool children_watch(struct children *c)
 	return true;
 }
 
-int children_wait(struct children *c)
+int children_run(struct children *c, bool (*start)(void *context), void *context)
 {
+	if (!signals_watch(c))
+		return cli_error(1, "cannot start processes: too many open files?");
+	if (!start(context)) {
+		cli_error(1, "cannot start processes: %s", strerror(errno));
+		children_end(c, 1);
+	}
 	if (c->running == 0 && c->winnowd > 0)
 		kill(c->winnowd, SIGTERM);
 	if (c->running > 0 || c->winnowd > 0)

@@ -21,10 +21,11 @@ struct winnow_config;
 #define CHILD_NOTHING (-2)
 
 struct children {
-	bool grouped;         /* each leads a process group, so that what it starts ends with it */
-	uint64_t patience_ms; /* from when workers are told to end to SIGKILL; 0: no end to it */
-	uint32_t count, running;  /* workers: started, and still running */
-	pid_t winnowd;            /* 0: none */
+	bool grouped;       /* each leads a process group, so that what it starts ends with it */
+	uint64_t linger_ms; /* workers say why they fail, and others have this long to do so too */
+	uint64_t patience_ms;    /* from when workers are told to end to SIGKILL; 0: no end to it */
+	uint32_t count, running; /* workers: started, and still running */
+	pid_t winnowd;           /* 0: none */
 	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */
 	bool ending;              /* they have been told to */
 	int status;               /* of the first that failed */
@@ -51,24 +52,13 @@ int children_key(struct winnow_config *config);
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 
 /*
- * children_watch - before the first is started: from now on libuv's default loop gets their signals.
- * False: too few descriptors.
- */
-bool children_watch(struct children *c);
-
-/* Ends the workers. `status`, an exit status, says why. */
-void children_end(struct children *c, int status);
-
-/*
- * children_wait - until all have ended, with the default loop running. The first worker that fails,
- * winnowd's end or a signal to us ends the others; grouped ones get that signal, each time it comes. SIGUSR1
- * and SIGUSR2 are passed on and end nobody. winnowd is told to end when all workers have.
+ * children_run - has start() start winnowd and workers, and waits until all have ended, with libuv's default loop
+ * running, which gets our signals. Where start() fails (errno), the first worker fails, winnowd ends, or a signal comes,
+ * the others are ended; grouped ones get that signal, each time it comes. SIGUSR1 and SIGUSR2 are passed on and end
+ * nobody. winnowd is told to end when all workers have.
  * Returns the exit status: that of the first that failed, and 128 and the signal if it was one.
  */
-int children_wait(struct children *c);
-
-/* Sends a signal to all running workers, and to what they have started if they are grouped. */
-void children_signal(const struct children *c, int number);
+int children_run(struct children *c, bool (*start)(void *context), void *context);
 
 /* RANK and the other variables of worker `place` of `each` on host `host` of `hosts`. */
 void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place);

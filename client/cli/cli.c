@@ -4,27 +4,19 @@
 #include "client/cli/cli.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "bitmap/net/clock.h"
 #include "bitmap/why.h"
 #include "client/winnow.h"
 
 #define LINE_BYTES 8192 /* of an error, with two paths in it */
 
 static const char *command = "";
-
-void cli_begin(const char *name)
-{
-	command = name;
-}
 
 int cli_error(int status, const char *format, ...)
 {
@@ -69,6 +61,24 @@ static void *memory_or_end(void *memory, const char *what)
 	return memory;
 }
 
+static void *json_memory(size_t bytes)
+{
+	return memory_or_end(malloc(bytes), "JSON");
+}
+
+void cli_begin(const char *name)
+{
+	command = name;
+	json_set_alloc_funcs(json_memory, free);
+}
+
+void cli_json_print(json_t *json, size_t flags)
+{
+	json_dumpf(json, stdout, flags);
+	printf("\n");
+	json_decref(json);
+}
+
 void *cli_memory(size_t count, size_t bytes, const char *what)
 {
 	return memory_or_end(calloc(count, bytes), what);
@@ -100,38 +110,6 @@ void cli_progress(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fflush(stderr);
-}
-
-ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us)
-{
-	for (;;) {
-		struct pollfd in = {.fd = fd, .events = POLLIN};
-		uint64_t now_us = clock_us();
-		ssize_t bytes;
-
-		poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000 + 1) : 0);
-		bytes = recv(fd, to, room, MSG_DONTWAIT);
-		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
-			return bytes;
-		if (now_us >= end_us) {
-			errno = ETIMEDOUT;
-			return -1;
-		}
-	}
-}
-
-bool cli_can_loop(void)
-{
-	int ends[3][2], count = 0;
-
-	/* As many as it opens; it aborts the process when there are fewer. */
-	while (count < 3 && pipe2(ends[count], O_CLOEXEC) == 0)
-		count++;
-	for (int i = 0; i < count; i++) {
-		close(ends[i][0]);
-		close(ends[i][1]);
-	}
-	return count == 3;
 }
 
 uint32_t cli_item_count(const char *list)

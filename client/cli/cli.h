@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
-/* From now on cli_error() speaks for this subcommand. */
+/* From now on cli_error() speaks for this subcommand, which ends where there is no memory for JSON. */
 void cli_begin(const char *name);
 
 /* A line on stderr, "winnow NAME: ...". Returns `status`. */
@@ -22,6 +21,11 @@ void cli_tells(struct winnow_config *config);
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
+struct json_t;
+
+/* A line of JSON on stdout; `flags`: jansson's. Frees it. */
+void cli_json_print(struct json_t *json, size_t flags);
+
 /* Zeros, more room, and pages for a tensor. Without memory the command ends, and says for what. */
 void *cli_memory(size_t count, size_t bytes, const char *what);
 void *cli_memory_more(void *memory, size_t bytes, const char *what);
@@ -29,12 +33,6 @@ void *cli_tensor(uint64_t bytes);
 
 /* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* recv(), which waits until then; -1: errno, ETIMEDOUT if nothing has come. */
-ssize_t cli_receive(int fd, void *to, size_t room, uint64_t end_us);
-
-/* Are there descriptors enough for libuv's default loop? */
-bool cli_can_loop(void);
 
 /* How many items option_item() finds; 1 of "". */
 uint32_t cli_item_count(const char *list);

@@ -152,7 +152,7 @@ static void environment_set(void)
 	setenv("MASTER_PORT", "29500", 0);
 }
 
-static bool start_all(char **command)
+static bool start_all(void *command)
 {
 	static const int ours[] = {CHILD_OURS, CHILD_OURS, CHILD_OURS};
 	char listen_option[] = "--listen", address[NET_TEXT_BYTES], threads[] = "--threads=1";
@@ -168,8 +168,6 @@ static bool start_all(char **command)
 		children_environment(run.host_count, (uint32_t)settings.index, each, i);
 		started = children_worker(&run.children, command, ours);
 	}
-	if (!started)
-		cli_error(1, "cannot start processes: %s", strerror(errno));
 	return started;
 }
 
@@ -184,11 +182,5 @@ int cli_colocate(int argc, char **argv)
 	status = hosts_read();
 	if (status == 0)
 		status = index_find();
-	if (status != 0)
-		return status;
-	if (!children_watch(&run.children))
-		return cli_error(1, "cannot start processes: too many open files?");
-	if (!start_all(argv + command_at))
-		children_end(&run.children, 1);
-	return children_wait(&run.children);
+	return status != 0 ? status : children_run(&run.children, start_all, argv + command_at);
 }

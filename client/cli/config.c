@@ -19,7 +19,7 @@ static void config_help(FILE *out)
 	fprintf(out, "usage: winnow config dump [COMMAND [its options]]\n\n"
 	             "Prints every option with its value and where that is from: command line, a "
 	             "variable of the\nenvironment, a file, or the default. COMMAND is bench, "
-	             "tune, run, colocate, status, job,\ndoctor or winnowd; without "
+	             "tune, run, colocate, status,\ndoctor or winnowd; without "
 	             "it, all of winnow's. What is printed for winnowd is a\nfile for its "
 	             "--config; keys are not shown.\n\n"
 	             "examples:\n"

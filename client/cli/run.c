@@ -209,17 +209,11 @@ static void on_drained(uv_timer_t *unused)
 	uv_stop(uv_default_loop());
 }
 
-static int job_run(char **command)
+static bool job_start(void *command)
 {
 	char address[32];
 	bool started = true;
-	int status = settings.aggregators == NULL ? key_settle() : 0;
 
-	if (status != 0)
-		return status;
-	if (!children_watch(&children))
-		return cli_error(1, "cannot start processes: too many open files?");
-	children.patience_ms = settings.grace_us / 1000;
 	uv_timer_init(uv_default_loop(), &drained);
 	if (settings.aggregators == NULL)
 		started = children_winnowd_local(&children, NULL, address);
@@ -228,18 +222,15 @@ static int job_run(char **command)
 	started = started && set_environment();
 	for (uint32_t rank = 0; rank < settings.workers && started; rank++)
 		started = start_worker(rank, command);
-	if (!started) {
-		cli_error(1, "cannot start processes: %s", strerror(errno));
-		children_end(&children, 1);
-	}
-	status = children_wait(&children);
-	/* What is left in the pipes, until all ends are closed or nothing more comes. */
+	return started;
+}
+
+/* What is left in the pipes, until all ends are closed or nothing more comes. */
+static void outputs_drain(void)
+{
 	uv_timer_start(&drained, on_drained, DRAIN_MS, DRAIN_MS);
 	uv_unref((uv_handle_t *)&drained);
 	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
-	if (status == 0 && (ferror(stdout) || ferror(stderr)))
-		status = 1;
-	return status;
 }
 
 int cli_run(int argc, char **argv)
@@ -250,5 +241,12 @@ int cli_run(int argc, char **argv)
 		return status == 1 ? 0 : status;
 	if (command_at >= argc)
 		return cli_error(2, "say what to run: winnow run -n 2 python3 train.py");
-	return job_run(argv + command_at);
+	status = settings.aggregators == NULL ? key_settle() : 0;
+	if (status != 0)
+		return status;
+	children.patience_ms = settings.grace_us / 1000;
+	status = children_run(&children, job_start, argv + command_at);
+	if (children.count > 0)
+		outputs_drain();
+	return status == 0 && (ferror(stdout) || ferror(stderr)) ? 1 : status;
 }

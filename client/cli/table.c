@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cli/cli.h"
+
 #define GAP "  "
 
 void table_columns(struct table *table, const char *titles)
@@ -26,20 +28,16 @@ void table_columns(struct table *table, const char *titles)
 	}
 }
 
-bool table_row(struct table *table, const char *format, ...)
+void table_row(struct table *table, const char *format, ...)
 {
 	char text[TABLE_COLUMNS_MAX * TABLE_CELL_BYTES], *at = text;
 	va_list args;
 
 	if (table->row_count == table->row_room) {
-		uint32_t room = table->row_room * 2 + 16;
-		void *cells =
-			realloc(table->cells, (size_t)room * TABLE_COLUMNS_MAX * TABLE_CELL_BYTES);
-
-		if (cells == NULL)
-			return false;
-		table->cells = cells;
-		table->row_room = room;
+		table->row_room = table->row_room * 2 + 16;
+		table->cells = cli_memory_more(
+			table->cells,
+			(size_t)table->row_room * TABLE_COLUMNS_MAX * TABLE_CELL_BYTES, "a table");
 	}
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
@@ -55,7 +53,6 @@ bool table_row(struct table *table, const char *format, ...)
 		at = next;
 	}
 	table->row_count++;
-	return true;
 }
 
 /* The last column, if it is left aligned, needs no spaces behind it. */

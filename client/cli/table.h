@@ -32,8 +32,8 @@ struct table {
 /* More columns, before the first row, with a tab between two titles; "<TITLE" is aligned left. */
 void table_columns(struct table *table, const char *titles);
 
-/* A row: its cells, with a tab between two. False when out of memory: then the table is short. */
-bool table_row(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A row: its cells, with a tab between two. */
+void table_row(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* table_print - with a line of titles above. */
 void table_print(const struct table *table, FILE *out);

@@ -13,23 +13,24 @@
 static void free_all(struct winnow_comm *comm)
 {
 	comm_fork_remove(comm);
-	comm_requests_free(comm);
 	comm_gpu_close(comm);
+	comm_requests_free(comm);
 	comm_trace_end(comm);
 	session_close(comm->session);
-	bitmap_pool_close(comm->pool);
-	comm->backend->close(comm->net);
-	free(comm->scratch);
-	free(comm->members);
-	if (comm->wake_fd >= 0)
-		close(comm->wake_fd);
-	pthread_mutex_destroy(&comm->gpu_lock);
-	pthread_mutex_destroy(&comm->lock);
-	pthread_cond_destroy(&comm->changed);
-	for (uint32_t i = 0; i < comm->peers_known; i++)
+	bitmap_pool_close(comm->fixed.pool);
+	comm->fixed.backend->close(comm->fixed.net);
+	free(comm->fixed.scratch);
+	free(comm->move.members);
+	if (comm->fixed.wake_fd >= 0)
+		close(comm->fixed.wake_fd);
+	pthread_mutex_destroy(&comm->move.lock);
+	pthread_mutex_destroy(&comm->any.gpu_lock);
+	pthread_mutex_destroy(&comm->shared.lock);
+	pthread_cond_destroy(&comm->shared.changed);
+	for (uint32_t i = 0; i < comm->fixed.peers_known; i++)
 		comm_peer_close(&comm->peers[i]);
-	tls_context_close(comm->tls);
-	explicit_bzero(&comm->key, sizeof(comm->key));
+	tls_context_close(comm->fixed.tls);
+	explicit_bzero(&comm->fixed.key, sizeof(comm->fixed.key));
 	free(comm);
 }
 
@@ -39,15 +40,15 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 	int result = comm_configure(comm, config, why);
 
 	if (newcomer) {
-		comm->holds = false;
-		comm->at_door = true;
+		comm->any.holds = false;
+		comm->move.at_door = true;
 		comm_leave_out(comm, UINT64_MAX);
 	}
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, NULL, why);
 	if (result == WINNOW_OK) {
-		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (comm->wake_fd < 0)
+		comm->fixed.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (comm->fixed.wake_fd < 0)
 			return why_set(why, WINNOW_ERR_SYSTEM, "cannot make an eventfd: %s",
 			               strerror(errno));
 		comm_trace_open(comm);
@@ -68,22 +69,24 @@ static int make(const struct winnow_config *config, bool newcomer, struct winnow
 	*out = NULL;
 	if (comm == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	comm->wake_fd = -1;
+	comm->fixed.wake_fd = -1;
 	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-		comm->peers[i].fd = -1;
-	comm->backend = &net_udp;
-	STAILQ_INIT(&comm->submitted);
-	STAILQ_INIT(&comm->unused);
-	pthread_mutex_init(&comm->lock, NULL);
-	pthread_mutex_init(&comm->gpu_lock, NULL);
-	comm_cond_init(&comm->changed);
+		comm->peers[i].tcp.fd = -1;
+	comm->fixed.backend = &net_udp;
+	STAILQ_INIT(&comm->shared.submitted);
+	STAILQ_INIT(&comm->shared.unused);
+	comm->shared.moves = true; /* until all have joined */
+	pthread_mutex_init(&comm->shared.lock, NULL);
+	pthread_mutex_init(&comm->any.gpu_lock, NULL);
+	pthread_mutex_init(&comm->move.lock, NULL);
+	comm_cond_init(&comm->shared.changed);
 	comm_fork_add(comm);
 	result = create(config, newcomer, comm, &why);
 	if (result == WINNOW_OK) {
 		*out = comm;
 		return WINNOW_OK;
 	}
-	comm_stop_thread(comm);
+	comm_stop_thread(comm, COMM_ENDS);
 	free_all(comm);
 	return comm_fail(result, why.text);
 }
@@ -105,7 +108,7 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 {
 	if (comm == NULL || comm->inherited)
 		return; /* in a fork's child, where the thread does not exist */
-	comm_stop_thread(comm);
+	comm_stop_thread(comm, COMM_ENDS);
 	free_all(comm);
 }
 

@@ -45,7 +45,7 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 	if (keys->exposed)
 		exposed_say(c->key_file);
 	(void)job_keys_stretch(keys, c->job);
-	err = job_keys_find(keys, c->job, &comm->key);
+	err = job_keys_find(keys, c->job, &comm->fixed.key);
 	job_keys_free(keys);
 	if (err == -EAGAIN)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory: a key takes 16 MB");
@@ -53,7 +53,7 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "key file %s has no key for job '%s' and none for '*'", c->key_file,
 		               c->job);
-	return tls_context_open(NULL, &comm->tls) == 0
+	return tls_context_open(NULL, &comm->fixed.tls) == 0
 	               ? WINNOW_OK
 	               : why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 }
@@ -62,9 +62,9 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 static const struct comm_peer *same_as(const struct winnow_comm *comm, const struct comm_peer *peer)
 {
 	for (const struct comm_peer *other = comm->peers; other < peer; other++)
-		for (uint32_t i = 0; i < other->address_count; i++)
-			for (uint32_t k = 0; k < peer->address_count; k++)
-				if (net_addr_same(&other->addresses[i], &peer->addresses[k]))
+		for (uint32_t i = 0; i < other->at.count; i++)
+			for (uint32_t k = 0; k < peer->at.count; k++)
+				if (net_addr_same(&other->at.list[i], &peer->at.list[k]))
 					return other;
 	return NULL;
 }
@@ -77,60 +77,39 @@ static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 	return us < join_us ? us : join_us;
 }
 
-/* Where workers and aggregators start together, names may be known a moment later. */
-static int resolve_soon(struct comm_peer *peer, const struct winnow_config *c, struct why *why)
-{
-	const struct timespec again = {.tv_nsec = COMM_CONNECT_AGAIN_US * 1000L};
-	const uint64_t patience_us = patience_at_most(c, COMM_CONNECT_US);
-	struct comm_wait wait = {.began_us = clock_us()};
-	uint64_t until_us = wait.began_us + patience_us;
-	int err;
-
-	why->text[0] = '\0';
-	while (((err = comm_resolve_wait(peer, until_us, c, &wait, why)) == -EHOSTUNREACH ||
-	        err == -EAGAIN) &&
-	       clock_us() < until_us && !comm_given_up(c->give_up))
-		nanosleep(&again, NULL);
-	if (err != 0 && comm_given_up(c->give_up))
-		return why_set(why, WINNOW_ERR_ABORTED, "given up before %s was found", peer->name);
-	return err == 0         ? WINNOW_OK
-	       : err == -EINVAL ? WINNOW_ERR_INVALID
-	       : err == -ENOMEM ? WINNOW_ERR_MEMORY
-	                        : WINNOW_ERR_UNREACHABLE;
-}
-
 static int add_peers(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
 	char name[sizeof(comm->peers[0].name) + 1];
 	const char *at = c->aggregators;
 
 	while (at != NULL && *at != '\0') {
-		struct comm_peer *peer = &comm->peers[comm->peer_count];
+		struct comm_peer *peer = &comm->peers[comm->move.peer_count];
 		int result;
 
-		if (comm->peer_count == SESSION_LINKS_MAX)
+		if (comm->move.peer_count == SESSION_LINKS_MAX)
 			return why_set(why, WINNOW_ERR_INVALID, "more than %d aggregators",
 			               SESSION_LINKS_MAX);
 		at = option_item(at, name, sizeof(name));
 		if (strlen(name) >= sizeof(peer->name))
 			return why_set(why, WINNOW_ERR_INVALID, "an aggregator's name is too long");
 		memcpy(peer->name, name, strlen(name) + 1);
-		result = resolve_soon(peer, c, why);
+		result = comm_resolve_first(peer, c, patience_at_most(c, COMM_CONNECT_US), why);
 		if (result != WINNOW_OK)
 			return result;
 		if (same_as(comm, peer) != NULL)
 			return why_set(why, WINNOW_ERR_INVALID,
 			               "aggregators %s and %s are the same",
 			               same_as(comm, peer)->name, peer->name);
-		peer->place = comm->peer_count++;
-		comm->peers_known = comm->peer_count;
+		peer->place = comm->move.peer_count++;
+		comm->fixed.peers_known = comm->move.peer_count;
 	}
-	return comm->peer_count > 0 ? WINNOW_OK
-	                            : why_set(why, WINNOW_ERR_INVALID, "no aggregator given");
+	return comm->move.peer_count > 0 ? WINNOW_OK
+	                                 : why_set(why, WINNOW_ERR_INVALID, "no aggregator given");
 }
 
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
+	struct winnow_config kept = *config;
 	int result;
 
 	result = comm_check_config(config, why);
@@ -141,16 +120,15 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 		result = add_peers(comm, config, why);
 	if (result != WINNOW_OK)
 		return result;
-	comm->config = *config;
 	/* The caller's texts are no longer needed. */
-	comm->config.aggregators = comm->config.job = NULL;
-	comm->config.key_file = comm->config.key = NULL;
-	comm->config.datapath = comm->config.eal = comm->config.device = NULL;
-	comm->config.interface = NULL;
-	comm->config.data_address = comm->config.gateway = NULL;
-	comm->config.give_up = NULL;
-	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
-	comm->holds = true;
+	kept.aggregators = kept.job = kept.key_file = kept.key = NULL;
+	kept.datapath = kept.eal = kept.device = kept.interface = NULL;
+	kept.data_address = kept.gateway = NULL;
+	kept.give_up = NULL;
+	comm->fixed.config = comm->move.config = kept;
+	comm->shared.view = (struct comm_view){.rank = config->rank, .world = config->world};
+	snprintf(comm->move.job, sizeof(comm->move.job), "%s", config->job);
+	comm->any.holds = true;
 	return comm_open_net(comm, config, why);
 }
 
@@ -163,16 +141,16 @@ static int by_place(const void *a, const void *b)
 
 void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 {
-	qsort(comm->peers, comm->peers_known, sizeof(comm->peers[0]), by_place);
-	comm->peer_count = 0;
-	for (uint32_t i = 0; i < comm->peers_known; i++) {
-		struct comm_peer peer = comm->peers[i], *to = &comm->peers[comm->peer_count];
+	qsort(comm->peers, comm->fixed.peers_known, sizeof(comm->peers[0]), by_place);
+	comm->move.peer_count = 0;
+	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
+		struct comm_peer peer = comm->peers[i], *to = &comm->peers[comm->move.peer_count];
 
 		if (i > 0 && without >> i & 1)
 			continue;
-		memmove(to + 1, to, (i - comm->peer_count) * sizeof(peer));
+		memmove(to + 1, to, (i - comm->move.peer_count) * sizeof(peer));
 		*to = peer;
-		comm->peer_count++;
+		comm->move.peer_count++;
 	}
 }
 
@@ -182,71 +160,78 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
  */
 static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
-	if (comm->at_door)
-		return patience_at_most(&comm->config, UINT64_MAX);
-	if (message_name_is(comm->job, CONTROL_NEXT_NAME))
-		return patience_at_most(&comm->config, COMM_CONNECT_ALIVE_US);
-	return patience_at_most(&comm->config,
-	                        comm->stay.of > 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);
+	if (comm->move.at_door)
+		return patience_at_most(&comm->move.config, UINT64_MAX);
+	if (message_name_is_next(comm->move.job))
+		return patience_at_most(&comm->move.config, COMM_CONNECT_ALIVE_US);
+	return patience_at_most(&comm->move.config,
+	                        comm->move.stay.of > 0 ? COMM_CONNECT_BEFORE_US : COMM_CONNECT_US);
 }
 
 static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
-	uint64_t us = (uint64_t)comm->config.join_timeout_ms * 1000;
+	uint64_t us = (uint64_t)comm->move.config.join_timeout_ms * 1000;
 
-	if (comm->at_door && comm->stay.kind != 0) /* the decider waits for others */
+	if (comm->move.at_door && comm->move.stay.kind != 0) /* the decider waits for others */
 		us = UINT64_MAX - now_us;
-	if (comm->begins_by_us == 0 || now_us + us < comm->begins_by_us)
+	if (comm->move.begins_by_us == 0 || now_us + us < comm->move.begins_by_us)
 		return us;
-	return comm->begins_by_us > now_us ? comm->begins_by_us - now_us : 0;
+	return comm->move.begins_by_us > now_us ? comm->move.begins_by_us - now_us : 0;
 }
 
 int comm_open_session(struct winnow_comm *comm, const struct link *from, struct why *why)
 {
+	const struct winnow_config *c = &comm->move.config;
 	struct link_config links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	struct session_config config = {.links = links, .names = names, .bitmap = bitmap_best()};
+	struct session_config config = {
+		.links = links,
+		.names = names,
+		.link_count = comm->move.peer_count,
+		.bitmap = bitmap_best(),
+		.stay = comm->move.stay,
+		.bytes_max = (uint64_t)c->memory_mb << 20,
+		.private_network = c->network == WINNOW_NETWORK_PRIVATE,
+		.epoch_us = clock_epoch_us(),
+	};
 	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(job, sizeof(job), "%.*s",
-	         (int)(comm->at_door && comm->stay.kind != 0 ? message_name_base(comm->job)
-	                                                     : strlen(comm->job)),
-	         comm->job);
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	         (int)(comm->move.at_door && comm->move.stay.kind != 0
+	                       ? message_name_base(comm->move.job)
+	                       : strlen(comm->move.job)),
+	         comm->move.job);
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
-			.rank = comm->config.rank,
-			.world = comm->at_door ? 0 : comm->config.world,
-			.keyed = comm->tls != NULL,
-			.payload = comm->config.payload,
-			.rcvbuf = comm->backend->facts(comm->net)->buffer_bytes,
-			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
-			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
+			.rank = c->rank,
+			.world = comm->move.at_door ? 0 : c->world,
+			.keyed = comm->fixed.tls != NULL,
+			.payload = c->payload,
+			.rcvbuf = comm->fixed.backend->facts(comm->fixed.net)->buffer_bytes,
+			.silence_us = (uint64_t)c->silence_ms * 1000,
+			.stall_us = (uint64_t)c->timeout_ms * 1000,
 			.join_us = join_us(comm, now_us),
-			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
-			.place = comm->peers[i].place,
+			.multicast = c->multicast != 0 && !peer->no_multicast,
+			.place = peer->place,
 			.from = i == 0 ? from : NULL,
 		};
-		names[i] = comm->peers[i].name;
-		comm->peers[i].connect_due_us = now_us;
+		names[i] = peer->name;
 		/* Let a refused connection, the better reason, be reported before a late job. */
-		comm->peers[i].patience_us = connect_patience_us(comm);
-		comm->peers[i].connect_until_us = now_us + comm->peers[i].patience_us;
-		comm->peers[i].refused = 0;
+		peer->tries.patience_us = connect_patience_us(comm);
+		peer->tries.due_us = now_us;
+		peer->tries.until_us = now_us + peer->tries.patience_us;
+		peer->tries.refused = 0;
 	}
-	if (comm->pool == NULL &&
-	    bitmap_pool_open(config.bitmap, comm->config.threads, &comm->pool) != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads",
-		               comm->config.threads);
-	config.link_count = comm->peer_count;
-	config.pool = comm->pool;
-	config.stay = comm->stay;
-	config.bytes_max = (uint64_t)comm->config.memory_mb << 20;
-	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
-	config.epoch_us = clock_epoch_us();
+	if (comm->fixed.pool == NULL &&
+	    bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool) != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads", c->threads);
+	config.pool = comm->fixed.pool;
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	if (from != NULL)

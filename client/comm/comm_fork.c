@@ -36,8 +36,8 @@ static void close_in_child(void)
 	{
 		comm->inherited = true;
 		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-			if (comm->peers[i].fd >= 0)
-				close(comm->peers[i].fd);
+			if (comm->peers[i].tcp.fd >= 0)
+				close(comm->peers[i].tcp.fd);
 	}
 	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
 	locks_release();
@@ -65,10 +65,10 @@ void comm_fork_remove(struct winnow_comm *comm)
 	locks_release();
 }
 
-int comm_fork_socket(int *fd, int domain, int type)
+int comm_fork_socket(int *fd, int domain)
 {
 	locks_hold();
-	*fd = socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	*fd = socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	locks_release();
 	return *fd;
 }

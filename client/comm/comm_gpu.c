@@ -17,7 +17,7 @@ static struct staging *next_gpu(const struct winnow_comm *comm, uint32_t *device
 	struct staging *found = NULL;
 
 	while (found == NULL && *device < COMM_DEVICES_MAX)
-		found = atomic_load_explicit(&comm->gpus[(*device)++], memory_order_acquire);
+		found = atomic_load_explicit(&comm->any.gpus[(*device)++], memory_order_acquire);
 	return found;
 }
 
@@ -52,6 +52,7 @@ int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why)
 	return comm_fail(err == -EIO         ? WINNOW_ERR_GPU
 	                 : err == -ENOMEM    ? WINNOW_ERR_MEMORY
 	                 : err == -ECANCELED ? WINNOW_ERR_TIMEOUT
+	                 : err == -ESTALE    ? WINNOW_ERR_MEMBERS
 	                                     : WINNOW_ERR_INVALID,
 	                 why->text);
 }
@@ -79,32 +80,44 @@ static void staging_passed(void *context, bool there)
 	comm_complete(request);
 }
 
+/* In the membership of this number. */
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
-                   struct staging **out, struct why *why)
+                   uint32_t membership, struct staging **out, struct why *why)
 {
 	struct staging_config config = {
 		.calls = calls,
 		.device = device,
-		.world = comm->config.world,
-		.shape = comm->shape,
-		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
-		.pinned_max = comm->config.memory_mb > comm->config.staging_mb
-	                              ? (uint64_t)comm->config.memory_mb << 20
-	                              : (uint64_t)comm->config.staging_mb << 20,
+		.pinned_bytes = (uint64_t)comm->fixed.config.staging_mb << 20,
+		.pinned_max = comm->fixed.config.memory_mb > comm->fixed.config.staging_mb
+	                              ? (uint64_t)comm->fixed.config.memory_mb << 20
+	                              : (uint64_t)comm->fixed.config.staging_mb << 20,
 		.passed = staging_passed,
 		.viewed = comm_trace_viewed,
 	};
+	struct staging *gpu;
 	int err = 0;
 
 	if (device < 0 || device >= COMM_DEVICES_MAX)
 		return why_set(why, -EINVAL, "GPU %d: only the first %d may be used", device,
 		               COMM_DEVICES_MAX);
-	pthread_mutex_lock(&comm->gpu_lock);
-	*out = atomic_load(&comm->gpus[device]);
-	if (*out == NULL)
-		err = staging_open(&config, out, why);
-	atomic_store(&comm->gpus[device], *out);
-	pthread_mutex_unlock(&comm->gpu_lock);
+	pthread_mutex_lock(&comm->any.gpu_lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	config.world = comm->shared.view.world;
+	config.shape = comm->shared.shape;
+	if (comm->shared.moves || comm->shared.view.number != membership)
+		err = why_set(why, -ESTALE, "%s", comm_moves);
+	pthread_mutex_unlock(&comm->shared.lock);
+	gpu = atomic_load(&comm->any.gpus[device]);
+	if (err == 0 && gpu == NULL) {
+		err = staging_open(&config, &gpu, why);
+		if (err == 0)
+			atomic_fetch_add(&comm->any.pinned_bytes, staging_pinned_bytes(gpu));
+	}
+	if (err == 0) {
+		atomic_store(&comm->any.gpus[device], gpu);
+		*out = gpu;
+	}
+	pthread_mutex_unlock(&comm->any.gpu_lock);
 	return err;
 }
 
@@ -116,7 +129,7 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 	int err = comm_gpu_calls(&calls, &why);
 
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &ignored, &why);
+		err = gpu_for(comm, calls, device, comm_view(comm).number, &ignored, &why);
 	return comm_gpu_result(comm, err, &why);
 }
 
@@ -131,12 +144,12 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	if (result != WINNOW_OK)
 		return result;
 	staged->context = request;
-	staged->fine = atomic_load(&comm->trace_fine);
+	staged->fine = atomic_load(&comm->any.trace_fine);
 	err = comm_gpu_calls(&calls, &why);
 	if (err == 0)
 		err = comm_gpu_find(calls, &request->task, &device, &why);
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &staged->staging, &why);
+		err = gpu_for(comm, calls, device, request->membership, &staged->staging, &why);
 	if (err == 0)
 		err = calls->mark(device, options->stream, &staged->mark, &why);
 	if (err != 0)
@@ -146,37 +159,41 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	return WINNOW_OK;
 }
 
+void comm_gpu_forget(struct winnow_request *request)
+{
+	const struct gpu_calls *calls;
+	struct why why;
+
+	if (request->staged.mark != NULL && comm_gpu_calls(&calls, &why) == 0)
+		calls->unmark(request->staged.mark);
+	request->staged.mark = NULL;
+}
+
 int winnow_stream_wait(struct winnow_request *request, void *stream)
 {
+	struct staging *staging;
 	struct why why;
-	int done, result = winnow_test(request, &done, NULL);
+	int done, err = -EINVAL, result = winnow_test(request, &done, NULL);
 
 	if (result != WINNOW_OK || request->task.count == 0)
 		return result;
-	if (request->staged.staging == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
-	if (!done)
-		return comm_fail(WINNOW_ERR_INVALID,
-		                 "the operation is not done: no stream may wait for the network");
-	return comm_gpu_result(request->comm, staging_follow(request->staged.staging, stream, &why),
-	                       &why);
-}
-
-uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
-{
-	const struct staging *gpu;
-	uint64_t bytes = 0;
-
-	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;)
-		bytes += staging_pinned_bytes(gpu);
-	return bytes;
+	pthread_mutex_lock(&request->comm->any.gpu_lock);
+	staging = request->staged.staging;
+	if (staging == NULL)
+		why_set(&why, 0, "the operation was on no GPU's memory");
+	else if (!done)
+		why_set(&why, 0, "the operation is not done: no stream may wait for the network");
+	else
+		err = staging_follow(staging, stream, &why);
+	pthread_mutex_unlock(&request->comm->any.gpu_lock);
+	return comm_gpu_result(request->comm, err, &why);
 }
 
 /* ---- the communicator's thread ---- */
 
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 {
-	bool any = false, check = now_us >= comm->gpu_check_us;
+	bool any = false, check = now_us >= comm->run.gpu_check_us;
 	struct staging *gpu;
 
 	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;) {
@@ -185,9 +202,9 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 		any = staging_turn(gpu, check) || any;
 	}
 	if (check)
-		comm->gpu_check_us = now_us + CHECK_US;
+		comm->run.gpu_check_us = now_us + CHECK_US;
 	if (any)
-		comm->gpu_moved_us = now_us;
+		comm->run.gpu_moved_us = now_us;
 	return any;
 }
 
@@ -204,11 +221,11 @@ unsigned comm_gpu_state(const struct winnow_comm *comm)
 /* The longer nothing has happened, the longer the thread sleeps. */
 uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
-	uint64_t now_us = clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
+	uint64_t now_us = clock_us(), wait_us = (now_us - comm->run.gpu_moved_us) / 8;
 	unsigned state = comm_gpu_state(comm);
 
 	if ((state & STAGING_WAITS) == 0)
-		return (state & STAGING_BUSY) != 0 ? comm->gpu_check_us : UINT64_MAX;
+		return (state & STAGING_BUSY) != 0 ? comm->run.gpu_check_us : UINT64_MAX;
 	/* The thread's timer slack would lengthen such short sleeps. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000);
 	wait_us = wait_us > POLL_US_MAX ? POLL_US_MAX : wait_us;
@@ -217,6 +234,13 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 
 void comm_gpu_close(struct winnow_comm *comm)
 {
+	pthread_mutex_lock(&comm->any.gpu_lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	for (struct winnow_request *r = comm->shared.requests; r != NULL; r = r->made_before)
+		r->staged.staging = NULL; /* all are done: winnow_stream_wait() then says no */
+	pthread_mutex_unlock(&comm->shared.lock);
 	for (uint32_t device = 0; device < COMM_DEVICES_MAX; device++)
-		staging_close(atomic_exchange(&comm->gpus[device], NULL));
+		staging_close(atomic_exchange(&comm->any.gpus[device], NULL));
+	atomic_store(&comm->any.pinned_bytes, 0);
+	pthread_mutex_unlock(&comm->any.gpu_lock);
 }

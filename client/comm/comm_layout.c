@@ -16,7 +16,7 @@
 
 /* ---- one operation ---- */
 
-static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
+static uint8_t form_for(const struct winnow_comm *comm, const struct allreduce *task, bool fast,
                         const struct winnow_options *options, bool *is_auto)
 {
 	static const uint8_t forms[] = {
@@ -28,11 +28,12 @@ static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t o
 	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
 
 	if (wire == WINNOW_WIRE_AUTO)
-		wire = comm->config.wire;
+		wire = comm->fixed.config.wire;
 	*is_auto = wire != WINNOW_WIRE_FIXED32;
-	if (wire == WINNOW_WIRE_AUTO && comm->shape.fast)
+	if (wire == WINNOW_WIRE_AUTO && fast)
 		wire = WINNOW_WIRE_FIXED32;
-	if (dtype == WINNOW_F32 && (op == WINNOW_SUM || op == WINNOW_AVG))
+	if (task->dtype == DTYPE_F32 &&
+	    (task->reduction == REDUCE_SUM || task->reduction == REDUCE_AVG))
 		return forms[wire];
 	return WIRE_NATIVE;
 }
@@ -41,67 +42,26 @@ const char *comm_wrong_on_gpu(const struct winnow_comm *comm, const struct allre
                               const struct winnow_options *options)
 {
 	bool is_auto;
-	uint8_t form = form_for(comm, task->dtype, task->reduction, options, &is_auto);
+	uint8_t form = form_for(comm, task, false, options, &is_auto);
 
 	if (form == WIRE_NATIVE || form == WIRE_FIXED32)
 		return NULL;
 	return "wire fixed16, fixed8 and bf16 are for tensors in main memory";
 }
 
-static uint32_t block_of(const struct winnow_comm *comm, const struct winnow_options *options)
-{
-	return options != NULL && options->block != 0 ? options->block : comm->config.block;
-}
-
 /* What comm_wrong_argument() cannot see: this job, the blocks, the wire. */
-static const char *wrong_request(const struct winnow_comm *comm, const struct allreduce *task,
-                                 const struct winnow_options *options)
+static const char *wrong_request(const struct comm_call *call, const struct allreduce *task)
 {
-	const bool on_gpu = comm_gpu_wanted(options);
+	const bool on_gpu = comm_gpu_wanted(call->options);
 
 	if (task->count / (task->part_count > 0 ? 1 : task->block_elems) + 1 >= BLOCKS_MAX)
 		return "the tensor has 2^38 blocks or more";
-	if (task->form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
+	if (task->form == WIRE_FIXED8 && call->view.world > WIRE_FIXED8_WORKERS_MAX)
 		return "wire fixed8 is for at most 256 workers";
 	if (task->lost != NULL &&
-	    (task->access != &array_access || task->dtype != WINNOW_F32 || on_gpu))
+	    (task->access != &array_access || task->dtype != DTYPE_F32 || on_gpu))
 		return "lost is of tensors of f32 in main memory";
-	return on_gpu ? comm_wrong_on_gpu(comm, task, options) : NULL;
-}
-
-int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
-                      const struct winnow_options *options, struct winnow_request **out)
-{
-	struct winnow_request *request;
-	const char *wrong;
-	int result = WINNOW_OK;
-
-	if (comm->inherited)
-		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	request = comm_request_new(comm);
-	if (request == NULL)
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	request->task = *what;
-	if (what->tag == 0 && options != NULL)
-		request->task.tag = options->tag;
-	if (what->block_elems == 0)
-		request->task.block_elems = block_of(comm, options);
-	request->task.form =
-		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
-	request->task.priority = options != NULL ? options->priority : 0;
-	request->task.lost = options != NULL ? options->lost : NULL;
-	wrong = wrong_request(comm, &request->task, options);
-	if (wrong != NULL)
-		result = comm_fail(WINNOW_ERR_INVALID, wrong);
-	else if (comm_gpu_wanted(options) && what->count > 0) /* an empty tensor is nowhere */
-		result = comm_gpu_post(request, options);
-	if (result == WINNOW_OK)
-		*out = request;
-	if (result != WINNOW_OK) {
-		request->holders = 1; /* nobody else has it */
-		comm_request_drop(request);
-	}
-	return result;
+	return on_gpu ? comm_wrong_on_gpu(call->comm, task, call->options) : NULL;
 }
 
 /* ---- layouts ---- */
@@ -212,52 +172,65 @@ static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_s
 	return true;
 }
 
-/* ---- submitting ---- */
+/* ---- beginning ---- */
 
-int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what, const char *wrong,
-                   const struct winnow_segment *segments, uint32_t segment_count,
-                   const struct winnow_options *options, struct winnow_request **out)
+/* The request's task is the call's, with what its options and the communicator say. */
+static int request_fill(struct winnow_request *request, const struct comm_call *call)
 {
-	struct layout layout = {.usual = block_of(comm, options),
-	                        .elem_bytes = dtype_bytes((enum dtype)what->dtype)};
-	struct allreduce tensor = *what;
+	static const struct winnow_options none;
+	const struct winnow_options *options = call->options != NULL ? call->options : &none;
+	struct layout layout = {.usual = options->block != 0 ? options->block
+	                                                     : call->comm->fixed.config.block,
+	                        .elem_bytes = dtype_bytes((enum dtype)call->task.dtype)};
+	struct allreduce *task = &request->task;
+	const char *wrong;
+
+	*task = call->task;
+	request->rows = call->rows;
+	request->membership = call->view.number;
+	if (call->segment_count > 0 &&
+	    !lay_out(&layout, task->count, call->segments, call->segment_count))
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	task->parts = request->parts = layout.parts;
+	task->part_count = layout.count;
+	if (task->tag == 0)
+		task->tag = options->tag;
+	if (task->block_elems == 0)
+		task->block_elems = layout.usual;
+	task->form = form_for(call->comm, task, call->view.fast, options, &task->form_auto);
+	task->priority = options->priority;
+	task->lost = options->lost;
+	wrong = wrong_request(call, task);
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	if (comm_gpu_wanted(options) && task->count > 0) /* an empty tensor is nowhere */
+		return comm_gpu_post(request, options);
+	return WINNOW_OK;
+}
+
+int comm_begin(const struct comm_call *call, struct winnow_request **out)
+{
+	struct winnow_request *request;
 	int result;
 
 	if (out == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
 	*out = NULL;
-	if (wrong != NULL)
-		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	if (segment_count > 0 && !lay_out(&layout, what->count, segments, segment_count))
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	tensor.parts = layout.parts;
-	tensor.part_count = layout.count;
-	result = comm_request_make(comm, &tensor, options, out);
+	if (call->wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, call->wrong);
+	request = call->comm->inherited ? NULL : comm_request_new(call->comm);
+	if (request == NULL) {
+		rows_close(call->rows);
+		return call->comm->inherited ? comm_fail(WINNOW_ERR_INVALID, comm_after_fork)
+		                             : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	}
+	result = request_fill(request, call);
 	if (result != WINNOW_OK) {
-		free(layout.parts);
+		request->holders = 1; /* nobody else has it */
+		comm_request_drop(request);
 		return result;
 	}
-	(*out)->parts = layout.parts;
-	comm_request_queue(*out);
+	*out = request;
+	comm_request_queue(request);
 	return WINNOW_OK;
-}
-
-int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
-                                    enum winnow_dtype dtype, enum winnow_op op,
-                                    const struct winnow_segment *segments, uint32_t segment_count,
-                                    const struct winnow_options *options, struct winnow_comm *comm,
-                                    struct winnow_request **out)
-{
-	struct allreduce tensor = {.send = send,
-	                           .recv = recv,
-	                           .count = count,
-	                           .dtype = COMM_ENUM(dtype),
-	                           .reduction = COMM_ENUM(op),
-	                           .access = &array_access};
-	const char *wrong = comm_wrong_argument(&tensor, options);
-
-	if (wrong == NULL)
-		wrong = comm_wrong_segments(segments, segment_count, count,
-		                            comm_gpu_wanted(options));
-	return comm_allreduce(comm, &tensor, wrong, segments, segment_count, options, out);
 }

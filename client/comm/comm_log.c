@@ -57,14 +57,15 @@ void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, 
 
 void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait)
 {
-	char text[sizeof(comm->awaits)];
-	uint64_t ranks_since_us = comm->awaits_ranks_us;
+	char text[sizeof(comm->shared.awaits.text)];
+	uint64_t ranks_since_us = comm->shared.awaits.ranks_us;
 
-	memcpy(text, comm->awaits, sizeof(text));
-	comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
-	pthread_mutex_unlock(&comm->lock);
-	comm_tell_wait(&comm->config, wait, text, ranks_since_us);
-	pthread_mutex_lock(&comm->lock);
+	memcpy(text, comm->shared.awaits.text, sizeof(text));
+	comm_cond_wait(&comm->shared.changed, &comm->shared.lock,
+	               clock_us() + COMM_GIVE_UP_LOOK_US);
+	pthread_mutex_unlock(&comm->shared.lock);
+	comm_tell_wait(&comm->move.config, wait, text, ranks_since_us);
+	pthread_mutex_lock(&comm->shared.lock);
 }
 
 /* ---- what the thread knows ---- */
@@ -75,25 +76,25 @@ static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *
 {
 	const struct link *link = session_link(comm->session, (uint32_t)(peer - comm->peers));
 
-	*ranks_us = peer->connected ? peer->connected_us : 0;
+	*ranks_us = peer->state == PEER_CONNECTED ? peer->tcp.since_us : 0;
 	if (link_look(link)->state >= LINK_RUNNING)
 		*text = '\0';
-	else if (peer->connected)
+	else if (peer->state == PEER_CONNECTED)
 		snprintf(text, room, "%s: %s", peer->name, link_awaits(link));
 	else
 		snprintf(text, room, "%s: %s; trying for %.0f s", peer->name,
-		         peer->refused != 0 ? strerror(peer->refused) : "no answer yet",
-		         (double)peer->patience_us / 1e6);
+		         peer->tries.refused != 0 ? strerror(peer->tries.refused) : "no answer yet",
+		         (double)peer->tries.patience_us / 1e6);
 }
 
 /* Of an aggregator that cannot be reached first: the others may wait for that one's workers. */
 void comm_awaits(struct winnow_comm *comm)
 {
-	char text[sizeof(comm->awaits)] = "", one[sizeof(comm->awaits)];
+	char text[sizeof(comm->shared.awaits.text)] = "", one[sizeof(comm->shared.awaits.text)];
 	uint64_t ranks_us = 0, one_us;
 	uint32_t more = 0;
 
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		peer_awaits(comm, &comm->peers[i], one, sizeof(one), &one_us);
 		if (*one == '\0')
 			continue;
@@ -105,12 +106,12 @@ void comm_awaits(struct winnow_comm *comm)
 	}
 	if (more > 1 && ranks_us == 0)
 		text_add(text, sizeof(text), " (and %u more)", more - 1);
-	if (strcmp(text, comm->awaits) == 0)
+	if (strcmp(text, comm->shared.awaits.text) == 0)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	memcpy(comm->awaits, text, sizeof(text));
-	comm->awaits_ranks_us = ranks_us;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	memcpy(comm->shared.awaits.text, text, sizeof(text));
+	comm->shared.awaits.ranks_us = ranks_us;
+	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- what has been joined ---- */
@@ -120,15 +121,15 @@ void comm_tell_joined(struct winnow_comm *comm)
 	char names[256] = "";
 	struct winnow_stats stats;
 
-	if (comm->config.log == NULL && comm->config.debug < WINNOW_INFO)
+	if (comm->move.config.log == NULL && comm->move.config.debug < WINNOW_INFO)
 		return;
 	winnow_comm_stats(comm, &stats);
-	for (uint32_t i = 0; i < comm->peer_count; i++)
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
 		text_add(names, sizeof(names), "%s%s", i > 0 ? "," : "", comm->peers[i].name);
-	comm_tell(&comm->config, WINNOW_INFO,
+	comm_tell(&comm->move.config, WINNOW_INFO,
 	          "joined job '%s': workers=%u datapath=%s multicast=%u/%u payload=%u isa=%s "
 	          "channels=%u key=%s aggregators=%s",
-	          comm->job, comm->config.world, comm->backend->name, stats.multicast,
-	          comm->peer_count, stats.payload, bitmap_best()->name, stats.channels,
-	          comm->tls != NULL ? "yes" : "no", names);
+	          comm->move.job, comm->move.config.world, comm->fixed.backend->name,
+	          stats.multicast, comm->move.peer_count, stats.payload, bitmap_best()->name,
+	          stats.channels, comm->fixed.tls != NULL ? "yes" : "no", names);
 }

@@ -22,13 +22,13 @@
 /* Take the data address and the group from WELCOME, and join the group if possible. */
 static void groups_open(struct winnow_comm *comm)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 		struct net_config config = {
-			.device = peer->local,
-			.port = &comm->port,
-			.payload_max = comm->config.payload,
-			.buffer_bytes = comm->backend->facts(comm->net)->buffer_bytes,
+			.device = peer->udp.local,
+			.port = &comm->fixed.port,
+			.payload_max = comm->move.config.payload,
+			.buffer_bytes = comm->fixed.backend->facts(comm->fixed.net)->buffer_bytes,
 		};
 		struct link *link = session_link(comm->session, i);
 		const struct control_message *welcome = link_welcome(link);
@@ -40,14 +40,14 @@ static void groups_open(struct winnow_comm *comm)
 		if (*welcome->data_address != '\0' &&
 		    net_resolve(welcome->data_address, &to, &why) == 0)
 			comm_peer_data(comm, peer, &to);
-		if (peer->group_tried || *welcome->group == '\0' ||
+		if (peer->udp.group_tried || *welcome->group == '\0' ||
 		    net_resolve(welcome->group, &to, &why) != 0)
 			continue;
-		peer->group_tried = true;
+		peer->udp.group_tried = true;
 		config.group = to.ip;
 		config.local.port = to.port;
-		if (!comm->config.multicast ||
-		    comm->backend->open(&config, &peer->group, &why) != 0)
+		if (!comm->move.config.multicast ||
+		    comm->fixed.backend->open(&config, &peer->udp.group, &why) != 0)
 			link_no_multicast(link);
 	}
 }
@@ -55,24 +55,25 @@ static void groups_open(struct winnow_comm *comm)
 /* A burst; true if more may wait. */
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
-	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
+	uint32_t count = comm->fixed.backend->recv(net, comm->run.in, NET_BURST_MAX);
 	uint64_t now_us = count > 0 ? clock_us() : 0;
 
+	comm->run.news |= count > 0;
 	for (uint32_t i = 0; i < count; i++) {
-		const struct net_in *in = &comm->in[i];
+		const struct net_in *in = &comm->run.in[i];
 
 		/* All aggregators send to the shared socket: find the sender. */
-		while (net == comm->net && index < comm->peer_count &&
-		       !net_addr_same(&comm->peers[index].data, &in->from))
+		while (net == comm->fixed.net && index < comm->move.peer_count &&
+		       !net_addr_same(&comm->peers[index].udp.to, &in->from))
 			index++;
-		if (index < comm->peer_count)
+		if (index < comm->move.peer_count)
 			session_datagram(
 				comm->session, index,
 				&(struct arrival){in->data, in->bytes, in->came_us, in->marked},
 				now_us);
-		index = net == comm->net ? 0 : index;
+		index = net == comm->fixed.net ? 0 : index;
 	}
-	return count > 0 && count >= comm->backend->facts(net)->burst;
+	return count > 0 && count >= comm->fixed.backend->facts(net)->burst;
 }
 
 /*
@@ -82,42 +83,46 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
  */
 static void receive(struct winnow_comm *comm)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		peer->group_ready = peer->group != NULL && (peer->group_ready || comm->net_ready);
-		for (uint32_t bursts = 0; bursts < GROUP_BURSTS_MAX && peer->group_ready; bursts++)
-			peer->group_ready = receive_from(comm, peer->group, i);
+		peer->udp.group_ready =
+			peer->udp.group != NULL && (peer->udp.group_ready || comm->run.net_ready);
+		for (uint32_t bursts = 0; bursts < GROUP_BURSTS_MAX && peer->udp.group_ready;
+		     bursts++)
+			peer->udp.group_ready = receive_from(comm, peer->udp.group, i);
 	}
-	if (comm->net_ready)
-		comm->net_ready = receive_from(comm, comm->net, 0);
+	if (comm->run.net_ready)
+		comm->run.net_ready = receive_from(comm, comm->fixed.net, 0);
 }
 
 /* Send one batch to each aggregator; true if there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
-	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->config.payload;
+	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->move.config.payload;
 	bool more = false;
 
 	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		uint32_t count = 0;
 
-		comm->full = !comm->backend->ready(comm->net);
-		if (comm->full)
+		comm->run.full = !comm->fixed.backend->ready(comm->fixed.net);
+		if (comm->run.full)
 			break;
 		while (count < batch_max &&
-		       session_pull(comm->session, i, now_us, &comm->packets[count])) {
-			const struct packet_out *packet = &comm->packets[count];
+		       session_pull(comm->session, i, now_us, &comm->run.packets[count])) {
+			const struct packet_out *packet = &comm->run.packets[count];
 
-			comm->out[count++] = (struct net_out){.pieces = packet->pieces,
-			                                      .piece_count = packet->piece_count,
-			                                      .bytes = packet->bytes};
+			comm->run.out[count++] =
+				(struct net_out){.pieces = packet->pieces,
+			                         .piece_count = packet->piece_count,
+			                         .bytes = packet->bytes};
 		}
+		comm->run.news |= count > 0;
 		if (count > 0)
-			comm->backend->send(comm->net,
-			                    &(struct net_path){.to = comm->peers[i].data}, 1,
-			                    comm->out, count);
+			comm->fixed.backend->send(comm->fixed.net,
+			                          &(struct net_path){.to = comm->peers[i].udp.to},
+			                          1, comm->run.out, count);
 		more = more || count == batch_max;
 	}
 	return more;
@@ -133,7 +138,7 @@ static void task_done(struct allreduce *task)
 	/* Others wait for what it was to do, or have what this worker lacks. */
 	if (task->status == WINNOW_ERR_MEMORY || task->status == WINNOW_ERR_INVALID) {
 		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
-		         request->comm->config.rank, winnow_strerror(task->status));
+		         request->comm->move.config.rank, winnow_strerror(task->status));
 		comm_end(request->comm, (enum winnow_result)task->status, text);
 	}
 	if (!staging_finish(&request->staged, task->status != WINNOW_OK))
@@ -162,29 +167,21 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	char why[CONTROL_TEXT_BYTES];
 	enum winnow_result end;
 
-	if (!atomic_load_explicit(&comm->woken, memory_order_acquire))
+	if (!atomic_load_explicit(&comm->any.woken, memory_order_acquire))
 		return;
-	pthread_mutex_lock(&comm->lock);
-	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
-	STAILQ_CONCAT(&list, &comm->submitted);
-	end = comm->abort_result;
-	snprintf(why, sizeof(why), "%s", comm->abort_text);
-	if (comm->says_new)
-		session_says(comm->session, comm->says);
-	comm->says_new = false;
-	if (comm->stop && comm->phase == COMM_WORKS) {
-		comm->phase = COMM_LEAVES;
-		comm->leave_until_us = now_us + COMM_LEAVE_US;
+	pthread_mutex_lock(&comm->shared.lock);
+	atomic_store_explicit(&comm->any.woken, false, memory_order_relaxed);
+	STAILQ_CONCAT(&list, &comm->shared.submitted);
+	end = comm->shared.end.result;
+	snprintf(why, sizeof(why), "%s", comm->shared.end.text);
+	if (comm->shared.says_new)
+		session_says(comm->session, comm->shared.says);
+	comm->shared.says_new = false;
+	if (comm->shared.course != COMM_STAYS && comm->run.phase == COMM_WORKS) {
+		comm->run.phase = COMM_LEAVES;
+		comm->run.leave_until_us = now_us + COMM_LEAVE_US;
 	}
-	if (comm->stats_wanted) {
-		session_stats(comm->session, &comm->stats);
-		comm_stats_add(&comm->stats, &comm->before);
-		snprintf(comm->late, sizeof(comm->late), "%s", session_late(comm->session));
-		comm->stats.pinned_bytes = comm_gpu_pinned_bytes(comm);
-		comm->stats_wanted = false;
-		pthread_cond_broadcast(&comm->changed);
-	}
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	submit_all(comm, &list, now_us);
 	if (end == WINNOW_ERR_ABORTED)
 		session_abort(comm->session, why);
@@ -198,9 +195,9 @@ static void refuse_all(struct winnow_comm *comm)
 	struct request_list list = STAILQ_HEAD_INITIALIZER(list);
 	struct winnow_request *request;
 
-	pthread_mutex_lock(&comm->lock);
-	STAILQ_CONCAT(&list, &comm->submitted);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	STAILQ_CONCAT(&list, &comm->shared.submitted);
+	pthread_mutex_unlock(&comm->shared.lock);
 	while ((request = STAILQ_FIRST(&list)) != NULL) {
 		STAILQ_REMOVE_HEAD(&list, next);
 		request->task.context = request;
@@ -214,31 +211,36 @@ static void publish_next(struct winnow_comm *comm)
 {
 	const struct control_message *next = link_next(session_link(comm->session, 0));
 
-	if (next == NULL || comm->next.kind != 0)
+	if (next == NULL || comm->shared.next.kind != 0)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	comm->next = *next;
-	pthread_cond_broadcast(&comm->changed);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	comm->shared.next = *next;
+	pthread_cond_broadcast(&comm->shared.changed);
+	pthread_mutex_unlock(&comm->shared.lock);
 }
 
-static void publish_if_changed(struct winnow_comm *comm)
+static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	atomic_store_explicit(&comm->waiting, link_look(session_link(comm->session, 0))->waiting,
+	atomic_store_explicit(&comm->any.waiting,
+	                      link_look(session_link(comm->session, 0))->waiting,
 	                      memory_order_relaxed);
-	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
-	if (comm->deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {
-		pthread_mutex_lock(&comm->lock);
-		snprintf(comm->deserter, sizeof(comm->deserter), "%s while an operation needed it",
-		         session_who_left(comm->session));
-		pthread_mutex_unlock(&comm->lock);
+	atomic_store_explicit(&comm->any.drains, session_drains(comm->session),
+	                      memory_order_relaxed);
+	if (comm->shared.deserter[0] == '\0' && *session_who_left(comm->session) != '\0') {
+		pthread_mutex_lock(&comm->shared.lock);
+		snprintf(comm->shared.deserter, sizeof(comm->shared.deserter),
+		         "%s while an operation needed it", session_who_left(comm->session));
+		pthread_mutex_unlock(&comm->shared.lock);
 	}
-	if (comm->state == SESSION_JOINING) /* or was until now */
+	if (comm->shared.state == SESSION_JOINING) /* or was until now */
 		comm_awaits(comm);
-	if (comm->state != session_state(comm->session)) {
-		pthread_mutex_lock(&comm->lock);
+	if (comm->shared.state != session_state(comm->session) ||
+	    (comm->run.news && now_us >= comm->run.news_due_us)) {
+		pthread_mutex_lock(&comm->shared.lock);
 		comm_publish(comm);
-		pthread_mutex_unlock(&comm->lock);
+		if (comm->run.news)
+			comm_publish_stats(comm);
+		pthread_mutex_unlock(&comm->shared.lock);
 	}
 	publish_next(comm);
 }
@@ -247,9 +249,9 @@ static void publish_if_changed(struct winnow_comm *comm)
 
 static bool lines_flushed(const struct winnow_comm *comm)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		if (comm->peers[i].connected && comm->peers[i].fd >= 0 &&
-		    comm->peers[i].pending != NULL)
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
+		if (comm->peers[i].state == PEER_CONNECTED &&
+		    comm->peers[i].tcp.out_at < comm->peers[i].tcp.out_bytes)
 			return false;
 	return true;
 }
@@ -257,30 +259,29 @@ static bool lines_flushed(const struct winnow_comm *comm)
 /* True when there is nothing left to do. */
 static bool leave(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->phase == COMM_LEAVES) {
+	if (comm->run.phase == COMM_LEAVES) {
 		bool running = session_state(comm->session) == SESSION_RUNNING;
 		bool busy = session_busy(comm->session);
 
-		if (running && busy && comm->then == COMM_ENDS)
+		if (running && busy && comm->shared.course == COMM_ENDS)
 			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && (!busy || comm->then == COMM_KEEPS) &&
-		         !session_quiet(comm->session) && now_us < comm->leave_until_us)
+		else if (running && (!busy || comm->shared.course == COMM_KEEPS) &&
+		         !session_quiet(comm->session) && now_us < comm->run.leave_until_us)
 			return false;
-		else if (running && comm->then != COMM_ENDS)
-			session_move(comm->session, comm->then == COMM_KEEPS);
+		else if (running && comm->shared.course != COMM_ENDS)
+			session_move(comm->session, comm->shared.course == COMM_KEEPS);
 		else if (running)
 			session_leave(comm->session);
 		else if (session_state(comm->session) == SESSION_JOINING &&
-		         comm->then != COMM_KEEPS)
+		         comm->shared.course != COMM_KEEPS)
 			session_abort(comm->session, "it gave up");
-		comm->phase = COMM_LEFT;
-		comm->leave_until_us = now_us + COMM_FLUSH_US;
+		comm->run.phase = COMM_LEFT;
+		comm->run.leave_until_us = now_us + COMM_FLUSH_US;
 	}
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		if (comm->peers[i].connected && !comm->peers[i].gone)
-			comm_peer_write(comm, &comm->peers[i], now_us);
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
+		comm_peer_write(comm, &comm->peers[i], now_us);
 	return (comm_gpu_state(comm) & STAGING_BUSY) == 0 &&
-	       (lines_flushed(comm) || now_us >= comm->leave_until_us);
+	       (lines_flushed(comm) || now_us >= comm->run.leave_until_us);
 }
 
 /* ---- sleeping ---- */
@@ -293,10 +294,10 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 /* Datagrams: what a connection has is read at once. */
 static bool has_unread(const struct winnow_comm *comm)
 {
-	bool unread = comm->net_ready;
+	bool unread = comm->run.net_ready;
 
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		unread = unread || comm->peers[i].group_ready;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
+		unread = unread || comm->peers[i].udp.group_ready;
 	return unread;
 }
 
@@ -306,10 +307,10 @@ static bool has_unread(const struct winnow_comm *comm)
  */
 static void expect_all(struct winnow_comm *comm, bool lines)
 {
-	comm->net_ready = true;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm->peers[i].group_ready = true;
-		comm->peers[i].fd_ready |= lines;
+	comm->run.net_ready = true;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
+		comm->peers[i].udp.group_ready = true;
+		comm->peers[i].tcp.ready |= lines;
 	}
 }
 
@@ -319,17 +320,20 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	short in = full ? 0 : POLLIN;
 	nfds_t count = 0;
 
-	watch(fds, &count, comm->wake_fd, POLLIN);
-	watch(fds, &count, comm->backend->facts(comm->net)->fd, (short)(ready ? in : in | POLLOUT));
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	watch(fds, &count, comm->fixed.wake_fd, POLLIN);
+	watch(fds, &count, comm->fixed.backend->facts(comm->fixed.net)->fd,
+	      (short)(ready ? in : in | POLLOUT));
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
-		watch(fds, &count, peer->group != NULL ? comm->backend->facts(peer->group)->fd : -1,
+		watch(fds, &count,
+		      peer->udp.group != NULL ? comm->fixed.backend->facts(peer->udp.group)->fd
+		                              : -1,
 		      in);
-		watch(fds, &count, peer->fd,
-		      (short)(!peer->connected        ? POLLOUT
-		              : peer->pending != NULL ? POLLIN | POLLOUT
-		                                      : POLLIN));
+		watch(fds, &count, peer->tcp.fd,
+		      (short)(peer->state != PEER_CONNECTED            ? POLLOUT
+		              : peer->tcp.out_at < peer->tcp.out_bytes ? POLLIN | POLLOUT
+		                                                       : POLLIN));
 	}
 	return count;
 }
@@ -340,11 +344,11 @@ static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 	uint64_t drained;
 
 	if (fds[0].revents & POLLIN)
-		(void)!read(comm->wake_fd, &drained, sizeof(drained));
-	comm->net_ready |= (fds[1].revents & ~POLLOUT) != 0;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm->peers[i].group_ready |= fds[2 + 2 * i].revents != 0;
-		comm->peers[i].fd_ready |= (fds[3 + 2 * i].revents & ~POLLOUT) != 0;
+		(void)!read(comm->fixed.wake_fd, &drained, sizeof(drained));
+	comm->run.net_ready |= (fds[1].revents & ~POLLOUT) != 0;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
+		comm->peers[i].udp.group_ready |= fds[2 + 2 * i].revents != 0;
+		comm->peers[i].tcp.ready |= (fds[3 + 2 * i].revents & ~POLLOUT) != 0;
 	}
 }
 
@@ -354,17 +358,17 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
-	uint32_t rest_us = comm->backend->rest == NULL ? NET_REST_FD
-	                   : idle                      ? comm->backend->rest(comm->net)
-	                                               : 0;
-	bool polled = rest_us != NET_REST_FD, ready = comm->backend->ready(comm->net);
+	uint32_t rest_us = comm->fixed.backend->rest == NULL ? NET_REST_FD
+	                   : idle ? comm->fixed.backend->rest(comm->fixed.net)
+	                          : 0;
+	bool polled = rest_us != NET_REST_FD, ready = comm->fixed.backend->ready(comm->fixed.net);
 	struct timespec wait;
 
 	if (polled && rest_us < wait_us)
 		wait_us = rest_us;
 	if (!polled && !full && has_unread(comm))
 		wait_us = 0;
-	if (comm->full && ready)
+	if (comm->run.full && ready)
 		wait_us = 0; /* there is room again: packets may wait for it */
 	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
@@ -385,17 +389,19 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 	uint64_t due_us = session_deadline(comm->session);
 
 	sooner(&due_us, comm_gpu_due_us(comm));
-	for (uint32_t i = 0; i < comm->peers_known; i++) {
+	if (comm->run.news)
+		sooner(&due_us, comm->run.news_due_us);
+	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
-		bool left_out = i >= comm->peer_count;
+		bool left_out = i >= comm->move.peer_count;
 
-		if (left_out ? comm->at_door : peer->gone || peer->connected)
+		if (left_out ? comm->move.at_door : peer->state >= PEER_CONNECTED)
 			continue;
-		sooner(&due_us,
-		       left_out || peer->fd < 0 ? peer->connect_due_us : peer->attempt_until_us);
+		sooner(&due_us, left_out || peer->tcp.fd < 0 ? peer->tries.due_us
+		                                             : peer->tries.attempt_until_us);
 	}
-	if (comm->phase != COMM_WORKS)
-		sooner(&due_us, comm->leave_until_us);
+	if (comm->run.phase != COMM_WORKS)
+		sooner(&due_us, comm->run.leave_until_us);
 	return due_us;
 }
 
@@ -411,18 +417,20 @@ static bool turn(struct winnow_comm *comm)
 	if ((comm_gpu_state(comm) & STAGING_FULL) == 0)
 		receive(comm);
 	now_us = clock_us();
-	if (comm_peers_turn(comm, now_us))
+	if (comm_peers_turn(comm, now_us)) {
 		groups_open(comm);
+		comm->run.news = true;
+	}
 	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);
 	comm_net_turn(comm, now_us);
 	more = transmit(comm, now_us);
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
-	publish_if_changed(comm);
-	if (comm->phase != COMM_WORKS && leave(comm, now_us))
+	publish_if_changed(comm, now_us);
+	if (comm->run.phase != COMM_WORKS && leave(comm, now_us))
 		return false;
-	more = more || atomic_load_explicit(&comm->woken, memory_order_acquire);
+	more = more || atomic_load_explicit(&comm->any.woken, memory_order_acquire);
 	look_until(comm, more ? now_us : next_due_us(comm));
 	return true;
 }
@@ -434,15 +442,14 @@ static void *comm_run(void *context)
 	pthread_setname_np(pthread_self(), "winnow");
 	while (turn(comm))
 		;
-	if (comm->then != COMM_ENDS)
-		refuse_all(comm);
-	for (uint32_t i = 0; i < comm->peers_known; i++) {
+	refuse_all(comm);
+	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
 		comm_resolve_drop(peer);
-		comm->backend->close(peer->group);
-		peer->group = NULL;
-		if (i == 0 && comm->then == COMM_KEEPS &&
+		comm->fixed.backend->close(peer->udp.group);
+		peer->udp.group = NULL;
+		if (i == 0 && comm->shared.course == COMM_KEEPS &&
 		    link_stands(session_link(comm->session, 0)))
 			continue;
 		comm_peer_close(peer);
@@ -452,43 +459,56 @@ static void *comm_run(void *context)
 
 /* ---- for the caller ---- */
 
-int comm_start_thread(struct winnow_comm *comm, struct why *why)
+static enum comm_course course_set(struct winnow_comm *comm, enum comm_course course)
 {
-	int err = comm_thread_start(&comm->thread, comm_run, comm);
+	enum comm_course before;
 
-	if (err != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
-	comm->thread_started = true;
-	return WINNOW_OK;
+	pthread_mutex_lock(&comm->shared.lock);
+	before = comm->shared.course;
+	comm->shared.course = course;
+	pthread_mutex_unlock(&comm->shared.lock);
+	return before;
 }
 
-void comm_stop_thread(struct winnow_comm *comm)
+int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
-	if (!comm->thread_started)
+	int err;
+
+	(void)course_set(comm, COMM_STAYS);
+	err = comm_thread_start(&comm->move.thread, comm_run, comm);
+	if (err == 0)
+		return WINNOW_OK;
+	(void)course_set(comm, COMM_ENDS);
+	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
+}
+
+void comm_stop_thread(struct winnow_comm *comm, enum comm_course course)
+{
+	if (course_set(comm, course) != COMM_STAYS)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	comm->stop = true;
-	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
-	pthread_join(comm->thread, NULL);
-	comm->thread_started = false;
+	pthread_join(comm->move.thread, NULL);
 }
 
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
 {
+	const struct comm_shared *shared = &comm->shared;
 	struct comm_wait wait = {.began_us = clock_us()};
 	int result = WINNOW_OK;
 
-	pthread_mutex_lock(&comm->lock);
-	while (comm->state == SESSION_JOINING && !comm_given_up(give_up))
+	pthread_mutex_lock(&comm->shared.lock);
+	while ((shared->state == SESSION_JOINING && !comm_given_up(give_up)) ||
+	       (shared->state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
 		comm_wait_turn(comm, &wait);
-	if (comm->state == SESSION_JOINING) {
+	if (shared->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
-	} else if (comm->state == SESSION_FAILED) {
-		result = (int)comm->result;
-		*why = comm->error;
+	} else if (shared->state == SESSION_FAILED) {
+		result = (int)shared->result;
+		*why = shared->error;
+	} else {
+		comm->shared.moves = false;
 	}
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	if (result == WINNOW_OK)
 		comm_tell_joined(comm);
 	return result;

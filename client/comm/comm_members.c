@@ -17,21 +17,20 @@
 
 static bool used(const struct winnow_comm *comm, const char *job)
 {
-	for (uint32_t i = 0; i < comm->member_count; i++)
-		if (strcmp(comm->members[i], job) == 0)
+	for (uint32_t i = 0; i < comm->move.member_count; i++)
+		if (strcmp(comm->move.members[i], job) == 0)
 			return true;
-	return strcmp(comm->job, job) == 0;
+	return strcmp(comm->move.job, job) == 0;
 }
 
 /* Its name is then in `job`. */
 static int check(const struct winnow_comm *comm, const struct winnow_membership *m,
                  char job[CONTROL_JOB_BYTES], struct why *why)
 {
-	int length = snprintf(job, CONTROL_JOB_BYTES, "%.*s/%s", (int)message_name_base(comm->job),
-	                      comm->job, m->id != NULL ? m->id : "");
+	int length =
+		snprintf(job, CONTROL_JOB_BYTES, "%.*s/%s", (int)message_name_base(comm->move.job),
+	                 comm->move.job, m->id != NULL ? m->id : "");
 
-	if (comm->inherited)
-		return why_set(why, WINNOW_ERR_INVALID, "%s", comm_after_fork);
 	if (length >= CONTROL_JOB_BYTES || !message_name_valid(job))
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "membership '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
@@ -51,12 +50,12 @@ static int check(const struct winnow_comm *comm, const struct winnow_membership 
 static int remember(struct winnow_comm *comm, struct why *why)
 {
 	char(*grown)[CONTROL_JOB_BYTES] =
-		realloc(comm->members, (comm->member_count + 1) * sizeof(*grown));
+		realloc(comm->move.members, (comm->move.member_count + 1) * sizeof(*grown));
 
 	if (grown == NULL)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
-	comm->members = grown;
-	memcpy(grown[comm->member_count++], comm->job, CONTROL_JOB_BYTES);
+	comm->move.members = grown;
+	memcpy(grown[comm->move.member_count++], comm->move.job, CONTROL_JOB_BYTES);
 	return WINNOW_OK;
 }
 
@@ -69,33 +68,36 @@ static void learn(struct winnow_comm *comm)
 
 	if (passes == 0)
 		return;
-	comm->config.payload = passes;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	comm->move.config.payload = passes;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		comm->peers[i].no_multicast =
 			!link_look(session_link(comm->session, i))->start.multicast;
-		comm->peers[i].look_us = 0;
+		comm->peers[i].tries.look_us = 0;
 	}
 }
 
-/* The session of before; its caller closes it. NULL: none has begun. */
-static struct session *end(struct winnow_comm *comm)
+/*
+ * The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. Until another
+ * membership runs no operation begins.
+ */
+static struct session *end(struct winnow_comm *comm, enum comm_course course)
 {
-	struct session *session;
+	struct session *session = comm->session;
 	struct winnow_stats stats;
 
-	comm_stop_thread(comm);
-	session = comm->session;
+	pthread_mutex_lock(&comm->shared.lock);
+	comm->shared.moves = true;
+	pthread_mutex_unlock(&comm->shared.lock);
+	comm_stop_thread(comm, course);
 	if (session == NULL)
 		return NULL;
-	if (!comm->at_door)
+	if (!comm->move.at_door)
 		learn(comm);
-	comm->ended = link_ended(session_link(session, 0));
-	session_stay(session, &comm->stay);
+	comm->move.ended = link_ended(session_link(session, 0));
+	session_stay(session, &comm->move.stay);
 	session_stats(session, &stats);
-	comm_stats_add(&comm->before, &stats);
+	comm_stats_add(&comm->move.before, &stats);
 	comm_trace_end(comm);
-	for (struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
-		r->staged.staging = NULL; /* all are done: winnow_stream_wait() then says no */
 	comm_gpu_close(comm);
 	comm->session = NULL;
 	return session;
@@ -105,82 +107,98 @@ static struct session *end(struct winnow_comm *comm)
 
 static void reset(struct winnow_comm *comm, bool kept)
 {
-	pthread_mutex_lock(&comm->lock);
-	comm->state = SESSION_JOINING;
-	comm->result = WINNOW_OK;
-	comm->error.text[0] = '\0';
-	comm->awaits[0] = '\0';
-	comm->shape.channels = 0;
-	comm->stop = false;
-	comm->next_tag = 0;
-	comm->woken = true;
-	comm->says_new = true;
-	comm->deserter[0] = '\0';
-	comm->waiting = 0;
-	comm->next = (struct control_message){0};
-	pthread_mutex_unlock(&comm->lock);
-	comm->phase = COMM_WORKS;
-	comm->full = false;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	struct comm_shared *shared = &comm->shared;
+
+	pthread_mutex_lock(&shared->lock);
+	shared->state = SESSION_JOINING;
+	shared->result = WINNOW_OK;
+	shared->error.text[0] = '\0';
+	shared->view = (struct comm_view){.rank = comm->move.config.rank,
+	                                  .world = comm->move.config.world,
+	                                  .number = shared->view.number + 1};
+	shared->awaits.text[0] = '\0';
+	shared->stats = comm->move.before;
+	shared->late[0] = '\0';
+	shared->next_tag = 0;
+	shared->says_new = true;
+	shared->deserter[0] = '\0';
+	shared->next = (struct control_message){0};
+	comm->any.woken = true;
+	comm->any.waiting = 0;
+	pthread_mutex_unlock(&shared->lock);
+	comm->run.phase = COMM_WORKS;
+	comm->run.full = false;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		peer->gone = peer->group_tried = false;
-		if (i == 0 && kept)
-			continue;
-		peer->connected = false;
+		peer->udp.group_tried = false;
+		peer->state = i == 0 && kept ? PEER_CONNECTED : PEER_WAITS;
 	}
 }
 
-/* Instead of the session `before`, which is closed; with its connection to the decider if that goes on. */
-static int begin(struct winnow_comm *comm, struct session *before, struct why *why)
+/* Nothing begins, or no longer. */
+static int fail(struct winnow_comm *comm, int result, const struct why *why)
 {
-	const bool kept = comm->then == COMM_KEEPS && before != NULL && comm->peers[0].fd >= 0;
-	int result = comm->at_door && comm->ended ? WINNOW_ERR_LOST : WINNOW_OK;
-
-	if (result != WINNOW_OK)
-		why_set(why, result, "no aggregator says who continues: %.400s", comm->error.text);
-	reset(comm, kept);
-	if (result == WINNOW_OK)
-		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && comm->then == COMM_KEEPS && !kept &&
-	    !comm->at_door) { /* it has ended meanwhile */
-		comm->peers[0].gone = true;
-		session_gone(comm->session, 0, "connection closed");
-	}
-	comm->then = COMM_ENDS;
-	session_close(before);
-	if (result == WINNOW_OK)
-		result = comm_start_thread(comm, why);
-	if (result == WINNOW_OK)
-		return WINNOW_OK;
 	comm_peer_close(&comm->peers[0]);
 	session_close(comm->session);
-	comm->session = NULL; /* nobody serves requests: see comm_request_queue() */
-	comm->result = (enum winnow_result)result;
-	comm->error = *why;
-	comm->state = SESSION_FAILED;
+	comm->session = NULL;
+	pthread_mutex_lock(&comm->shared.lock);
+	comm->shared.result = (enum winnow_result)result;
+	comm->shared.error = *why;
+	comm->shared.state = SESSION_FAILED;
+	pthread_mutex_unlock(&comm->shared.lock);
 	return result;
 }
 
-/* Its name is `job`, with or without the membership's; `without` are the aggregators that it leaves out. */
-static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
-              uint64_t without)
+/*
+ * Instead of the session `before`, which has ended by this course and is closed; with its connection to the decider if
+ * that goes on.
+ */
+static int begin(struct winnow_comm *comm, struct session *before, enum comm_course course,
+                 struct why *why)
 {
-	const uint64_t before = comm->left_out;
-	struct session *session = end(comm);
+	const bool keeps = course == COMM_KEEPS;
+	const bool kept = keeps && before != NULL && comm->peers[0].tcp.fd >= 0;
+	int result = comm->move.at_door && comm->move.ended ? WINNOW_ERR_LOST : WINNOW_OK;
+
+	if (result != WINNOW_OK)
+		why_set(why, result, "no aggregator says who continues: %.400s",
+		        comm->shared.error.text);
+	reset(comm, kept);
+	if (result == WINNOW_OK)
+		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
+	if (result == WINNOW_OK && keeps && !kept && !comm->move.at_door) {
+		comm->peers[0].state = PEER_GONE; /* its connection has ended meanwhile */
+		session_gone(comm->session, 0, "connection closed");
+	}
+	session_close(before);
+	if (result == WINNOW_OK)
+		result = comm_start_thread(comm, why);
+	return result == WINNOW_OK ? WINNOW_OK : fail(comm, result, why);
+}
+
+/*
+ * After the one before has ended by this course. Its name is `job`, with or without the membership's; `without` are the
+ * aggregators that it leaves out.
+ */
+static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
+              uint64_t without, enum comm_course course)
+{
+	const uint64_t before = comm->move.left_out;
+	struct session *session = end(comm, course);
 	struct why why = {""};
 	int result;
 
-	comm->left_out = without;
+	comm->move.left_out = without;
 	comm_leave_out(comm, without);
 	comm_peers_left_out(comm, before);
-	memmove(comm->job, job, strlen(job) + 1);
-	comm->at_door = false;
-	comm->config.rank = m->rank;
-	comm->config.world = m->world;
+	memmove(comm->move.job, job, strlen(job) + 1);
+	comm->move.at_door = false;
+	comm->move.config.rank = m->rank;
+	comm->move.config.world = m->world;
 	if (m->join_timeout_ms != 0)
-		comm->config.join_timeout_ms = m->join_timeout_ms;
-	result = begin(comm, session, &why);
+		comm->move.config.join_timeout_ms = m->join_timeout_ms;
+	result = begin(comm, session, course, &why);
 	if (result == WINNOW_OK)
 		result = comm_await_all(comm, m->give_up, &why);
 	if (result == WINNOW_ERR_ABORTED)
@@ -188,17 +206,27 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
-/* What has ended the membership before is over; what ends the job from now on, in whichever thread, ends the next one. */
-static struct why before_why(struct winnow_comm *comm)
+/*
+ * A caller moves the communicator. What was ordered before that ends the membership of before, on all workers; what is
+ * ordered from now on, in whichever thread, ends this call.
+ */
+static void move_begin(struct winnow_comm *comm)
 {
-	struct why ended;
+	struct comm_shared *shared = &comm->shared;
 
-	pthread_mutex_lock(&comm->lock);
-	ended = comm->error;
-	if (comm->state == SESSION_FAILED)
-		comm->abort_result = WINNOW_OK;
-	pthread_mutex_unlock(&comm->lock);
-	return ended;
+	pthread_mutex_lock(&comm->move.lock);
+	pthread_mutex_lock(&shared->lock);
+	while (shared->end.result != WINNOW_OK && shared->state != SESSION_FAILED)
+		pthread_cond_wait(&shared->changed, &shared->lock);
+	shared->end.result = WINNOW_OK;
+	pthread_mutex_unlock(&shared->lock);
+	comm->move.begins_by_us = 0;
+}
+
+static int move_end(struct winnow_comm *comm, int result)
+{
+	pthread_mutex_unlock(&comm->move.lock);
+	return result;
 }
 
 static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
@@ -211,10 +239,7 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 		result = remember(comm, &why);
 	if (result != WINNOW_OK)
 		return comm_fail(result, why.text);
-	(void)before_why(comm);
-	comm->begins_by_us = 0;
-	comm->then = COMM_MOVES;
-	return go(comm, job, membership, 0);
+	return go(comm, job, membership, 0, COMM_MOVES);
 }
 
 /* ---- those who are left ---- */
@@ -223,19 +248,20 @@ static bool over(struct winnow_comm *comm)
 {
 	bool failed;
 
-	pthread_mutex_lock(&comm->lock);
-	failed = comm->state == SESSION_FAILED;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	failed = comm->shared.state == SESSION_FAILED;
+	pthread_mutex_unlock(&comm->shared.lock);
 	return failed;
 }
 
 static bool next_makes_sense(const struct winnow_comm *comm, const struct control_message *next)
 {
-	size_t base = message_name_base(comm->job);
+	size_t base = message_name_base(comm->move.job);
 
 	return next->next_world > 0 && next->next_world <= WIRE_WORKERS_MAX &&
 	       next->next_rank < next->next_world && (next->without & 1) == 0 &&
-	       message_name_base(next->next) == base && memcmp(next->next, comm->job, base) == 0;
+	       message_name_base(next->next) == base &&
+	       memcmp(next->next, comm->move.job, base) == 0;
 }
 
 /*
@@ -244,17 +270,18 @@ static bool next_makes_sense(const struct winnow_comm *comm, const struct contro
  */
 static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_membership *how)
 {
-	const struct winnow_config *c = &comm->config;
+	const struct winnow_config *c = &comm->move.config;
 	uint64_t join_ms = how->join_timeout_ms != 0 ? how->join_timeout_ms : c->join_timeout_ms;
 	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
 
-	return 1000 * (join_ms + (comm->stay.kind == 0 && comm->at_door ? join_ms : learn_ms));
+	return 1000 *
+	       (join_ms + (comm->move.stay.kind == 0 && comm->move.at_door ? join_ms : learn_ms));
 }
 
 /* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
 static bool waits_there(struct winnow_comm *comm)
 {
-	return comm->at_door && (comm->stay.kind == 0 || !over(comm));
+	return comm->move.at_door && (comm->move.stay.kind == 0 || !over(comm));
 }
 
 /* Waits at the decider's door, with a member's STAY. */
@@ -262,14 +289,13 @@ static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, stru
 {
 	struct session *session;
 
-	comm->then = COMM_KEEPS;
-	session = end(comm);
-	comm->stay.admit = admit;
-	comm->stay.without |= without;
-	comm->stay.holds = comm->holds;
-	comm->at_door = true;
+	session = end(comm, COMM_KEEPS);
+	comm->move.stay.admit = admit;
+	comm->move.stay.without |= without;
+	comm->move.stay.holds = comm->any.holds;
+	comm->move.at_door = true;
 	comm_leave_out(comm, UINT64_MAX);
-	return begin(comm, session, why);
+	return begin(comm, session, COMM_KEEPS, why);
 }
 
 /* The membership in which this worker may continue is then in `next`. */
@@ -279,15 +305,15 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	struct comm_wait wait = {.began_us = clock_us()};
 	int result = WINNOW_OK;
 
-	pthread_mutex_lock(&comm->lock);
-	while (comm->next.kind == 0 && comm->state == SESSION_JOINING &&
-	       !comm_given_up(how->give_up) && clock_us() < comm->begins_by_us)
+	pthread_mutex_lock(&comm->shared.lock);
+	while (comm->shared.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
+	       !comm_given_up(how->give_up) && clock_us() < comm->move.begins_by_us)
 		comm_wait_turn(comm, &wait);
-	*next = comm->next;
-	if (comm->state == SESSION_FAILED)
-		result = why_set(why, (int)comm->result, "%s", comm->error.text);
-	pthread_mutex_unlock(&comm->lock);
-	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->stay.kind != 0)
+	*next = comm->shared.next;
+	if (comm->shared.state == SESSION_FAILED)
+		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
+	pthread_mutex_unlock(&comm->shared.lock);
+	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.stay.kind != 0)
 		return why_set(why, WINNOW_ERR_MEMBERS, "nobody says who is left: %.400s",
 		               winnow_comm_error(comm));
 	if (next->kind == 0 && result != WINNOW_OK)
@@ -309,14 +335,13 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (next->next_world < how->world)
 		return why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
 		               next->next_world, how->world);
-	comm->then = COMM_KEEPS;
 	return WINNOW_OK;
 }
 
 /* Others may die before the next membership has begun: then there is one after that. */
 static bool continues(const struct winnow_comm *comm, int result)
 {
-	return !comm->at_door && clock_us() < comm->begins_by_us &&
+	return !comm->move.at_door && clock_us() < comm->move.begins_by_us &&
 	       (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
 	        result == WINNOW_ERR_TIMEOUT || result == WINNOW_ERR_UNREACHABLE);
 }
@@ -324,10 +349,13 @@ static bool continues(const struct winnow_comm *comm, int result)
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, uint32_t admit,
                  uint64_t without)
 {
-	struct why why = {""}, both, ended = before_why(comm);
+	struct why why = {""}, both, ended;
 	int result;
 
-	comm->begins_by_us = clock_us() + go_on_us(comm, how);
+	pthread_mutex_lock(&comm->shared.lock);
+	ended = comm->shared.error;
+	pthread_mutex_unlock(&comm->shared.lock);
+	comm->move.begins_by_us = clock_us() + go_on_us(comm, how);
 	do {
 		struct winnow_membership membership = *how;
 		struct control_message next;
@@ -341,17 +369,18 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 		}
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
-		comm->came += next.came;
-		result = go(comm, next.next, &membership, next.without);
-		without = comm->left_out;
+		comm->move.came += next.came;
+		result = go(comm, next.next, &membership, next.without, COMM_KEEPS);
+		without = comm->move.left_out;
 	} while (continues(comm, result));
 	if (result != WINNOW_OK && result != WINNOW_ERR_ABORTED &&
-	    clock_us() >= comm->begins_by_us) {
+	    clock_us() >= comm->move.begins_by_us) {
 		why_set(&why, WINNOW_ERR_TIMEOUT, "no other membership has begun in time: %.400s",
 		        winnow_last_error());
 		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
 	}
-	if (result != WINNOW_ERR_LOST || !comm->at_door || comm->ended || ended.text[0] == '\0')
+	if (result != WINNOW_ERR_LOST || !comm->move.at_door || comm->move.ended ||
+	    ended.text[0] == '\0')
 		return result;
 	/* It was refused at the door. Its program also wants to know what had ended the membership before. */
 	why_set(&both, result, "%.200s: %.200s", why.text, ended.text);
@@ -360,14 +389,19 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 
 int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
-	if (membership->id != NULL)
-		return reconfigure(comm, membership);
+	int result;
+
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	if (!over(comm) && !comm->at_door)
-		return comm_fail(WINNOW_ERR_INVALID,
-		                 "the membership has not ended: say which other one is meant");
-	return go_on(comm, membership, 0, comm->left_out);
+	move_begin(comm);
+	if (membership->id != NULL)
+		result = reconfigure(comm, membership);
+	else if (!over(comm) && !comm->move.at_door)
+		result = comm_fail(WINNOW_ERR_INVALID,
+		                   "the membership has not ended: say which other one is meant");
+	else
+		result = go_on(comm, membership, 0, comm->move.left_out);
+	return move_end(comm, result);
 }
 
 /* ---- newcomers ---- */
@@ -382,7 +416,7 @@ int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why
 
 void winnow_comm_hold(struct winnow_comm *comm)
 {
-	atomic_store_explicit(&comm->holds, true, memory_order_relaxed);
+	atomic_store_explicit(&comm->any.holds, true, memory_order_relaxed);
 }
 
 /*
@@ -392,17 +426,18 @@ void winnow_comm_hold(struct winnow_comm *comm)
 static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 {
 	int32_t said[1 + SESSION_LINKS_MAX] = {
-		atomic_load_explicit(&comm->waiting, memory_order_relaxed) > 0};
+		atomic_load_explicit(&comm->any.waiting, memory_order_relaxed) > 0};
 	int result;
 
-	*out = comm->left_out & ~atomic_load_explicit(&comm->back, memory_order_relaxed);
-	*out |= atomic_load_explicit(&comm->drains, memory_order_relaxed);
-	for (uint32_t place = 0; place < comm->peers_known; place++)
+	*out = comm->move.left_out & ~atomic_load_explicit(&comm->any.back, memory_order_relaxed);
+	*out |= atomic_load_explicit(&comm->any.drains, memory_order_relaxed);
+	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		said[1 + place] = *out >> place & 1;
-	result = winnow_allreduce(said, said, 1 + comm->peers_known, WINNOW_I32, WINNOW_MAX, comm);
+	result = winnow_allreduce(said, said, 1 + comm->fixed.peers_known, WINNOW_I32, WINNOW_MAX,
+	                          comm);
 	*waiting = said[0] > 0;
 	*out = 0;
-	for (uint32_t place = 0; place < comm->peers_known; place++)
+	for (uint32_t place = 0; place < comm->fixed.peers_known; place++)
 		*out |= (uint64_t)(said[1 + place] > 0) << place;
 	return result;
 }
@@ -411,17 +446,20 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 {
 	uint64_t out;
 	struct winnow_membership how = {.world = 0};
-	void (*log)(void *, enum winnow_level, const char *) = comm->config.log;
 	bool waiting;
-	int result = confer(comm, &waiting, &out);
+	int result;
 
 	*came = 0;
-	if (result != WINNOW_OK || (!waiting && out == comm->left_out))
-		return result;
-	comm->came = 0;
-	comm->config.log = NULL; /* see winnow.h */
+	if (comm->inherited)
+		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
+	move_begin(comm);
+	result = confer(comm, &waiting, &out);
+	if (result != WINNOW_OK || (!waiting && out == comm->move.left_out))
+		return move_end(comm, result);
+	comm->move.came = 0;
+	comm->move.config.log = NULL; /* see winnow.h */
 	result = go_on(comm, &how, most, out);
-	comm->config.log = log;
-	*came = comm->came;
-	return result;
+	comm->move.config.log = comm->fixed.config.log;
+	*came = comm->move.came;
+	return move_end(comm, result);
 }

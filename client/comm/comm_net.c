@@ -17,9 +17,9 @@ static int probe_route(const struct winnow_comm *comm, const struct comm_peer *p
                        uint32_t *bytes, struct why *why)
 {
 	*bytes = UINT32_MAX;
-	for (uint32_t i = 0; i < peer->address_count; i++) {
-		uint32_t mtu = net_route_mtu(&peer->addresses[i], &comm->source);
-		uint32_t headers = net_headers(&peer->addresses[i].ip);
+	for (uint32_t i = 0; i < peer->at.count; i++) {
+		uint32_t mtu = net_route_mtu(&peer->at.list[i], &comm->fixed.source);
+		uint32_t headers = net_headers(&peer->at.list[i].ip);
 
 		if (mtu > headers && mtu - headers < *bytes)
 			*bytes = mtu - headers;
@@ -38,12 +38,12 @@ static struct net_ip any_address(const struct winnow_comm *comm, bool port)
 {
 	struct net_ip any = port ? net_ipv4(0) : (struct net_ip){.scope = 0};
 
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 		uint32_t four = 0;
 
-		for (uint32_t k = 0; k < peer->address_count; k++)
-			four += net_ip_is_v4(&peer->addresses[k].ip);
+		for (uint32_t k = 0; k < peer->at.count; k++)
+			four += net_ip_is_v4(&peer->at.list[k].ip);
 		if (four == 0)
 			any = (struct net_ip){.scope = 0};
 	}
@@ -56,40 +56,40 @@ static int comm_net_choose(struct winnow_comm *comm, const struct winnow_config 
 {
 	uint32_t bits;
 	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
-	                            &comm->backend, why);
+	                            &comm->fixed.backend, why);
 
-	net->local.ip = any_address(comm, comm->backend != &net_udp);
-	if (err == 0 && config->interface != NULL && comm->backend != &net_udp)
+	net->local.ip = any_address(comm, comm->fixed.backend != &net_udp);
+	if (err == 0 && config->interface != NULL && comm->fixed.backend != &net_udp)
 		err = why_set(why, -EINVAL, "interface is of datapath udp: dpdk has device");
 	else if (err == 0 && config->interface != NULL)
-		err = net_source_of(config->interface, &comm->source, why);
-	if (!net_ip_none(&comm->source.ip))
-		net->local.ip = comm->source.ip;
-	if (comm->source.interface[0] != '\0')
-		net->interface = comm->source.interface;
-	if (err == 0 && comm->backend == &net_udp)
+		err = net_source_of(config->interface, &comm->fixed.source, why);
+	if (!net_ip_none(&comm->fixed.source.ip))
+		net->local.ip = comm->fixed.source.ip;
+	if (comm->fixed.source.interface[0] != '\0')
+		net->interface = comm->fixed.source.interface;
+	if (err == 0 && comm->fixed.backend == &net_udp)
 		return WINNOW_OK;
-	comm->port.eal = config->eal;
-	comm->port.device = config->device;
-	comm->port.idle_us = IDLE_US;
+	comm->fixed.port.eal = config->eal;
+	comm->fixed.port.device = config->device;
+	comm->fixed.port.idle_us = IDLE_US;
 	if (err == 0 && config->data_address != NULL)
-		err = net_network(config->data_address, &net->local.ip, &comm->port.prefix_bits,
-		                  why);
+		err = net_network(config->data_address, &net->local.ip,
+		                  &comm->fixed.port.prefix_bits, why);
 	if (err == 0 && config->gateway != NULL)
-		err = net_network(config->gateway, &comm->port.gateway, &bits, why);
-	net->port = &comm->port;
+		err = net_network(config->gateway, &comm->fixed.port.gateway, &bits, why);
+	net->port = &comm->fixed.port;
 	return err != 0 ? WINNOW_ERR_INVALID : WINNOW_OK;
 }
 
 static int scratch_new(struct winnow_comm *comm, struct why *why)
 {
-	uint32_t payload = comm->config.payload;
+	uint32_t payload = comm->move.config.payload;
 
-	comm->scratch = malloc((size_t)NET_BURST_MAX * payload);
-	if (comm->scratch == NULL)
+	comm->fixed.scratch = malloc((size_t)NET_BURST_MAX * payload);
+	if (comm->fixed.scratch == NULL)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	for (uint32_t i = 0; i < NET_BURST_MAX; i++)
-		comm->packets[i].scratch = comm->scratch + (size_t)i * payload;
+		comm->run.packets[i].scratch = comm->fixed.scratch + (size_t)i * payload;
 	return WINNOW_OK;
 }
 
@@ -99,7 +99,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
 	int result = comm_net_choose(comm, config, &net, why);
 
-	for (uint32_t i = 0; i < comm->peer_count && result == WINNOW_OK; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count && result == WINNOW_OK; i++) {
 		uint32_t bytes;
 
 		result = probe_route(comm, &comm->peers[i], &bytes, why);
@@ -109,17 +109,17 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 	if (result != WINNOW_OK)
 		return result;
 	net.payload_max = payload;
-	if (comm->backend->open(&net, &comm->net, why) != 0)
+	if (comm->fixed.backend->open(&net, &comm->fixed.net, why) != 0)
 		return WINNOW_ERR_SYSTEM;
 	/* open() has copied these texts. Groups use the port later, when the texts may be gone. */
-	comm->port.eal = comm->port.device = NULL;
-	if (comm->backend->facts(comm->net)->payload_max < payload)
-		payload = comm->backend->facts(comm->net)->payload_max;
+	comm->fixed.port.eal = comm->fixed.port.device = NULL;
+	if (comm->fixed.backend->facts(comm->fixed.net)->payload_max < payload)
+		payload = comm->fixed.backend->facts(comm->fixed.net)->payload_max;
 	if (payload < WIRE_PAYLOAD_MIN)
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "the network carries %u bytes a datagram, at least %d are needed",
 		               payload, WIRE_PAYLOAD_MIN);
-	comm->config.payload = payload;
+	comm->move.config.payload = payload;
 	return scratch_new(comm, why);
 }
 
@@ -131,13 +131,13 @@ void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	uint32_t limit;
 
-	if (now_us < comm->limit_due_us || comm->backend->limit == NULL)
+	if (now_us < comm->run.limit_due_us || comm->fixed.backend->limit == NULL)
 		return;
-	comm->limit_due_us = now_us + LIMIT_US;
+	comm->run.limit_due_us = now_us + LIMIT_US;
 	limit = session_own_queue(comm->session);
 	if (limit == UINT32_MAX ||
-	    (limit - limit / 4 < comm->limit && limit + limit / 4 > comm->limit))
+	    (limit - limit / 4 < comm->run.limit && limit + limit / 4 > comm->run.limit))
 		return;
-	comm->limit = limit;
-	comm->backend->limit(comm->net, limit);
+	comm->run.limit = limit;
+	comm->fixed.backend->limit(comm->fixed.net, limit);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_peers.c - a communicator's control connections: connecting with retries, reading, writing */
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,13 +21,13 @@
 
 void comm_peer_close(struct comm_peer *peer)
 {
-	comm_fork_close(&peer->fd);
-	tls_close(peer->tls);
-	peer->tls = NULL;
-	free(peer->pending);
-	peer->pending = NULL;
-	peer->lines = (struct lines){.from = 0};
-	peer->heard = peer->plain = false;
+	comm_fork_close(&peer->tcp.fd);
+	tls_close(peer->tcp.tls);
+	peer->tcp.tls = NULL;
+	peer->tcp.out_bytes = peer->tcp.out_at = 0;
+	peer->tcp.lines = (struct lines){.from = 0};
+	peer->tcp.heard = PEER_SILENT;
+	peer->state = PEER_WAITS;
 }
 
 static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
@@ -34,15 +35,14 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 {
 	comm_peer_close(peer);
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
-		peer->connected = false;
-		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->connect_until_us = now_us + (comm->at_door ? peer->patience_us
-		                                   : message_name_is(comm->job, CONTROL_NEXT_NAME)
-		                                           ? COMM_CONNECT_ALIVE_US
-		                                           : COMM_CONNECT_ONCE_MORE_US);
+		peer->tries.due_us = now_us + COMM_CONNECT_AGAIN_US;
+		peer->tries.until_us = now_us + (comm->move.at_door ? peer->tries.patience_us
+		                                 : message_name_is_next(comm->move.job)
+		                                         ? COMM_CONNECT_ALIVE_US
+		                                         : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
-	peer->gone = true;
+	peer->state = PEER_GONE;
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
@@ -52,9 +52,9 @@ static const char *addresses_text(const struct comm_peer *peer, char *out, size_
 	char one[NET_TEXT_BYTES];
 
 	*out = '\0';
-	for (uint32_t i = 0; i < peer->address_count && peer->address_count > 1; i++)
+	for (uint32_t i = 0; i < peer->at.count && peer->at.count > 1; i++)
 		text_add(out, room, "%s%s", i > 0 ? ", " : " from ",
-		         net_ip_format(&peer->addresses[i].ip, one));
+		         net_ip_format(&peer->at.list[i].ip, one));
 	return out;
 }
 
@@ -64,44 +64,40 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 {
 	char reason[320], all[256];
 
-	comm_fork_close(&peer->fd);
-	peer->refused = error;
-	peer->address_at = (peer->address_at + 1) % peer->address_count;
-	peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
-	if (peer->connect_due_us < peer->connect_until_us)
+	comm_fork_close(&peer->tcp.fd);
+	peer->state = PEER_WAITS;
+	peer->tries.refused = error;
+	peer->at.index = (peer->at.index + 1) % peer->at.count;
+	peer->tries.due_us = now_us + (peer->at.index == 0 ? COMM_CONNECT_AGAIN_US : 0);
+	if (peer->tries.due_us < peer->tries.until_us)
 		return;
 	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?",
 	         addresses_text(peer, all, sizeof(all)), strerror(error));
-	peer->gone = true;
+	peer->state = PEER_GONE;
 	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to)
 {
-	peer->data = *to;
+	peer->udp.to = *to;
 	session_headers(comm->session, (uint32_t)(peer - comm->peers),
 	                ETHERNET_BYTES + net_headers(&to->ip));
-}
-
-static void pending_set(struct comm_peer *peer, char *bytes, size_t count)
-{
-	peer->pending = bytes;
-	peer->pending_bytes = count;
-	peer->pending_at = 0;
 }
 
 static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	struct net_addr ours;
 
-	if (net_end(getsockname, peer->fd, &ours) == 0)
-		peer->local = ours.ip;
-	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
-	peer->connected = true;
-	peer->connected_us = now_us;
-	if (comm->tls == NULL) {
-		pending_set(peer, strdup(FIRST_LINE), strlen(FIRST_LINE));
-	} else if (tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls) != 0) {
+	if (net_end(getsockname, peer->tcp.fd, &ours) == 0)
+		peer->udp.local = ours.ip;
+	comm_peer_data(comm, peer, &peer->at.list[peer->at.index]);
+	peer->state = PEER_CONNECTED;
+	peer->tcp.since_us = now_us;
+	if (comm->fixed.tls == NULL) {
+		peer->tcp.out_bytes = strlen(FIRST_LINE);
+		memcpy(peer->tcp.out, FIRST_LINE, peer->tcp.out_bytes);
+	} else if (tls_connect(comm->fixed.tls, comm->move.job, comm->fixed.key.bytes,
+	                       &peer->tcp.tls) != 0) {
 		peer_gone(comm, peer, "out of memory", now_us);
 		return;
 	}
@@ -110,27 +106,28 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
+	uint64_t left_us = peer->tries.until_us > now_us ? peer->tries.until_us - now_us : 0;
 	union net_sockaddr address;
 	socklen_t size;
 	int on = 1, err;
 
-	if (comm->at_door)
+	if (comm->move.at_door)
 		comm_resolve_again(peer);
 	if (left_us > COMM_CONNECT_TRY_US) /* an address may be dead, and the next one not */
 		left_us = COMM_CONNECT_TRY_US;
-	size = net_sockaddr(&peer->addresses[peer->address_at], &address);
-	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
-	if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0) {
+	size = net_sockaddr(&peer->at.list[peer->at.index], &address);
+	peer->tries.attempt_until_us = now_us + left_us / (peer->at.count - peer->at.index);
+	if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family) < 0) {
 		if (errno == EAFNOSUPPORT) /* a name's other address may be of a family we have */
 			connect_failed(comm, peer, errno, now_us);
 		else
 			peer_gone(comm, peer, strerror(errno), now_us);
 		return;
 	}
-	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	err = net_source_bind(peer->fd, &comm->source, &peer->addresses[peer->address_at].ip);
-	if (err == 0 && connect(peer->fd, &address.any, size) == 0)
+	peer->state = PEER_CONNECTS;
+	setsockopt(peer->tcp.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	err = net_source_bind(peer->tcp.fd, &comm->fixed.source, &peer->at.list[peer->at.index].ip);
+	if (err == 0 && connect(peer->tcp.fd, &address.any, size) == 0)
 		connected(comm, peer, now_us);
 	else if (err != 0 || errno != EINPROGRESS)
 		connect_failed(comm, peer, err != 0 ? -err : errno, now_us);
@@ -138,167 +135,173 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 
 static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	struct pollfd fd = {.fd = peer->fd, .events = POLLOUT};
+	struct pollfd fd = {.fd = peer->tcp.fd, .events = POLLOUT};
 	socklen_t size = sizeof(int);
 	int error = 0;
 
 	if (poll(&fd, 1, 0) == 0) {
-		if (now_us >= peer->attempt_until_us)
+		if (now_us >= peer->tries.attempt_until_us)
 			connect_failed(comm, peer, ETIMEDOUT, now_us);
 		return;
 	}
-	getsockopt(peer->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	getsockopt(peer->tcp.fd, SOL_SOCKET, SO_ERROR, &error, &size);
 	if (error != 0)
 		connect_failed(comm, peer, error, now_us);
 	else
 		connected(comm, peer, now_us);
 }
 
-struct line_context {
-	struct winnow_comm *comm;
-	uint32_t index;
-	uint64_t now_us;
-};
-
-static int take_line(void *context, const char *line)
-{
-	struct line_context *c = context;
-
-	if (c->comm->peers[c->index].plain)
-		session_plain(c->comm->session, c->index, line);
-	else
-		session_line(c->comm->session, c->index, line, c->now_us);
-	return 0;
-}
-
-static void lines_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
-                       size_t count, uint64_t now_us)
-{
-	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
-
-	if (lines_feed(&peer->lines, bytes, count, take_line, &context) != 0)
-		peer_gone(comm, peer, "it sent something that is not a message", now_us);
-}
-
 void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
 {
 	struct seal_key own;
 
-	if (peer->tls == NULL || !tls_ready(peer->tls) || peer->fd < 0 ||
-	    tls_seal_key(peer->tls, comm->job, &own) != 0)
+	if (peer->tcp.tls == NULL || !tls_ready(peer->tcp.tls) || peer->tcp.fd < 0 ||
+	    tls_seal_key(peer->tcp.tls, comm->move.job, &own) != 0)
 		return;
 	link_secured(session_link(comm->session, (uint32_t)(peer - comm->peers)), &own);
 	explicit_bzero(&own, sizeof(own));
 }
 
-/* The same where there is a key. */
-static void tls_take(struct winnow_comm *comm, struct comm_peer *peer, const char *bytes,
-                     size_t count, uint64_t now_us)
+/*
+ * What has come, perhaps inside TLS, joins its lines. The first byte tells whether it is plain text where there is a key.
+ * Returns how many bytes; -EAGAIN: nothing is there; -EPIPE: it has closed; or another -errno.
+ */
+static ssize_t peer_receive(struct comm_peer *peer)
 {
-	const bool secured = tls_ready(peer->tls);
-	ssize_t got = tls_feed(peer->tls, bytes, count) == 0 ? 1 : -ENOMEM;
-	char said[4096];
+	struct tls *tls = peer->tcp.heard == PEER_PLAIN ? NULL : peer->tcp.tls;
+	char sealed[4096], *to;
+	size_t room;
+	ssize_t count;
 
-	while (got > 0 && peer->tls != NULL) {
-		got = tls_read(peer->tls, said, sizeof(said));
-		if (!secured)
-			comm_peer_secure(comm, peer);
-		if (got > 0)
-			lines_take(comm, peer, said, (size_t)got, now_us);
+	to = lines_room(&peer->tcp.lines, &room);
+	count = tls != NULL ? tls_read(tls, to, room) : 0;
+	while (count == 0) {
+		count = recv(peer->tcp.fd, sealed, room < sizeof(sealed) ? room : sizeof(sealed),
+		             0);
+		if (count <= 0)
+			return count == 0 ? -EPIPE : errno == EINTR ? -EAGAIN : -errno;
+		if (peer->tcp.heard == PEER_SILENT && tls != NULL && *sealed != TLS_FIRST_BYTE &&
+		    *sealed != TLS_ALERT_BYTE)
+			peer->tcp.heard = PEER_PLAIN;
+		else if (peer->tcp.heard == PEER_SILENT)
+			peer->tcp.heard = PEER_SPEAKS;
+		if (peer->tcp.heard == PEER_PLAIN || tls == NULL)
+			memcpy(to, sealed, (size_t)count);
+		else if (tls_feed(tls, sealed, (size_t)count) != 0)
+			return -ENOMEM;
+		else
+			count = tls_read(tls, to, room);
 	}
-	if (got >= 0)
-		return;
-	if (got == -EPROTO && !tls_ready(peer->tls)) {
-		peer->gone = true;
-		session_refused(comm->session, (uint32_t)(peer - comm->peers));
-		comm_peer_close(peer);
-	} else {
-		peer_gone(comm, peer,
-		          got == -EPIPE ? "connection closed"
-		          : got == -EPROTO
-		                  ? "its TLS is broken: somebody on the path has changed it"
-		                  : "out of memory",
-		          now_us);
-	}
+	lines_added(&peer->tcp.lines, count > 0 ? (size_t)count : 0);
+	return count;
 }
 
-/* Does it answer a handshake, or in plain text, where there is a key? */
-static bool is_plain(const char *bytes)
+/* An aggregator that has another key says so by an alert, or does not show that it has ours. */
+static bool is_wrong_key(const struct tls *tls)
 {
-	return *bytes != TLS_FIRST_BYTE && *bytes != TLS_ALERT_BYTE;
+	return !tls_ready(tls) && (strstr(tls_why(tls), "alert") != NULL ||
+	                           strstr(tls_why(tls), "has the key") != NULL);
+}
+
+/* By this error of peer_receive(). */
+static void peer_ended(struct winnow_comm *comm, struct comm_peer *peer, int error, uint64_t now_us)
+{
+	const bool broken = peer->tcp.tls != NULL && error == EPROTO;
+	char alert[256], reason[320];
+
+	if (peer->tcp.tls != NULL) /* why, to the other side */
+		(void)!send(peer->tcp.fd, alert, tls_pull(peer->tcp.tls, alert, sizeof(alert)),
+		            MSG_NOSIGNAL);
+	if (broken && is_wrong_key(peer->tcp.tls)) {
+		comm_peer_close(peer);
+		peer->state = PEER_GONE;
+		session_refused(comm->session, (uint32_t)(peer - comm->peers));
+		return;
+	}
+	if (broken)
+		snprintf(reason, sizeof(reason),
+		         "its TLS is broken: somebody on the path has changed it (%s)",
+		         tls_why(peer->tcp.tls));
+	else
+		snprintf(reason, sizeof(reason), "%s",
+		         error == EPIPE    ? "connection closed"
+		         : error == ENOMEM ? "out of memory"
+		                           : strerror(error));
+	peer_gone(comm, peer, reason, now_us);
 }
 
 static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	char buffer[4096];
-	ssize_t count;
+	const uint32_t index = (uint32_t)(peer - comm->peers);
 
-	while (peer->fd >= 0) {
-		count = recv(peer->fd, buffer, sizeof(buffer), 0);
-		if (count < 0 && (errno == EAGAIN || errno == EINTR))
+	while (peer->state == PEER_CONNECTED) {
+		const bool secured = peer->tcp.tls != NULL && tls_ready(peer->tcp.tls);
+		const char *line;
+		ssize_t got;
+		int whole = 0;
+
+		got = peer_receive(peer);
+		if (!secured)
+			comm_peer_secure(comm, peer);
+		if (got == -EAGAIN)
 			return;
-		if (count <= 0) {
-			peer_gone(comm, peer, count == 0 ? "connection closed" : strerror(errno),
-			          now_us);
-			return;
+		while (got > 0 && (whole = lines_next(&peer->tcp.lines, &line)) > 0) {
+			if (peer->tcp.heard == PEER_PLAIN)
+				session_plain(comm->session, index, line);
+			else
+				session_line(comm->session, index, line, now_us);
 		}
-		peer->plain =
-			peer->plain || (comm->tls != NULL && !peer->heard && is_plain(buffer));
-		peer->heard = true;
-		if (comm->tls != NULL && !peer->plain)
-			tls_take(comm, peer, buffer, (size_t)count, now_us);
-		else
-			lines_take(comm, peer, buffer, (size_t)count, now_us);
+		if (whole < 0)
+			peer_gone(comm, peer, "it sent something that is not a message", now_us);
+		else if (got < 0)
+			peer_ended(comm, peer, (int)-got, now_us);
 	}
 }
 
-/* The next bytes to be sent. False: there is nothing. */
-static bool pending_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+/* The next bytes to be sent. False: there are none. */
+static bool out_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	uint32_t index = (uint32_t)(peer - comm->peers);
-	char bytes[4096], *line;
-	size_t count = peer->tls != NULL ? tls_pull(peer->tls, bytes, sizeof(bytes)) : 0;
+	const uint32_t index = (uint32_t)(peer - comm->peers);
+	struct tls *tls = peer->tcp.tls;
+	char *out = peer->tcp.out, *line;
+	size_t count = tls != NULL ? tls_pull(tls, out, sizeof(peer->tcp.out)) : 0;
 
 	while (count == 0) {
-		if (comm->tls != NULL && (peer->tls == NULL || !tls_ready(peer->tls)))
+		if (comm->fixed.tls != NULL && (tls == NULL || !tls_ready(tls)))
 			return false;
 		line = session_take_line(comm->session, index, now_us);
 		if (line == NULL)
 			return false;
-		if (comm->tls == NULL) {
-			pending_set(peer, line, strlen(line));
-			return true;
+		count = strlen(line);
+		assert(count <= sizeof(peer->tcp.out));
+		if (tls == NULL) {
+			memcpy(out, line, count);
+		} else {
+			(void)tls_write(tls, line, count); /* reading finds out why not */
+			count = tls_pull(tls, out, sizeof(peer->tcp.out));
 		}
-		(void)tls_write(peer->tls, line, strlen(line)); /* reading finds out why not */
 		free(line);
-		count = tls_pull(peer->tls, bytes, sizeof(bytes));
 	}
-	line = malloc(count);
-	if (line == NULL) { /* without this record the next one is of no use */
-		peer_gone(comm, peer, "out of memory", now_us);
-		return false;
-	}
-	pending_set(peer, memcpy(line, bytes, count), count);
+	peer->tcp.out_bytes = count;
+	peer->tcp.out_at = 0;
 	return true;
 }
 
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	while (peer->connected && peer->fd >= 0) {
+	struct comm_connection *tcp = &peer->tcp;
+
+	while (peer->state == PEER_CONNECTED) {
 		ssize_t count;
 
-		if (peer->pending == NULL && !pending_next(comm, peer, now_us))
+		if (tcp->out_at == tcp->out_bytes && !out_next(comm, peer, now_us))
 			return;
-		count = send(peer->fd, peer->pending + peer->pending_at,
-		             peer->pending_bytes - peer->pending_at, MSG_NOSIGNAL);
+		count = send(tcp->fd, tcp->out + tcp->out_at, tcp->out_bytes - tcp->out_at,
+		             MSG_NOSIGNAL);
 		if (count < 0 && errno != EINTR)
 			return; /* full, or broken, which reading will find out */
 		if (count > 0)
-			peer->pending_at += (size_t)count;
-		if (peer->pending_at < peer->pending_bytes)
-			continue;
-		free(peer->pending);
-		peer->pending = NULL;
+			tcp->out_at += (size_t)count;
 	}
 }
 
@@ -308,46 +311,18 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 {
 	uint64_t now_us = clock_us();
 
-	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++) {
+	for (uint32_t i = comm->move.peer_count; i < comm->fixed.peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
 		if (before >> peer->place & 1)
 			continue;
-		if (peer->look_us == 0)
-			peer->look_us = COMM_LOOK_US;
-		else if (peer->look_us < COMM_LOOK_MAX_US)
-			peer->look_us *= 2;
-		peer->connect_due_us = now_us + peer->look_us;
+		if (peer->tries.look_us == 0)
+			peer->tries.look_us = COMM_LOOK_US;
+		else if (peer->tries.look_us < COMM_LOOK_MAX_US)
+			peer->tries.look_us *= 2;
+		peer->tries.due_us = now_us + peer->tries.look_us;
 	}
-	atomic_store_explicit(&comm->back, 0, memory_order_relaxed);
-}
-
-/* What it has said, perhaps inside TLS, joins its lines. */
-static void look_read(struct winnow_comm *comm, struct comm_peer *peer)
-{
-	struct net_addr there;
-	char bytes[4096], *to;
-	size_t room;
-	ssize_t count;
-
-	if (net_end(getpeername, peer->fd, &there) != 0)
-		return; /* it is not connected yet */
-	count = recv(peer->fd, bytes, sizeof(bytes), 0);
-	if (comm->tls == NULL) {
-		to = lines_room(&peer->lines, &room);
-		count = count < (ssize_t)room ? count : (ssize_t)room;
-		lines_added(&peer->lines, count > 0 ? (size_t)count : 0);
-		if (count > 0)
-			memcpy(to, bytes, (size_t)count);
-		return;
-	}
-	if (peer->tls == NULL || (count > 0 && tls_feed(peer->tls, bytes, (size_t)count) != 0))
-		return;
-	to = lines_room(&peer->lines, &room);
-	count = tls_read(peer->tls, to, room);
-	lines_added(&peer->lines, count > 0 ? (size_t)count : 0);
-	room = tls_pull(peer->tls, bytes, sizeof(bytes));
-	(void)!send(peer->fd, bytes, room, MSG_NOSIGNAL);
+	atomic_store_explicit(&comm->any.back, 0, memory_order_relaxed);
 }
 
 /* Would it take us? It says hello first. */
@@ -357,8 +332,9 @@ static bool says_hello(struct comm_peer *peer)
 	const char *line;
 	struct why why;
 
-	return lines_next(&peer->lines, &line) == 1 && message_parse(line, &message, &why) == 0 &&
-	       message.kind == CONTROL_HELLO && message.version == WIRE_VERSION && !message.drains;
+	return peer->tcp.heard != PEER_PLAIN && lines_next(&peer->tcp.lines, &line) == 1 &&
+	       message_parse(line, &message, &why) == 0 && message.kind == CONTROL_HELLO &&
+	       message.version == WIRE_VERSION && !message.drains;
 }
 
 /* Connect, and see later what it has said. */
@@ -366,33 +342,40 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 {
 	uint64_t bit = UINT64_C(1) << peer->place;
 	union net_sockaddr address;
+	struct net_addr there;
+	char bytes[4096];
 	socklen_t size;
 
-	peer->connect_due_us = now_us + COMM_LOOK_ANSWER_US / COMM_LOOK_TURNS;
-	if (peer->fd < 0) {
+	peer->tries.due_us = now_us + COMM_LOOK_ANSWER_US / COMM_LOOK_TURNS;
+	if (peer->tcp.fd < 0) {
 		comm_resolve_again(peer);
-		peer->address_at = (peer->address_at + 1) % peer->address_count;
-		size = net_sockaddr(&peer->addresses[peer->address_at], &address);
-		peer->look_turns = 0;
-		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0)
+		peer->at.index = (peer->at.index + 1) % peer->at.count;
+		size = net_sockaddr(&peer->at.list[peer->at.index], &address);
+		peer->tries.look_turns = 0;
+		if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family) < 0)
 			return;
-		if (net_source_bind(peer->fd, &comm->source,
-		                    &peer->addresses[peer->address_at].ip) == 0)
-			(void)connect(peer->fd, &address.any, size);
-		if (comm->tls != NULL &&
-		    tls_connect(comm->tls, comm->job, comm->key.bytes, &peer->tls) != 0)
+		if (net_source_bind(peer->tcp.fd, &comm->fixed.source,
+		                    &peer->at.list[peer->at.index].ip) == 0)
+			(void)connect(peer->tcp.fd, &address.any, size);
+		if (comm->fixed.tls != NULL &&
+		    tls_connect(comm->fixed.tls, comm->move.job, comm->fixed.key.bytes,
+		                &peer->tcp.tls) != 0)
 			comm_peer_close(peer);
 		return;
 	}
-	look_read(comm, peer);
+	if (net_end(getpeername, peer->tcp.fd, &there) == 0) /* it is connected by now */
+		(void)peer_receive(peer);
+	if (peer->tcp.tls != NULL)
+		(void)!send(peer->tcp.fd, bytes, tls_pull(peer->tcp.tls, bytes, sizeof(bytes)),
+		            MSG_NOSIGNAL);
 	if (says_hello(peer))
-		atomic_fetch_or_explicit(&comm->back, bit, memory_order_relaxed);
-	else if (++peer->look_turns < COMM_LOOK_TURNS)
+		atomic_fetch_or_explicit(&comm->any.back, bit, memory_order_relaxed);
+	else if (++peer->tries.look_turns < COMM_LOOK_TURNS)
 		return;
 	else
-		atomic_fetch_and_explicit(&comm->back, ~bit, memory_order_relaxed);
+		atomic_fetch_and_explicit(&comm->any.back, ~bit, memory_order_relaxed);
 	comm_peer_close(peer);
-	peer->connect_due_us = now_us + peer->look_us;
+	peer->tries.due_us = now_us + peer->tries.look_us;
 }
 
 /* ---- all ---- */
@@ -401,28 +384,28 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	bool read = false;
 
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		if (peer->gone)
-			continue;
-		if (peer->fd < 0 && now_us >= peer->connect_due_us)
+		if (peer->state == PEER_WAITS && now_us >= peer->tries.due_us)
 			connect_begin(comm, peer, now_us);
-		else if (peer->fd >= 0 && !peer->connected)
+		else if (peer->state == PEER_CONNECTS)
 			connect_check(comm, peer, now_us);
-		if (!peer->connected)
+		if (peer->state != PEER_CONNECTED)
 			continue;
-		if (peer->fd_ready) {
-			peer->fd_ready = false;
+		if (peer->tcp.ready) {
+			peer->tcp.ready = false;
 			peer_read(comm, peer, now_us);
 			read = true;
 		}
-		if (comm->at_door && peer->fd >= 0 && !link_stands(session_link(comm->session, i)))
+		if (comm->move.at_door && peer->state == PEER_CONNECTED &&
+		    !link_stands(session_link(comm->session, i)))
 			peer_gone(comm, peer, "silent", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
-	for (uint32_t i = comm->peer_count; i < comm->peers_known && !comm->at_door; i++)
-		if (now_us >= comm->peers[i].connect_due_us)
+	for (uint32_t i = comm->move.peer_count; i < comm->fixed.peers_known && !comm->move.at_door;
+	     i++)
+		if (now_us >= comm->peers[i].tries.due_us)
 			look(comm, &comm->peers[i], now_us);
 	return read;
 }

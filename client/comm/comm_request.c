@@ -10,52 +10,35 @@
 #include <stdlib.h>
 
 #include "client/comm/comm_state.h"
-#include "client/worker/explain.h"
 
 /* ---- creating and releasing ---- */
 
-static struct winnow_request *take_unused(struct winnow_comm *comm)
-{
-	struct winnow_request *request;
-
-	pthread_mutex_lock(&comm->lock);
-	request = STAILQ_FIRST(&comm->unused);
-	if (request != NULL)
-		STAILQ_REMOVE_HEAD(&comm->unused, next);
-	pthread_mutex_unlock(&comm->lock);
-	return request;
-}
-
-static struct winnow_request *make_one(struct winnow_comm *comm)
-{
-	struct winnow_request *request = calloc(1, sizeof(*request));
-
-	if (request == NULL)
-		return NULL;
-	request->comm = comm;
-	comm_cond_init(&request->changed);
-	pthread_mutex_lock(&comm->lock);
-	request->made_before = comm->requests;
-	comm->requests = request;
-	pthread_mutex_unlock(&comm->lock);
-	return request;
-}
-
 struct winnow_request *comm_request_new(struct winnow_comm *comm)
 {
-	struct winnow_request *request = take_unused(comm);
+	struct winnow_request *request, *made = NULL;
 
-	if (request == NULL)
-		request = make_one(comm);
-	if (request == NULL)
-		return NULL;
-	request->task = (struct allreduce){.status = WINNOW_OK};
-	request->submitted_us = clock_us();
-	request->done_us = 0;
-	request->done = false;
-	request->staged = (struct staged){0};
-	request->why.text[0] = '\0';
-	request->holders = 2;
+	pthread_mutex_lock(&comm->shared.lock);
+	request = STAILQ_FIRST(&comm->shared.unused);
+	if (request != NULL)
+		STAILQ_REMOVE_HEAD(&comm->shared.unused, next);
+	else
+		request = made = calloc(1, sizeof(*request));
+	if (made != NULL) {
+		made->comm = comm;
+		comm_cond_init(&made->changed);
+		made->made_before = comm->shared.requests;
+		comm->shared.requests = made;
+	}
+	if (request != NULL) {
+		request->task = (struct allreduce){.status = WINNOW_OK};
+		request->submitted_us = clock_us();
+		request->done_us = 0;
+		request->done = false;
+		request->staged = (struct staged){0};
+		request->why.text[0] = '\0';
+		request->holders = 2;
+	}
+	pthread_mutex_unlock(&comm->shared.lock);
 	return request;
 }
 
@@ -68,25 +51,20 @@ static void request_release(struct winnow_request *request)
 	request->parts = NULL;
 }
 
-static void give_back(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-
-	request_release(request);
-	pthread_mutex_lock(&comm->lock);
-	STAILQ_INSERT_HEAD(&comm->unused, request, next);
-	pthread_mutex_unlock(&comm->lock);
-}
-
 void comm_request_drop(struct winnow_request *request)
 {
+	struct winnow_comm *comm = request->comm;
 	bool last;
 
-	pthread_mutex_lock(&request->comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	last = --request->holders == 0;
-	pthread_mutex_unlock(&request->comm->lock);
-	if (last)
-		give_back(request);
+	pthread_mutex_unlock(&comm->shared.lock);
+	if (!last)
+		return;
+	request_release(request);
+	pthread_mutex_lock(&comm->shared.lock);
+	STAILQ_INSERT_HEAD(&comm->shared.unused, request, next);
+	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 void winnow_request_free(struct winnow_request **request)
@@ -101,7 +79,8 @@ void comm_requests_free(struct winnow_comm *comm)
 {
 	struct winnow_request *next;
 
-	for (struct winnow_request *request = comm->requests; request != NULL; request = next) {
+	for (struct winnow_request *request = comm->shared.requests; request != NULL;
+	     request = next) {
 		next = request->made_before;
 		request_release(request);
 		pthread_cond_destroy(&request->changed);
@@ -114,17 +93,27 @@ void comm_requests_free(struct winnow_comm *comm)
 void comm_request_queue(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
+	struct comm_shared *shared = &comm->shared;
+	struct why why;
+	int result = WINNOW_OK;
 
-	if (comm->session == NULL) {
-		comm_request_end(request, (int)comm->result, comm->error.text);
+	pthread_mutex_lock(&shared->lock);
+	if (shared->moves && shared->state == SESSION_FAILED) {
+		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
+	} else if (shared->moves || request->membership != shared->view.number) {
+		result = why_set(&why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
+	} else {
+		if (request->task.tag == 0)
+			request->task.tag = COMM_TAG_BY_ORDER | shared->next_tag++;
+		STAILQ_INSERT_TAIL(&shared->submitted, request, next);
+	}
+	pthread_mutex_unlock(&shared->lock);
+	if (result == WINNOW_OK) {
+		comm_wake(comm);
 		return;
 	}
-	pthread_mutex_lock(&comm->lock);
-	if (request->task.tag == 0)
-		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
-	STAILQ_INSERT_TAIL(&comm->submitted, request, next);
-	pthread_mutex_unlock(&comm->lock);
-	comm_wake(comm);
+	comm_gpu_forget(request);
+	comm_request_end(request, result, why.text);
 }
 
 /* ---- done ---- */
@@ -136,15 +125,13 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 	int result = request->task.status;
 
 	why->text[0] = '\0';
-	/* Not one that has ended the communicator, whichever operation's it was. */
-	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why->text, sizeof(why->text));
-	else if (result == WINNOW_ERR_BUSY)
+	if (result == WINNOW_ERR_BUSY)
 		why_set(why, 0, "an operation with tag %llu is under way",
 		        (unsigned long long)request->task.tag);
 	else if (result != WINNOW_OK)
 		why_set(why, 0, "%s",
-		        comm->error.text[0] != '\0' ? comm->error.text : winnow_strerror(result));
+		        comm->shared.error.text[0] != '\0' ? comm->shared.error.text
+		                                           : winnow_strerror(result));
 }
 
 /* The library is done with the request; its result is final. */
@@ -152,11 +139,11 @@ static void request_over(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	pthread_mutex_lock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	request->done_us = clock_us();
 	request->done = true;
 	pthread_cond_broadcast(&request->changed);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	comm_request_drop(request);
 }
 
@@ -164,12 +151,12 @@ void comm_complete(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	pthread_mutex_lock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
+	if (!session_busy(comm->session))
+		comm_publish_stats(comm); /* a caller that has waited for all sees all */
 	request_explain(request, &request->why);
-	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
-		comm->error = request->why;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	request_over(request);
 }
 
@@ -215,11 +202,11 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 	comm = request->comm;
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	pthread_mutex_lock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	while (!request->done && err == 0)
-		err = comm_cond_wait(&request->changed, &comm->lock, until_us);
+		err = comm_cond_wait(&request->changed, &comm->shared.lock, until_us);
 	done = request->done;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	return done ? request_tell(request, stats)
 	            : comm_fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
 }
@@ -230,8 +217,8 @@ int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stat
 		return comm_fail(WINNOW_ERR_INVALID, no_request);
 	if (request->comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	pthread_mutex_lock(&request->comm->lock);
+	pthread_mutex_lock(&request->comm->shared.lock);
 	*done = request->done;
-	pthread_mutex_unlock(&request->comm->lock);
+	pthread_mutex_unlock(&request->comm->shared.lock);
 	return *done ? request_tell(request, stats) : WINNOW_OK;
 }

@@ -57,66 +57,77 @@ static void question_begin(struct comm_peer *peer)
 		return;
 	}
 	pthread_detach(thread);
-	peer->question = question;
+	peer->at.question = question;
 }
 
 static bool is_answered(const struct comm_peer *peer)
 {
-	return atomic_load_explicit(&peer->question->answered, memory_order_acquire);
+	return atomic_load_explicit(&peer->at.question->answered, memory_order_acquire);
 }
 
 static void addresses_take(struct comm_peer *peer)
 {
-	const struct comm_question *question = peer->question;
+	const struct comm_question *question = peer->at.question;
 
 	if (question->count > 0) {
-		memcpy(peer->addresses, question->addresses, sizeof(peer->addresses));
-		peer->address_count = question->count;
-		peer->address_at %= peer->address_count;
+		memcpy(peer->at.list, question->addresses, sizeof(peer->at.list));
+		peer->at.count = question->count;
+		peer->at.index %= peer->at.count;
 	}
 }
 
 void comm_resolve_again(struct comm_peer *peer)
 {
-	if (peer->question != NULL && !is_answered(peer))
+	if (peer->at.question != NULL && !is_answered(peer))
 		return;
-	if (peer->question != NULL)
+	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
 	question_begin(peer);
 }
 
-int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
-                      struct comm_wait *wait, struct why *why)
+int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
+                       uint64_t patience_us, struct why *why)
 {
-	double patience_s = (double)(until_us - wait->began_us) / 1e6;
-	uint64_t wait_us = 50; /* an address needs no name service */
-	char text[sizeof(wait->told)];
-	int err = -ETIME;
+	struct comm_wait wait = {.began_us = clock_us()};
+	const uint64_t until_us = wait.began_us + patience_us;
+	uint64_t ask_us = 0, pause_us = 50; /* an address needs no name service */
+	char text[sizeof(wait.told)];
+	int err = -EAGAIN;
 
-	if (why->text[0] == '\0')
-		why_set(why, 0, "cannot find host of '%.100s': no answer", peer->name);
-	snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text, patience_s);
-	question_begin(peer);
-	if (peer->question == NULL)
-		return why_set(why, -ENOMEM, "out of memory");
-	while (!is_answered(peer) && clock_us() < until_us && !comm_given_up(config->give_up)) {
-		comm_tell_wait(config, wait, text, 0);
-		nanosleep(&(struct timespec){.tv_nsec = (long)wait_us * 1000}, NULL);
-		wait_us = wait_us < COMM_GIVE_UP_LOOK_US ? 2 * wait_us : COMM_GIVE_UP_LOOK_US;
-	}
-	if (is_answered(peer)) {
-		err = peer->question->err;
-		*why = peer->question->why;
+	why_set(why, 0, "cannot find host of '%.100s': no answer", peer->name);
+	while ((err == -EAGAIN || err == -EHOSTUNREACH) && clock_us() < until_us &&
+	       !comm_given_up(config->give_up)) {
+		if (peer->at.question == NULL && clock_us() >= ask_us) {
+			question_begin(peer);
+			if (peer->at.question == NULL)
+				return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+		}
+		snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text,
+		         (double)patience_us / 1e6);
+		comm_tell_wait(config, &wait, text, 0);
+		nanosleep(&(struct timespec){.tv_nsec = (long)pause_us * 1000}, NULL);
+		pause_us = pause_us < COMM_GIVE_UP_LOOK_US ? 2 * pause_us : COMM_GIVE_UP_LOOK_US;
+		if (peer->at.question == NULL || !is_answered(peer))
+			continue;
+		err = peer->at.question->err;
+		*why = peer->at.question->why;
 		addresses_take(peer);
+		comm_resolve_drop(peer);
+		ask_us = clock_us() + COMM_CONNECT_AGAIN_US;
 	}
 	comm_resolve_drop(peer);
-	return err;
+	if (err != 0 && comm_given_up(config->give_up))
+		return why_set(why, WINNOW_ERR_ABORTED, "given up before %s was found", peer->name);
+	return err == 0         ? WINNOW_OK
+	       : err == -EINVAL ? WINNOW_ERR_INVALID
+	       : err == -ENOMEM ? WINNOW_ERR_MEMORY
+	                        : WINNOW_ERR_UNREACHABLE;
 }
 
 void comm_resolve_drop(struct comm_peer *peer)
 {
-	if (peer->question != NULL)
-		let_go(peer->question);
-	peer->question = NULL;
+	if (peer->at.question != NULL)
+		let_go(peer->at.question);
+	peer->at.question = NULL;
 }

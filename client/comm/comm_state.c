@@ -10,6 +10,7 @@
 static _Thread_local struct why last_error, error_copy;
 
 const char comm_after_fork[] = "the communicator is the parent process's: make one after the fork";
+const char comm_moves[] = "no membership runs: the communicator goes on to another one";
 
 int comm_fail(int result, const char *why)
 {
@@ -55,8 +56,8 @@ void comm_wake(struct winnow_comm *comm)
 {
 	uint64_t one = 1;
 
-	if (!atomic_exchange_explicit(&comm->woken, true, memory_order_acq_rel))
-		(void)!write(comm->wake_fd, &one,
+	if (!atomic_exchange_explicit(&comm->any.woken, true, memory_order_acq_rel))
+		(void)!write(comm->fixed.wake_fd, &one,
 		             sizeof(one)); /* never full: it is read each time */
 }
 
@@ -72,23 +73,38 @@ static void print_line(char *out, size_t room, const char *text)
 
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
+	struct comm_shared *shared = &comm->shared;
+
 	if (comm->inherited)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	if (comm->abort_result == WINNOW_OK) {
-		print_line(comm->abort_text, sizeof(comm->abort_text), text);
-		comm->abort_result = result;
+	pthread_mutex_lock(&shared->lock);
+	if (shared->end.result == WINNOW_OK) {
+		print_line(shared->end.text, sizeof(shared->end.text), text);
+		shared->end.result = result;
 	}
-	pthread_cond_broadcast(&comm->changed);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_cond_broadcast(&shared->changed);
+	pthread_mutex_unlock(&shared->lock);
 	comm_wake(comm);
+}
+
+struct comm_view comm_view(const struct winnow_comm *comm)
+{
+	pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&comm->shared.lock;
+	struct comm_view view;
+
+	if (comm->inherited)
+		return comm->shared.view;
+	pthread_mutex_lock(lock);
+	view = comm->shared.view;
+	pthread_mutex_unlock(lock);
+	return view;
 }
 
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
 {
-	pthread_mutex_lock(&comm->lock);
-	why_set(who, 0, "%s", comm->deserter);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	why_set(who, 0, "%s", comm->shared.deserter);
+	pthread_mutex_unlock(&comm->shared.lock);
 	return who->text[0] != '\0';
 }
 
@@ -110,22 +126,33 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 
 void comm_publish(struct winnow_comm *comm)
 {
-	if (comm->state == session_state(comm->session))
+	struct comm_shared *shared = &comm->shared;
+
+	if (shared->state == session_state(comm->session))
 		return;
-	comm->state = session_state(comm->session);
-	comm->result = session_result(comm->session);
-	if (comm->shape.channels == 0 && comm->state == SESSION_RUNNING)
-		comm->shape = session_shape(comm->session);
-	why_set(&comm->error, 0, "%s", session_error(comm->session));
-	pthread_cond_broadcast(&comm->changed);
+	shared->state = session_state(comm->session);
+	shared->result = session_result(comm->session);
+	if (shared->state == SESSION_RUNNING) {
+		shared->shape = session_shape(comm->session);
+		shared->view.fast = shared->shape.fast;
+	}
+	why_set(&shared->error, 0, "%s", session_error(comm->session));
+	comm_publish_stats(comm);
+	pthread_cond_broadcast(&shared->changed);
+}
+
+void comm_publish_stats(struct winnow_comm *comm)
+{
+	struct comm_shared *shared = &comm->shared;
+
+	session_stats(comm->session, &shared->stats);
+	comm_stats_add(&shared->stats, &comm->move.before);
+	snprintf(shared->late, sizeof(shared->late), "%s", session_late(comm->session));
+	comm->run.news = false;
+	comm->run.news_due_us = clock_us() + COMM_NEWS_US;
 }
 
 /* ---- arguments ---- */
-
-static bool buffer_aligned(const void *buffer, uint32_t bytes)
-{
-	return (uintptr_t)buffer % bytes == 0;
-}
 
 /* Or in place: `recv` is the part of `send` that it is for. */
 static bool buffers_apart(const struct allreduce *task, uint32_t elem_bytes)
@@ -149,7 +176,7 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "count is above 2^48";
 	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
 		return "a buffer is NULL";
-	if (!buffer_aligned(task->send, elem_bytes) || !buffer_aligned(task->recv, elem_bytes))
+	if (((uintptr_t)task->send | (uintptr_t)task->recv) % elem_bytes != 0)
 		return "a buffer is not aligned for its element type";
 	if (!buffers_apart(task, elem_bytes))
 		return task->scatter ? "the buffers overlap: recv must be send + rank * "
@@ -196,20 +223,18 @@ const char *winnow_strerror(int result)
 
 int winnow_comm_check(struct winnow_comm *comm)
 {
+	struct comm_shared *shared = &comm->shared;
 	struct why why;
 	int result = WINNOW_OK;
 
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
-	pthread_mutex_lock(&comm->lock);
-	if (comm->state == SESSION_FAILED) {
-		result = (int)comm->result;
-		why = comm->error;
-	} else if (comm->abort_result != WINNOW_OK) { /* the thread is about to */
-		result = (int)comm->abort_result;
-		why_set(&why, 0, "%s", comm->abort_text);
-	}
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&shared->lock);
+	if (shared->state == SESSION_FAILED)
+		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
+	else if (shared->end.result != WINNOW_OK) /* the thread is about to */
+		result = why_set(&why, (int)shared->end.result, "%s", shared->end.text);
+	pthread_mutex_unlock(&shared->lock);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
@@ -217,19 +242,10 @@ const char *winnow_comm_error(struct winnow_comm *comm)
 {
 	if (comm->inherited)
 		return comm_after_fork;
-	pthread_mutex_lock(&comm->lock);
-	error_copy = comm->error;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	error_copy = comm->shared.error;
+	pthread_mutex_unlock(&comm->shared.lock);
 	return error_copy.text;
-}
-
-/* Under the lock: the thread fills in what callers ask for. */
-static void stats_ask(struct winnow_comm *comm)
-{
-	comm->stats_wanted = true;
-	comm_wake(comm);
-	while (comm->stats_wanted && comm->session != NULL)
-		pthread_cond_wait(&comm->changed, &comm->lock);
 }
 
 void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
@@ -237,10 +253,10 @@ void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
 	*stats = (struct winnow_stats){0};
 	if (comm->inherited)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	stats_ask(comm);
-	*stats = comm->stats;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	*stats = comm->shared.stats;
+	pthread_mutex_unlock(&comm->shared.lock);
+	stats->pinned_bytes = atomic_load(&comm->any.pinned_bytes);
 }
 
 const char *winnow_comm_late(struct winnow_comm *comm)
@@ -249,10 +265,9 @@ const char *winnow_comm_late(struct winnow_comm *comm)
 
 	if (comm->inherited)
 		return "";
-	pthread_mutex_lock(&comm->lock);
-	stats_ask(comm);
-	snprintf(copy, sizeof(copy), "%s", comm->late);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	memcpy(copy, comm->shared.late, sizeof(copy));
+	pthread_mutex_unlock(&comm->shared.lock);
 	return copy;
 }
 
@@ -260,21 +275,21 @@ void winnow_comm_say(struct winnow_comm *comm, const char *text)
 {
 	if (comm->inherited)
 		return;
-	pthread_mutex_lock(&comm->lock);
-	snprintf(comm->says, sizeof(comm->says), "%s", text);
-	comm->says_new = true;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
+	snprintf(comm->shared.says, sizeof(comm->shared.says), "%s", text);
+	comm->shared.says_new = true;
+	pthread_mutex_unlock(&comm->shared.lock);
 	comm_wake(comm);
 }
 
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)
 {
-	return comm->config.rank;
+	return comm_view(comm).rank;
 }
 
 uint32_t winnow_comm_world(const struct winnow_comm *comm)
 {
-	return comm->config.world;
+	return comm_view(comm).world;
 }
 
 const char *winnow_version(void)

@@ -3,9 +3,8 @@
  * comm_state.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
  * comm.c         the public calls that begin and end communicators
- * comm_calls.c   the collectives
  * comm_members.c another membership for a communicator
- * comm_rows.c    operations on lists of blocks
+ * comm_calls.c   the operations of winnow.h
  * comm_layout.c  an operation becomes a request: segments with their own blocks
  * comm_config.c  key, addresses, session
  * comm_net.c     which road datagrams take, and how large they may be
@@ -56,45 +55,79 @@
 #define COMM_LOOK_TURNS 5          /* so often we look until then */
 #define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
 #define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
+#define COMM_NEWS_US 10000
 #define COMM_DEVICES_MAX 64
 
-/* An aggregator as seen from here. */
-struct comm_peer {
-	char name[256];                                    /* as the user wrote it */
-	struct net_addr addresses[NET_NAME_ADDRESSES_MAX]; /* that the name resolves to, for TCP */
-	uint32_t address_count, address_at; /* at: the one in use, being tried, or next */
-	struct comm_question *question;     /* what they are now; NULL: nobody asks */
-	struct net_addr data; /* where datagrams go, usually the same; valid when connected */
-	struct net_ip local;  /* our address towards it; valid when connected */
-	int fd;               /* TCP; -1: not connected */
-	bool connected;
-	bool gone;
-	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
-	uint32_t place;    /* in the list, from 0 */
-	uint64_t look_us;  /* how often to look whether it is back */
-	uint64_t connect_due_us, connect_until_us;
-	uint64_t patience_us;          /* from the first try to connect_until_us */
-	int refused;                   /* errno of the last try; 0: none has failed yet */
-	uint64_t connected_us;         /* valid when connected */
-	uint64_t attempt_until_us;     /* when to try the next address */
-	struct net *group;             /* its results' multicast group; NULL: none */
-	bool group_tried, group_ready; /* ready: it may have something to read, */
-	bool fd_ready;                 /* and so may the connection */
+/* What a peer's connection is. A closed one is made again when it is due, or the peer is gone for its membership. */
+enum comm_peer_state {
+	PEER_WAITS,     /* -> CONNECTS, CONNECTED, or GONE when its time is up */
+	PEER_CONNECTS,  /* -> CONNECTED, WAITS for its next address, or GONE */
+	PEER_CONNECTED, /* -> WAITS where link_again() says so, or GONE */
+	PEER_GONE,      /* -> WAITS in another membership */
+};
+
+/* Where its name leads. */
+struct comm_addresses {
+	struct net_addr list[NET_NAME_ADDRESSES_MAX]; /* for TCP */
+	uint32_t count, index;          /* index: the one in use, being tried, or next */
+	struct comm_question *question; /* what they are now; NULL: nobody asks */
+};
+
+/* When to connect. */
+struct comm_tries {
+	uint64_t due_us, until_us;
+	uint64_t patience_us;      /* from the first try to until_us */
+	uint64_t attempt_until_us; /* when to try the next address */
+	uint64_t look_us;          /* how often to look whether one that is left out is back */
+	uint32_t look_turns;       /* so often we have looked at what it says */
+	int refused;               /* errno of the last try; 0: none has failed yet */
+};
+
+struct comm_connection {
+	int fd;            /* -1: none */
+	bool ready;        /* it may have something to read */
+	uint64_t since_us; /* valid when connected */
 	struct lines lines;
-	struct tls *tls;     /* with a key, once connected */
-	bool heard;          /* something has come */
-	bool plain;          /* it was no TLS, although there is a key */
-	uint32_t look_turns; /* so often we have looked at what it says */
-	char *pending; /* bytes that the socket has not taken completely, from pending_at on */
-	size_t pending_bytes, pending_at;
+	struct tls *tls; /* with a key, once connected */
+	/* What has come is TLS or lines, as it should be; or lines although there is a key. */
+	enum { PEER_SILENT, PEER_SPEAKS, PEER_PLAIN } heard;
+	size_t out_bytes, out_at; /* what the socket has not taken yet, from out_at on */
+	char out[LINES_BYTES_MAX];
+};
+
+struct comm_datagrams {
+	struct net_addr to;            /* usually the same address; valid when connected */
+	struct net_ip local;           /* our address towards it; valid when connected */
+	struct net *group;             /* its results' multicast group; NULL: none */
+	bool group_tried, group_ready; /* ready: it may have something to read */
+};
+
+/* An aggregator as seen from here: the thread's while there is one. */
+struct comm_peer {
+	char name[256];    /* as the user wrote it */
+	uint32_t place;    /* in the list, from 0 */
+	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
+	enum comm_peer_state state;
+	struct comm_addresses at;
+	struct comm_tries tries;
+	struct comm_connection tcp;
+	struct comm_datagrams udp;
+};
+
+/* The membership that a caller sees, all of it at one moment. */
+struct comm_view {
+	uint32_t rank, world;
+	uint32_t number; /* memberships before it */
+	bool fast;       /* all aggregators add int32 frames in the kernel */
 };
 
 struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
+	uint32_t membership; /* comm_view.number, for which it was made */
 	uint64_t submitted_us, done_us;
 	struct geometry_part *parts; /* comm_layout.c: of its tensor, or NULL */
-	struct winnow_rows *rows;    /* comm_rows.c: the list that is its tensor, or NULL */
+	struct winnow_rows *rows;    /* the list that is its tensor, or NULL */
 	struct staged staged;        /* comm_gpu.c: what it has on a GPU */
 	struct why why;              /* when it has failed */
 	/* Under the lock. */
@@ -107,92 +140,134 @@ struct winnow_request {
 
 STAILQ_HEAD(request_list, winnow_request);
 
-/* Each paragraph has an owner. "wo": the thread alone writes it, so it reads it without the lock. */
-struct winnow_comm {
-	/* Before there is a thread, or in a fork's child. */
-	struct winnow_config config; /* rank, world, payload and join_timeout_ms as they are now */
-	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
+/* Constant once comm_configure() is done. */
+struct comm_fixed {
+	struct winnow_config config; /* without the texts */
 	struct job_key key;
 	struct tls_context *tls; /* NULL: there is no key */
-	int wake_fd;
+	uint32_t peers_known;    /* aggregators in the list */
 	const struct net_backend *backend;
-	struct net_source
-		source; /* by which interface, or from which address, aggregators are reached */
-	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
+	struct net_source source; /* by which interface, or from which address, they are reached */
+	struct net_port port;
+	struct net *net;
+	uint8_t *scratch; /* [NET_BURST_MAX * payload], one for each packet */
+	struct bitmap_pool *pool;
+	int wake_fd;
+};
 
-	/* Between threads: each session has its own. */
+/* There is a thread while its session stays. A caller ends both, and then another one may follow, which stays. */
+enum comm_course {
+	COMM_ENDS,  /* for good */
+	COMM_MOVES, /* another one follows, by new connections */
+	COMM_KEEPS, /* another one follows, by the connection to the decider */
+	COMM_STAYS,
+};
+
+/*
+ * The caller's that begins, reconfigures or ends the communicator, and holds `lock` meanwhile. The thread reads it: it is
+ * constant while there is one.
+ */
+struct comm_move {
+	pthread_mutex_t lock;
 	pthread_t thread;
-	bool thread_started;
 	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
-	struct session *session;
+	uint32_t peer_count; /* in the membership; after them come those that are left out */
+	/* As this membership has it: rank, world, payload and join_timeout_ms; no log while nothing is to be told. */
+	struct winnow_config config;
 	bool at_door; /* it waits at the decider until this worker is a member: see session_stay() */
 	bool ended;   /* the decider has ended the job for good */
-	/* Set before `stop`: it ends for good; or another one follows, by new connections, or by the decider's. */
-	enum { COMM_ENDS, COMM_MOVES, COMM_KEEPS } then;
 	struct control_message stay; /* what STAY says, see session_config */
 	uint64_t left_out;           /* places of aggregators that are not in the membership */
-	char (*members)[CONTROL_JOB_BYTES]; /* comm_members.c: names of memberships so far, */
+	char (*members)[CONTROL_JOB_BYTES]; /* names of memberships so far */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received */
 	uint32_t came;         /* newcomers, with this worker's last step into another membership */
 	uint64_t begins_by_us; /* the next one has begun by then; 0: any time */
+};
 
-	/* The thread's. */
-	struct bitmap_pool *pool;
-	uint32_t peer_count; /* in the membership; after them come those that are left out */
-	uint32_t peers_known;
-	struct comm_peer peers[SESSION_LINKS_MAX];
-	struct net_port port;
-	struct net *net;
-	bool net_ready;        /* the net may have something to read */
-	bool full;             /* the net had no room when it was last asked to send */
-	uint64_t limit_due_us; /* when to look at */
-	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
+/* The thread's; nobody else looks. */
+struct comm_run {
+	/* WORKS -> LEAVES when the course is no longer STAYS; -> LEFT when the session has ended: lines go out. */
 	enum { COMM_WORKS, COMM_LEAVES, COMM_LEFT } phase;
 	uint64_t leave_until_us;
+	bool net_ready; /* the net may have something to read */
+	bool full;      /* the net had no room when it was last asked to send */
+	bool news;      /* something has happened since callers were told: comm_publish_stats() */
+	uint64_t news_due_us;  /* when to tell them */
+	uint64_t limit_due_us; /* when to look at */
+	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
-	uint8_t *scratch;    /* [NET_BURST_MAX * payload], one for each packet */
-	struct trace *trace; /* NULL: none */
-	struct trace_config
-		trace_config; /* of the environment; folder NULL: none is wanted, or it was tried */
-	uint64_t gpu_check_us; /* when to check busy GPUs for failures */
-	uint64_t gpu_moved_us; /* when a GPU last finished something */
+	struct trace *trace;              /* NULL: none */
+	struct trace_config trace_config; /* folder NULL: none is wanted, or it was tried */
+	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
+	uint64_t gpu_moved_us;            /* when a GPU last finished something */
+};
 
-	/* Under the lock. */
+/* What a job that has not begun yet waits for. */
+struct comm_awaits {
+	char text[CONTROL_TEXT_BYTES + 256]; /* "": nothing */
+	uint64_t ranks_us; /* since when that have been other workers; 0: it is an aggregator */
+};
+
+struct comm_end {
+	enum winnow_result result; /* OK: nobody does */
+	char text[CONTROL_TEXT_BYTES];
+};
+
+/* Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock. */
+struct comm_shared {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;     /* state, stats, next, abort_result */
+	pthread_cond_t changed;     /* state, next, end */
 	enum session_state state;   /* wo */
 	enum winnow_result result;  /* wo; when failed */
 	struct why error;           /* wo */
 	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
-	char awaits[CONTROL_TEXT_BYTES + 256]; /* wo; what joining waits for; "": nothing, */
-	uint64_t
-		awaits_ranks_us; /* since when that have been other workers; 0: it is an aggregator */
+	struct comm_view view;
+	bool moves; /* from a membership's end until the next one runs: nothing begins */
+	enum comm_course course; /* of the thread */
+	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
+	struct comm_awaits awaits;
 	char deserter[CONTROL_TEXT_BYTES]; /* wo; which worker has left; "": none */
 	struct control_message next;       /* wo; what the decider has said at its door */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	uint64_t next_tag;               /* for operations that are matched by order */
-	bool stop;
-	enum winnow_result abort_result; /* a caller ends the job like this; OK: none does */
-	char abort_text[CONTROL_TEXT_BYTES];
-	bool stats_wanted;
-	struct winnow_stats stats;
-	char late[CONTROL_TEXT_BYTES]; /* with them */
-	char says[CONTROL_NAME_BYTES]; /* for people who look at status */
-	bool says_new;                 /* the session does not know it yet */
+	struct winnow_stats stats;       /* wo */
+	char late[CONTROL_TEXT_BYTES];   /* wo */
+	char says[CONTROL_NAME_BYTES];   /* for people who look at status */
+	bool says_new;                   /* the session does not know it yet */
+};
 
-	/* Anybody's. */
+/* Anybody's. */
+struct comm_any {
 	atomic_bool woken;           /* set under the lock: the thread must read what is under it */
 	_Atomic bool holds;          /* this worker has the state of the job */
 	_Atomic uint32_t waiting;    /* wo; newcomers, at the first aggregator */
 	_Atomic uint64_t drains;     /* wo; places of aggregators that will end soon, as bits, */
 	_Atomic uint64_t back;       /* wo; and of those that are left out, and are there again */
 	_Atomic uint32_t trace_fine; /* wo; elements per bit of a present or coming trace, or 0 */
-	pthread_mutex_t gpu_lock;    /* for adding to: */
+	_Atomic uint64_t pinned_bytes;                    /* of the host's memory, for these: */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
+	pthread_mutex_t gpu_lock; /* for adding to them, and for callers that use one */
+};
+
+/*
+ * Each part has an owner. A thread that holds one of the locks takes only those that follow it here: move.lock,
+ * any.gpu_lock, shared.lock, that of comm_fork.c. The thread takes neither of the first two.
+ */
+struct winnow_comm {
+	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
+	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
+	struct session
+		*session; /* of this membership. The thread's while there is one, like these: */
+	struct comm_peer peers[SESSION_LINKS_MAX];
+	struct comm_fixed fixed;
+	struct comm_move move;
+	struct comm_run run;
+	struct comm_shared shared;
+	struct comm_any any;
 };
 
 /* comm_log.c. Tell: lines for the caller, who must not be in any other call of ours. */
@@ -227,24 +302,28 @@ void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thre
 
 /* comm_layout.c */
 
+/* An operation that a caller wants to begin. */
+struct comm_call {
+	struct winnow_comm *comm;
+	struct comm_view view; /* the membership that it is meant for: comm_view() */
+	/* Buffers, count, dtype, reduction and access; and if not 0 its tag and block_elems. */
+	struct allreduce task;
+	const struct winnow_options *options;  /* NULL: none */
+	const struct winnow_segment *segments; /* [segment_count] */
+	uint32_t segment_count;
+	struct winnow_rows *rows; /* the list that is its tensor, or NULL; comm_begin() takes it */
+	const char *wrong;        /* what is wrong with the arguments, or NULL */
+};
+
 /*
- * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
- * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
+ * Begin an operation as in winnow.h, if nothing is wrong; an enum winnow_result, explained. If the communicator is in
+ * another membership by then, the operation ends with MEMBERS.
  */
-int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
-                      const struct winnow_options *options, struct winnow_request **out);
+int comm_begin(const struct comm_call *call, struct winnow_request **out);
 
 /* What is wrong with a tensor's segments, or NULL. */
 const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
                                 uint64_t count, bool on_gpu);
-
-/*
- * Start an operation as in winnow.h, if nothing is `wrong` with the arguments; `what` is as in
- * comm_request_make().
- */
-int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what, const char *wrong,
-                   const struct winnow_segment *segments, uint32_t segment_count,
-                   const struct winnow_options *options, struct winnow_request **out);
 
 /*
  * comm_gpu.c. comm_gpu_post() takes a request that is not queued yet; it returns an enum winnow_result
@@ -269,8 +348,8 @@ int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, i
                   struct why *why);
 
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
+void comm_gpu_forget(struct winnow_request *request);    /* what was posted does not begin */
 int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
-uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
 
 /* For the thread. The state is that of all its GPUs: while it has STAGING_FULL, receive nothing. */
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
@@ -306,12 +385,12 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without);
 
 /*
  * comm_fork.c: between add and remove, a fork's child closes the control connections.
- * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
+ * Open and close these descriptors only by the last two calls. comm_fork_socket() makes one for a stream,
  * close-on-exec and non-blocking.
  */
 void comm_fork_add(struct winnow_comm *comm);
 void comm_fork_remove(struct winnow_comm *comm);
-int comm_fork_socket(int *fd, int domain, int type);
+int comm_fork_socket(int *fd, int domain);
 void comm_fork_close(int *fd);
 
 /* comm_peers.c */
@@ -331,11 +410,11 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
  */
 void comm_resolve_again(struct comm_peer *peer);
 /*
- * Likewise for the caller, who has no thread yet, and is told why it waits: what net_resolve_all() says, or -ETIME when
- * time is up or *config->give_up set. `why` holds the reason of the call before, or "": with -ETIME it still holds.
+ * Likewise for the caller, who has no thread yet, and is told why it waits: where workers and aggregators start together,
+ * names may be known a moment later. An enum winnow_result, explained.
  */
-int comm_resolve_wait(struct comm_peer *peer, uint64_t until_us, const struct winnow_config *config,
-                      struct comm_wait *wait, struct why *why);
+int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
+                       uint64_t patience_us, struct why *why);
 void comm_resolve_drop(struct comm_peer *peer);
 
 /*
@@ -347,11 +426,11 @@ void comm_trace_viewed(void *request, const struct geometry_part *part, const ui
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
 
-/* comm_loop.c */
+/* comm_loop.c: for the caller that holds move.lock */
 int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
-void comm_stop_thread(struct winnow_comm *comm);
+void comm_stop_thread(struct winnow_comm *comm, enum comm_course course);
 
-/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+/* Wait until all workers have joined; operations may then begin. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm_state.c */
@@ -370,6 +449,9 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
 
 extern const char comm_after_fork[]; /* why: it is inherited */
+extern const char comm_moves[];      /* why: no membership runs */
+
+struct comm_view comm_view(const struct winnow_comm *comm);
 
 /* An enum's value as a task holds it; 0, which none has, for what does not fit. */
 #define COMM_ENUM(value) (uint8_t)((unsigned int)(value) <= UINT8_MAX ? (value) : 0)
@@ -390,7 +472,12 @@ int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
 
-/* Under the lock: what callers see of the session is what it is now. */
+/*
+ * For the thread, under the lock: what callers see of the session is what it is now. Counters and who is late are a
+ * snapshot, so that no caller waits for the thread: when the last operation under way is done, and COMM_NEWS_US after
+ * other news.
+ */
 void comm_publish(struct winnow_comm *comm);
+void comm_publish_stats(struct winnow_comm *comm);
 
 #endif /* CLIENT_COMM_STATE_H */

@@ -23,35 +23,35 @@ static uint64_t run_number(const struct session *session)
 
 void comm_trace_open(struct winnow_comm *comm)
 {
-	if (trace_config_read(&comm->trace_config))
-		atomic_store(&comm->trace_fine, comm->trace_config.fine);
+	if (trace_config_read(&comm->run.trace_config))
+		atomic_store(&comm->any.trace_fine, comm->run.trace_config.fine);
 }
 
 /* Tried once: at the first operation, since the file's name and head are not known before. */
 static void trace_begin(struct winnow_comm *comm)
 {
-	struct trace_config *config = &comm->trace_config;
+	struct trace_config *config = &comm->run.trace_config;
 	struct winnow_stats stats;
 	struct why why;
 
 	if (config->folder == NULL)
 		return;
 	session_stats(comm->session, &stats);
-	config->pool = comm->pool;
+	config->pool = comm->fixed.pool;
 	config->head = (struct trace_head){
 		.run = run_number(comm->session),
 		.started_s = (uint64_t)time(NULL),
-		.rank = comm->config.rank,
-		.world = comm->config.world,
-		.aggregators = comm->peer_count,
+		.rank = comm->move.config.rank,
+		.world = comm->move.config.world,
+		.aggregators = comm->move.peer_count,
 		.channels = stats.channels,
 		.payload = stats.payload,
 		.window = stats.window,
 		.multicast = stats.multicast,
 	};
-	memcpy(config->head.job, comm->job,
-	       message_name_base(comm->job)); /* it is in the file's name */
-	if (trace_open(config, &comm->trace, &why) != 0)
+	memcpy(config->head.job, comm->move.job,
+	       message_name_base(comm->move.job)); /* it is in the file's name */
+	if (trace_open(config, &comm->run.trace, &why) != 0)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
 	config->folder = NULL;
 }
@@ -59,9 +59,9 @@ static void trace_begin(struct winnow_comm *comm)
 /* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */
 static void fine_publish(struct winnow_comm *comm)
 {
-	bool writes = comm->trace != NULL && trace_writes(comm->trace);
+	bool writes = comm->run.trace != NULL && trace_writes(comm->run.trace);
 
-	atomic_store(&comm->trace_fine, writes ? comm->trace_config.fine : 0);
+	atomic_store(&comm->any.trace_fine, writes ? comm->run.trace_config.fine : 0);
 }
 
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
@@ -70,8 +70,8 @@ void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 		return;
 	trace_begin(comm);
 	/* For a tensor on a GPU comm_trace_viewed() follows. */
-	if (comm->trace != NULL && task->access != &staging_access)
-		trace_operation(comm->trace, task);
+	if (comm->run.trace != NULL && task->access != &staging_access)
+		trace_operation(comm->run.trace, task);
 	fine_publish(comm);
 }
 
@@ -80,12 +80,12 @@ void comm_trace_viewed(void *context, const struct geometry_part *part, const ui
 	const struct winnow_request *request = context;
 	struct winnow_comm *comm = request->comm;
 
-	if (comm->trace == NULL)
+	if (comm->run.trace == NULL)
 		return; /* it could not be made */
 	if (bits == NULL)
-		trace_lacks_memory(comm->trace);
+		trace_lacks_memory(comm->run.trace);
 	else
-		trace_bitmap(comm->trace, &request->task, part, bits);
+		trace_bitmap(comm->run.trace, &request->task, part, bits);
 	fine_publish(comm);
 }
 
@@ -93,10 +93,10 @@ void comm_trace_end(struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
 
-	if (comm->trace == NULL)
+	if (comm->run.trace == NULL)
 		return;
 	session_stats(comm->session, &stats);
-	trace_close(comm->trace, stats.sent_bytes, stats.received_bytes, stats.retransmits);
-	comm->trace = NULL;
+	trace_close(comm->run.trace, stats.sent_bytes, stats.received_bytes, stats.retransmits);
+	comm->run.trace = NULL;
 	fine_publish(comm);
 }

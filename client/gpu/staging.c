@@ -48,12 +48,6 @@ struct staging_part {
 	uint32_t copies;   /* Copies under way, of both directions. */
 };
 
-/* Copies in one direction, of which one runs at a time. */
-struct staging_lane {
-	struct gpu_run runs[GPU_RUNS_MAX];
-	struct gpu_copy copy; /* the last one; without runs: parts know that it is done */
-};
-
 /* `staged` is NULL: it is free. */
 struct staging_op {
 	struct staged *staged;
@@ -81,16 +75,17 @@ struct staging {
 	uint32_t frame_count, frame_stride;
 	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
 	uint32_t part_count; /* of an operation: ahead * shard_count */
-	struct staging_op *ops;       /* [op_slots] */
-	struct staging_ring *rings;   /* [shard_count + op_slots] */
-	struct staging_cell *cells;   /* of all rings */
-	struct staging_part *parts;   /* of all operations */
-	struct gpu_plan *plans;       /* one for each part, pinned */
-	struct staging_lane lanes[2]; /* in, out */
-	uint32_t waiting;             /* frames stored and not unpacked */
-	uint32_t asked;               /* marks that the GPU had not come to, since the last turn */
-	bool moved;                   /* an operation has come, or has begun, since then */
-	struct why error;             /* the GPU has failed: operations will */
+	struct staging_op *ops;     /* [op_slots] */
+	struct staging_ring *rings; /* [shard_count + op_slots] */
+	struct staging_cell *cells; /* of all rings */
+	struct staging_part *parts; /* of all operations */
+	struct gpu_plan *plans;     /* one for each part, pinned */
+	/* In and out, the last one of each, as one runs at a time. Without runs: parts know that it is done. */
+	struct gpu_copy copies[2];
+	uint32_t waiting; /* frames stored and not unpacked */
+	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
+	bool moved;       /* an operation has come, or has begun, since then */
+	struct why error; /* the GPU has failed: operations will */
 };
 
 /* Has the GPU come to this value? They are numbers, which begin again after 2^32. */
@@ -143,11 +138,9 @@ static void lay_out(struct staging *s)
 
 	pinned->bytes = device->bytes = 0;
 	for (uint32_t out = 0; out < 2; out++)
-		s->lanes[out].copy =
-			(struct gpu_copy){.out = out,
-		                          .runs = s->lanes[out].runs,
-		                          .ticket = area_place(device, sizeof(uint32_t)),
-		                          .done.at = area_place(pinned, sizeof(uint32_t))};
+		s->copies[out] = (struct gpu_copy){.out = out,
+		                                   .ticket = area_place(device, sizeof(uint32_t)),
+		                                   .done.at = area_place(pinned, sizeof(uint32_t))};
 	s->plans = area_place(pinned, sizeof(struct gpu_plan) * s->part_count * job->op_slots);
 	for (uint32_t i = 0; i < job->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
@@ -528,18 +521,15 @@ static uint32_t frames_out(const struct staging_part *part)
 }
 
 /* Add to the next copy what the operation has for it. */
-static void add_runs(const struct staging *s, struct staging_lane *lane,
-                     const struct staging_op *op)
+static void add_runs(const struct staging *s, struct gpu_copy *copy, const struct staging_op *op)
 {
-	struct gpu_copy *copy = &lane->copy;
-
 	for (uint32_t i = 0; i < s->part_count && copy->run_count < GPU_RUNS_MAX; i++) {
 		struct staging_part *part = &op->parts[i];
 		uint32_t count = copy->out ? frames_out(part) : part->stored - part->unpacked;
 
 		if (count == 0)
 			continue;
-		lane->runs[copy->run_count++] =
+		copy->runs[copy->run_count++] =
 			(struct gpu_run){.plan = &s->plans[part - s->parts],
 		                         .words = part->words,
 		                         .frame = copy->out ? part->packed : part->unpacked,
@@ -562,20 +552,19 @@ static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 		cell_of(part->ring, part->unpacked)->taken = false;
 }
 
-/* If the lane's last copy is done, start the next. False: nothing has changed. */
-static bool copy_next(struct staging *s, struct staging_lane *lane)
+/* If the last copy of this direction is done, start the next. False: nothing has changed. */
+static bool copy_next(struct staging *s, struct gpu_copy *copy)
 {
-	struct gpu_copy *copy = &lane->copy;
 	bool was_busy = copy->run_count > 0;
 
 	if (was_busy && !word_reached(&copy->done))
 		return false;
 	for (uint32_t i = 0; i < copy->run_count; i++)
-		run_done(s, &lane->runs[i], copy->out);
+		run_done(s, &copy->runs[i], copy->out);
 	copy->run_count = copy->frame_count = 0;
 	for (uint32_t i = 0; i < s->config.shape.op_slots; i++)
 		if (s->ops[i].staged != NULL && !s->ops[i].failed)
-			add_runs(s, lane, &s->ops[i]);
+			add_runs(s, copy, &s->ops[i]);
 	if (copy->run_count == 0)
 		return was_busy;
 	copy->done.value++;
@@ -695,7 +684,7 @@ unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
 	const bool failed = s->error.text[0] != '\0';
-	const bool copies = s->lanes[false].copy.run_count > 0 || s->lanes[true].copy.run_count > 0;
+	const bool copies = s->copies[false].run_count > 0 || s->copies[true].run_count > 0;
 	unsigned state = failed || copies || s->asked > 0 ? STAGING_WAITS : 0;
 
 	for (uint32_t i = 0; i < s->config.shape.op_slots; i++)
@@ -734,8 +723,8 @@ bool staging_turn(struct staging *staging, bool check)
 		well = config->calls->check(staging->gpu, &staging->error) == 0;
 	if (!well)
 		return any;
-	any = copy_next(staging, &staging->lanes[true]) || any;
-	return copy_next(staging, &staging->lanes[false]) || any;
+	any = copy_next(staging, &staging->copies[true]) || any;
+	return copy_next(staging, &staging->copies[false]) || any;
 }
 
 const char *staging_error(const struct staging *staging)

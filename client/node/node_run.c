@@ -190,21 +190,24 @@ static int reduce_share(struct winnow_node *node, struct node_op *op, uint32_t n
 	struct node_share share = node_share(chunk.count, task->block_elems, node->setup.world,
 	                                     node->setup.rank + index);
 	struct winnow_segment *segments = &op->segments[op->segment_count];
-	struct allreduce tensor = {.count = share.count,
-	                           .tag = chunk_tag(options.tag, number),
-	                           .agreed = task->count,
-	                           .access = &array_access,
-	                           .dtype = (uint8_t)task->dtype,
-	                           .reduction = (uint8_t)task->reduction};
-	uint32_t count;
+	struct winnow_comm *comm = node->comms[1 + index];
+	struct comm_call call = {.comm = comm,
+	                         .view = comm_view(comm),
+	                         .options = &options,
+	                         .segments = segments,
+	                         .task = {.count = share.count,
+	                                  .tag = chunk_tag(options.tag, number),
+	                                  .agreed = task->count,
+	                                  .access = &array_access,
+	                                  .dtype = (uint8_t)task->dtype,
+	                                  .reduction = (uint8_t)task->reduction}};
 
 	share.first += chunk.first;
-	tensor.send = tensor.recv =
+	call.task.send = call.task.recv =
 		(uint8_t *)task->recv[index] + share.first * dtype_bytes(task->dtype);
 	options.stream = node->gpu->node->stream(node->gpus, index);
-	count = node_segments_of(share, op->segments, op->segment_count, segments);
-	return comm_allreduce(node->comms[1 + index], &tensor, NULL, segments, count, &options,
-	                      &node->under_way[number % 2][index]);
+	call.segment_count = node_segments_of(share, op->segments, op->segment_count, segments);
+	return comm_begin(&call, &node->under_way[number % 2][index]);
 }
 
 static bool chunk_scatter(struct winnow_node *node, struct node_op *op, uint32_t number)

@@ -15,7 +15,7 @@
  * itself.
  */
 
-#include "client/worker/engine_state.h"
+#include "client/worker/engine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -46,8 +46,7 @@ int engine_open(const struct stream_config *streams, uint32_t stream_count,
 	e->found = calloc(words, sizeof(*e->found));
 	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
 	e->op_slots = streams[0].op_slots;
-	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
-	if (e->found == NULL || e->shard_bits == NULL || e->failed_tags == NULL)
+	if (e->found == NULL || e->shard_bits == NULL)
 		goto fail;
 	e->pool = pool;
 	e->payload = streams[0].payload;
@@ -75,11 +74,6 @@ fail:
 	return err;
 }
 
-void engine_eager(struct engine *engine, uint32_t count)
-{
-	engine->eager_count = count;
-}
-
 void engine_close(struct engine *engine)
 {
 	if (engine == NULL)
@@ -88,7 +82,6 @@ void engine_close(struct engine *engine)
 		stream_close(engine->streams[i]);
 	free(engine->found);
 	free(engine->shard_bits);
-	free(engine->failed_tags);
 	free(engine);
 }
 
@@ -105,26 +98,6 @@ static bool slot_is_free(const struct engine *engine, uint32_t slot)
 		if (!stream_slot_free(engine->streams[i], slot))
 			return false;
 	return true;
-}
-
-/* 6.3: "the next one begins when the slot of the previous one may be reused": here of one that has failed. */
-static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
-{
-	for (uint32_t slot = 0; slot < engine->op_slots; slot++)
-		if (engine->failed_tags[slot] == tag && !slot_is_free(engine, slot))
-			return true;
-	return false;
-}
-
-/* The oldest operation that may start; NULL: none. */
-static struct allreduce *next_waiting(const struct engine *engine)
-{
-	struct allreduce *task;
-
-	STAILQ_FOREACH(task, &engine->waiting, next)
-		if (!tag_is_withdrawn(engine, task->tag))
-			break;
-	return task;
 }
 
 /* The operation uses streams [first, *end): all, or, if it has no frames, one. Returns the first. */
@@ -149,10 +122,9 @@ static void start_waiting(struct engine *engine)
 
 		if (!slot_is_free(engine, slot))
 			continue;
-		task = next_waiting(engine);
+		task = STAILQ_FIRST(&engine->waiting);
 		if (task == NULL)
 			return;
-		engine->failed_tags[slot] = 0;
 		STAILQ_REMOVE(&engine->waiting, task, allreduce, next);
 		STAILQ_INSERT_TAIL(&engine->active, task, next);
 		task->slot = slot;
@@ -238,7 +210,7 @@ static void deal_bits(const struct engine *engine, const struct geometry *cut, u
 	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {
 		for (uint64_t left = engine->found[word]; left != 0; left &= left - 1) {
 			uint64_t block = word * 64 + (uint64_t)__builtin_ctzll(left);
-			uint32_t shard = geometry_shard(cut, first_block + block);
+			uint32_t shard = deal_shard(cut->shard_count, first_block + block);
 			uint64_t group = block / shards;
 
 			bit_set(engine->shard_bits + (size_t)shard * SEGMENT_WORDS, group);
@@ -355,34 +327,31 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 
 /* ---- finishing ---- */
 
-static void task_finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
+static void task_finish(struct engine *engine, struct allreduce *task)
 {
 	STAILQ_REMOVE(&engine->active, task, allreduce, next);
 	engine->open--;
-	/* 11.1: "withdraws the operation, even an eager one, on all other channels of the job" */
-	if (task->status != 0) {
-		engine->failed_tags[task->slot] = task->tag;
-		for (uint32_t i = 0; i < engine->stream_count; i++)
-			stream_withdraw(engine->streams[i], task, now_us);
-	}
 	task->done(task);
 }
 
-void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
-                    uint64_t now_us)
+const struct allreduce *engine_receive(struct engine *engine, uint32_t index,
+                                       const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task;
 
 	if (engine->failed != 0)
-		return;
+		return NULL;
 	task = stream_receive(engine->streams[index], packet, now_us);
 	if ((packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT) &&
 	    stream_news_us(engine->streams[index]) == now_us)
 		engine->progress_us = now_us;
-	if (task != NULL && (task->status != 0 || task->shards_left == 0))
-		task_finish(engine, task, now_us);
+	if (task != NULL && task->status != 0)
+		return task;
+	if (task != NULL && task->shards_left == 0)
+		task_finish(engine, task);
 	if (!STAILQ_EMPTY(&engine->waiting))
 		start_waiting(engine);
+	return NULL;
 }
 
 void engine_fail(struct engine *engine, int status)
@@ -431,11 +400,6 @@ bool engine_quiet(const struct engine *engine)
 	return true;
 }
 
-uint64_t engine_progress_us(const struct engine *engine)
-{
-	return engine->open > 0 ? engine->progress_us : UINT64_MAX;
-}
-
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)
 {
 	uint64_t since_us = NEVER;
@@ -445,22 +409,11 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 	return since_us;
 }
 
-uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
+uint64_t engine_tag(const struct engine *engine)
 {
 	const struct allreduce *oldest = STAILQ_FIRST(&engine->active);
 
 	if (oldest == NULL)
 		oldest = STAILQ_FIRST(&engine->waiting);
-	*tag = oldest != NULL ? oldest->tag : 0;
-	return engine->open;
-}
-
-const struct stream *engine_stream(const struct engine *engine, uint32_t index)
-{
-	return engine->streams[index];
-}
-
-uint32_t engine_op_slots(const struct engine *engine)
-{
-	return engine->op_slots;
+	return oldest != NULL ? oldest->tag : 0;
 }

@@ -10,17 +10,46 @@
 #ifndef CLIENT_ENGINE_H
 #define CLIENT_ENGINE_H
 
+#include <sys/queue.h>
+
 #include "bitmap/pool.h"
 #include "client/worker/allreduce.h"
 #include "client/worker/stream.h"
 
-struct engine;
+/* Operations in the order in which they were submitted. */
+STAILQ_HEAD(task_list, allreduce);
+
+static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
+{
+	const struct allreduce *t;
+
+	STAILQ_FOREACH(t, list, next)
+		if (t->tag == tag)
+			return true;
+	return false;
+}
+
+/* engine.c alone writes it, but for eager_count; session.c reads it. */
+struct engine {
+	struct bitmap_pool *pool;
+	uint32_t stream_count;
+	uint32_t eager_count; /* small operations use the first of these: all, or session.c says */
+	uint32_t op_slots;
+	uint32_t payload;
+	uint32_t rank, world;
+	int failed; /* status of engine_fail(), or 0 */
+	uint64_t progress_us;
+	struct task_list waiting; /* for a slot */
+	struct task_list active;  /* in slots, oldest first */
+	uint32_t open;            /* in both */
+	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
+	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
+	struct stream *streams[];
+};
 
 /* streams: [stream_count], shard i at index i; `pool` scans, and outlives the engine. -EINVAL, -ENOMEM. */
 int engine_open(const struct stream_config *streams, uint32_t stream_count,
                 struct bitmap_pool *pool, struct engine **out);
-/* Small operations use the first `count` streams, those of the first aggregator (MEMBERS.md); all, if it is not called. */
-void engine_eager(struct engine *engine, uint32_t count);
 void engine_close(struct engine *engine); /* does not call `done`: see engine_fail() */
 
 /*
@@ -33,9 +62,12 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 /* engine_fail - end every operation with `status` (enum winnow_result) and accept no more. */
 void engine_fail(struct engine *engine, int status);
 
-/* One datagram of stream `index`'s channel. packet_parse() has accepted its header. */
-void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
-                    uint64_t now_us);
+/*
+ * One datagram of stream `index`'s channel. packet_parse() has accepted its header. Returns an operation that
+ * cannot be carried out, whose status says why: engine_fail() must end all. Otherwise NULL.
+ */
+const struct allreduce *engine_receive(struct engine *engine, uint32_t index,
+                                       const struct packet *packet, uint64_t now_us);
 
 /* The next packet that streams [first, end) have to send; false when there is none now. */
 bool engine_pull(struct engine *engine, uint32_t first, uint32_t end, uint64_t now_us,
@@ -49,19 +81,13 @@ uint64_t engine_deadline(const struct engine *engine);
 /* Nothing is queued or under way, and all have acknowledged everything. */
 bool engine_quiet(const struct engine *engine);
 
-/* When operations last made progress, or began to wait; UINT64_MAX when there are none. */
-uint64_t engine_progress_us(const struct engine *engine);
-
 /*
  * Since when streams [first, end) have waited without news; the longest wait of them: see
  * stream_waits_us().
  */
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end);
 
-/* How many operations are queued or under way, and the oldest one's tag. */
-uint32_t engine_doing(const struct engine *engine, uint64_t *tag);
-
-uint32_t engine_op_slots(const struct engine *engine);
-const struct stream *engine_stream(const struct engine *engine, uint32_t index);
+/* The oldest operation's tag; 0: there is none. */
+uint64_t engine_tag(const struct engine *engine);
 
 #endif /* CLIENT_ENGINE_H */

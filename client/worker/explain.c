@@ -25,17 +25,26 @@ static const char *value_text(uint16_t field, uint64_t value, char room[32])
 	}
 }
 
-void explain_mismatch(const struct allreduce *task, char *text, size_t room)
+void explain_mismatch(const struct wire_mismatch *m, char *text, size_t room)
 {
 	static const char *const names[] = {
-		[WIRE_FIELD_COUNT] = "count",    [WIRE_FIELD_DTYPE] = "dtype",
-		[WIRE_FIELD_BLOCK] = "block",    [WIRE_FIELD_REDUCTION] = "operation",
-		[WIRE_FIELD_FORM] = "wire form", [WIRE_FIELD_SCATTER] = "the call",
+		[WIRE_FIELD_COUNT] = "count",       [WIRE_FIELD_DTYPE] = "dtype",
+		[WIRE_FIELD_BLOCK] = "block",       [WIRE_FIELD_REDUCTION] = "operation",
+		[WIRE_FIELD_FORM] = "wire form",    [WIRE_FIELD_SCATTER] = "the call",
+		[WIRE_FIELD_LAYOUT] = "layout",     [WIRE_FIELD_SLOT] = "operation slot",
+		[WIRE_FIELD_EXPONENT] = "exponent",
 	};
-	const struct wire_mismatch *m = &task->mismatch;
 	const char *name = "parameters";
 	char a[32], b[32];
 
+	if (m->field < sizeof(names) / sizeof(names[0]) && names[m->field] != NULL)
+		name = names[m->field];
+	if (m->rank_a == m->rank_b) {
+		snprintf(text, room,
+		         "the aggregator finds what rank %u announces impossible: %s is %s",
+		         m->rank_a, name, value_text(m->field, m->value_a, a));
+		return;
+	}
 	if (m->field == WIRE_FIELD_LAYOUT) {
 		snprintf(text, room,
 		         "workers do not agree on the operation: its layout (blocks, segments or "
@@ -44,8 +53,6 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 		         m->rank_a, m->rank_b);
 		return;
 	}
-	if (m->field < sizeof(names) / sizeof(names[0]) && names[m->field] != NULL)
-		name = names[m->field];
 	snprintf(text, room,
 	         "workers do not agree on the operation: %s is %s on rank %u and %s on rank %u",
 	         name, value_text(m->field, m->value_a, a), m->rank_a,
@@ -58,17 +65,12 @@ enum winnow_result explain_code(const char *code, bool joined)
 		const char *code;
 		enum winnow_result result;
 	} known[] = {
-		{"lost", WINNOW_ERR_MEMBERS},
-		{"moved", WINNOW_ERR_MEMBERS},
-		{"gone", WINNOW_ERR_LOST},
-		{"shutdown", WINNOW_ERR_LOST},
-		{"aborted", WINNOW_ERR_ABORTED},
-		{"stalled", WINNOW_ERR_TIMEOUT},
-		{"join_timeout", WINNOW_ERR_TIMEOUT},
-		{"udp_timeout", WINNOW_ERR_TIMEOUT},
-		{"timeout", WINNOW_ERR_TIMEOUT},
-		{"protocol", WINNOW_ERR_PROTOCOL},
-		{"orphaned", WINNOW_ERR_REFUSED},
+		{"lost", WINNOW_ERR_MEMBERS},        {"moved", WINNOW_ERR_MEMBERS},
+		{"gone", WINNOW_ERR_LOST},           {"shutdown", WINNOW_ERR_LOST},
+		{"aborted", WINNOW_ERR_ABORTED},     {"mismatch", WINNOW_ERR_MISMATCH},
+		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
+		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
+		{"protocol", WINNOW_ERR_PROTOCOL},   {"orphaned", WINNOW_ERR_REFUSED},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

@@ -10,8 +10,8 @@
 #include "client/worker/allreduce.h"
 #include "client/winnow.h"
 
-/* One line for an operation that failed with WINNOW_ERR_MISMATCH. */
-void explain_mismatch(const struct allreduce *task, char *text, size_t room);
+/* One line for what ends a job with WINNOW_ERR_MISMATCH. */
+void explain_mismatch(const struct wire_mismatch *m, char *text, size_t room);
 
 /*
  * What callers are told for a code of FAILED (PROTOCOL.md section 5.4), or for one that link.c

@@ -211,7 +211,7 @@ static uint64_t queued_us(const struct pace *pace)
 }
 
 /*
- * CONGESTION.md 5: "Two jobs may take each other for TCP. So at each multiple of 16 s since 1970, by its host's clock, a
+ * CONGESTION.md 5: "Two jobs may take each other for TCP. At each multiple of 16 s since 1970, by its host's clock, a
  * worker whose long is 1 ms or more, and limit above 2, takes a quarter of its limit for three rounds. If long is then at
  * most three eighths of what it was, the queue was that of workers".
  */
@@ -247,7 +247,7 @@ static bool is_emptying(struct pace *pace, uint64_t now_us)
 }
 
 /*
- * CONGESTION.md 4: "TCP fills whatever queue there is": to leave it more would only starve us. A shallow queue of TCP's
+ * CONGESTION.md 4. TCP fills whatever queue there is: to leave it more would only starve us. A shallow queue of TCP's
  * is half as long after each loss, and as long as before soon.
  */
 static bool is_contended(struct pace *pace, uint64_t excess_us, uint64_t now_us)

@@ -23,11 +23,12 @@ struct rows_place {
 	uint64_t place;
 };
 
-static int place_compare(const void *a, const void *b)
+/* Of numbers of blocks, which places begin with as well. */
+static int block_compare(const void *a, const void *b)
 {
-	const struct rows_place *x = a, *y = b;
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-	return (x->block > y->block) - (x->block < y->block);
+	return (x > y) - (x < y);
 }
 
 /* ---- what is sent ---- */
@@ -64,7 +65,7 @@ static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input,
 	}
 	for (uint64_t i = 0; i < rows->count; i++)
 		places[i] = (struct rows_place){rows->blocks[i], i};
-	qsort(places, rows->count, sizeof(*places), place_compare);
+	qsort(places, rows->count, sizeof(*places), block_compare);
 	for (uint64_t i = 0; i < rows->count; i++) {
 		if (i > 0 && places[i].block == places[i - 1].block) {
 			*why = "an index is there twice";
@@ -131,18 +132,10 @@ void rows_close(struct winnow_rows *rows)
 /* The place of `block` in an ascending list that holds it. */
 static uint64_t place_of(const uint64_t *blocks, uint64_t count, uint64_t block)
 {
-	uint64_t low = 0, high = count;
+	const uint64_t *at = bsearch(&block, blocks, count, sizeof(block), block_compare);
 
-	while (high - low > 1) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (blocks[middle] <= block)
-			low = middle;
-		else
-			high = middle;
-	}
-	assert(low < count && blocks[low] == block);
-	return low;
+	assert(at != NULL);
+	return (uint64_t)(at - blocks);
 }
 
 /* ---- what was received ---- */

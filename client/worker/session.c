@@ -90,6 +90,8 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 		return "gone";
 	case WINNOW_ERR_TIMEOUT:
 		return s->state == SESSION_RUNNING ? "stalled" : "lost";
+	case WINNOW_ERR_MISMATCH:
+		return "mismatch";
 	default:
 		return "aborted";
 	}
@@ -225,7 +227,7 @@ static void session_start(struct session *s)
 	switch (configs != NULL ? engine_open(configs, total, s->config.pool, &s->engine)
 	                        : -ENOMEM) {
 	case 0:
-		engine_eager(s->engine, s->first_stream[1]);
+		s->engine->eager_count = s->first_stream[1];
 		s->state = SESSION_RUNNING;
 		break;
 	case -EINVAL:
@@ -268,7 +270,7 @@ struct session_shape session_shape(const struct session *session)
 		.fast = session->state == SESSION_RUNNING,
 		.channels = session->first_stream[session->link_count],
 		.payload = look(session, 0)->start.payload,
-		.op_slots = engine_op_slots(session->engine),
+		.op_slots = session->engine->op_slots,
 		.segments_ahead = UINT32_MAX,
 	};
 
@@ -356,12 +358,26 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 
 	if (s->state != SESSION_RUNNING || !stream_named(s, link, channel, &stream))
 		return 0;
-	return stream_edge(engine_stream(s->engine, stream));
+	return stream_edge(s->engine->streams[stream]);
+}
+
+/* What this worker alone is told of, or has no memory for, the others must not wait for. */
+static void operation_failed(struct session *s, const struct allreduce *task)
+{
+	char text[CONTROL_TEXT_BYTES];
+
+	if (task->status == WINNOW_ERR_MISMATCH)
+		explain_mismatch(&task->mismatch, text, sizeof(text));
+	else
+		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
+		         look(s, 0)->config.rank, "out of memory");
+	session_end_with(s, s->link_count, (enum winnow_result)task->status, "%s", text);
 }
 
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us)
 {
+	const struct allreduce *failed = NULL;
 	struct packet packet;
 	uint32_t stream;
 
@@ -377,9 +393,11 @@ void session_datagram(struct session *session, uint32_t index, const struct arri
 		link_packet(session->links[index], &packet, in->bytes, now_us);
 	else if (session->state == SESSION_RUNNING &&
 	         stream_named(session, index, packet.channel, &stream))
-		engine_receive(session->engine, stream, &packet, now_us);
+		failed = engine_receive(session->engine, stream, &packet, now_us);
 	else
 		session->strays++;
+	if (failed != NULL)
+		operation_failed(session, failed);
 }
 
 int session_submit(struct session *session, struct allreduce *task, uint64_t now_us)
@@ -406,7 +424,7 @@ static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
 
 	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
 	for (uint32_t i = channel; i < channel_end; i++)
-		stream_look(engine_stream(s->engine, i), out);
+		stream_look(s->engine->streams[i], out);
 	if (out->rtt_us == 0)
 		out->rtt_least_us = 0;
 	out->held_window_us /= channel_end - channel;
@@ -417,12 +435,9 @@ char *session_take_line(struct session *session, uint32_t index, uint64_t now_us
 {
 	struct link *link = session->links[index];
 	struct control_seen seen;
-	uint64_t tag;
 
 	if (session->engine != NULL) {
-		uint32_t open = engine_doing(session->engine, &tag);
-
-		link_doing(link, open, tag);
+		link_doing(link, session->engine->open, engine_tag(session->engine));
 		if (link_pings(link, now_us)) {
 			seen_fill(session, index, index + 1, &seen);
 			link_sees(link, &seen);
@@ -459,16 +474,11 @@ bool session_work(struct session *session, uint64_t now_us)
 /* 11.3: "when no PLAN or RESULT has come for a silence time more": the aggregators know who is missing. */
 static uint64_t operation_due_us(const struct session *s)
 {
-	uint64_t progress_us;
-
-	if (s->state != SESSION_RUNNING)
-		return NEVER;
-	progress_us = engine_progress_us(s->engine);
-	if (progress_us == NEVER)
+	if (s->state != SESSION_RUNNING || s->engine->open == 0)
 		return NEVER;
 	if (s->left_due_us != NEVER)
 		return s->left_due_us;
-	return progress_us + s->stall_us + s->silence_us;
+	return s->engine->progress_us + s->stall_us + s->silence_us;
 }
 
 uint64_t session_deadline(const struct session *session)
@@ -510,7 +520,7 @@ static const char *drops_text(const struct session *s, char *text, size_t room)
 	uint64_t seals = 0, senseless = s->malformed;
 
 	for (uint32_t i = 0; i < s->first_stream[s->link_count]; i++) {
-		const uint64_t *drops = stream_stats(engine_stream(s->engine, i))->drops;
+		const uint64_t *drops = stream_stats(s->engine->streams[i])->drops;
 
 		seals += drops[WIRE_DROP_SEAL];
 		senseless += drops[WIRE_DROP_KIND] + drops[WIRE_DROP_WORKER] +
@@ -583,7 +593,7 @@ void session_tick(struct session *session, uint64_t now_us)
 
 bool session_busy(const struct session *session)
 {
-	return session->engine != NULL && engine_progress_us(session->engine) != NEVER;
+	return session->engine != NULL && session->engine->open > 0;
 }
 
 bool session_quiet(const struct session *session)
@@ -680,7 +690,7 @@ uint32_t session_own_queue(const struct session *session)
 	if (session->config.private_network || session->engine == NULL)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < session->first_stream[session->link_count]; i++)
-		frames += stream_in_ms(engine_stream(session->engine, i));
+		frames += stream_in_ms(session->engine->streams[i]);
 	bytes = frames * look(session, 0)->start.payload;
 	if (bytes < OWN_QUEUE_MIN)
 		return OWN_QUEUE_MIN;
@@ -704,7 +714,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	out->channels = shape.channels;
 	out->op_slots = shape.op_slots;
 	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
-		const struct stream_stats *stats = stream_stats(engine_stream(session->engine, i));
+		const struct stream_stats *stats = stream_stats(session->engine->streams[i]);
 		uint32_t headers;
 
 		link += i == session->first_stream[link + 1];

@@ -3,19 +3,11 @@
 
 #include "client/worker/stream.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "client/worker/stream_state.h"
-
-static bool config_valid(const struct stream_config *c)
-{
-	return c->world >= 1 && c->rank < c->world && c->shard < c->shard_count &&
-	       c->payload >= WIRE_PAYLOAD_MIN && c->payload <= WIRE_PAYLOAD_MAX && c->window >= 4 &&
-	       c->window <= WIRE_WINDOW_MAX && (c->window & (c->window - 1)) == 0 &&
-	       c->op_slots >= 1 && c->op_slots <= 1024 && c->segments_ahead >= 1 &&
-	       c->segments_ahead <= 64;
-}
 
 size_t stream_bytes(const struct stream_config *config)
 {
@@ -32,8 +24,8 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	size_t segment_count;
 	struct stream *s;
 
-	if (!config_valid(config))
-		return -EINVAL;
+	assert(config->shard < config->shard_count && config->rank < config->world);
+	assert(config->window >= 4 && (config->window & (config->window - 1)) == 0);
 	segment_count = (size_t)config->op_slots * config->segments_ahead;
 	s = calloc(1, sizeof(*s));
 	if (s == NULL)
@@ -288,7 +280,7 @@ static bool is_lacked(const struct stream *s, uint32_t frame, uint64_t now_us)
 	if ((f->flags & (FRAME_HAVE | FRAME_RESEND)) || !may_ask(s, f->asked_us, now_us))
 		return false;
 	segment = stream_find(s, frame);
-	return segment != NULL && !segment->hollow && s->ops[segment->slot].task != NULL;
+	return segment != NULL && !segment->hollow;
 }
 
 /* 10.2: "It lists only when more is missing than was listed and may still come" */

@@ -49,7 +49,7 @@ struct stream_stats {
 };
 
 size_t stream_bytes(const struct stream_config *config); /* of memory that it will take */
-int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
+int stream_open(const struct stream_config *config, struct stream **out); /* -ENOMEM */
 void stream_close(struct stream *stream);
 
 /* May an operation use this slot: is nothing of the last one still unacknowledged? */
@@ -82,12 +82,6 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
  * trips? Announcements that are sent a second time do not count.
  */
 bool stream_is_busy(const struct stream *stream);
-
-/*
- * stream_withdraw - the task has failed elsewhere and is forgotten; the slot stays taken
- * until the aggregator has said so here too (section 11.1).
- */
-void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now_us);
 
 /*
  * stream_receive - one packet whose header packet_parse() accepted and whose channel is

@@ -98,8 +98,6 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 	const struct allreduce *task = s->ops[segment->slot].task;
 	struct access_frame frame;
 
-	if (task == NULL)
-		return false; /* withdrawn: the tensor is no longer ours to read */
 	frame = frame_of(s, task, segment, number);
 	if (frame.own_count == 0)
 		return false;
@@ -277,13 +275,13 @@ static bool result_store(struct stream *s, struct allreduce *task,
 }
 
 /* 10.4: "if that of ack is missing, which the worker has pushed, and it has not asked since late after that PUSH" */
-static bool is_overtaken(const struct stream *s, uint32_t frame)
+static bool is_overtaken(const struct stream *s, uint32_t frame, uint64_t now_us)
 {
 	const struct stream_frame *first = stream_frame_of(s, s->ack);
+	const uint32_t since_push_us = (uint32_t)now_us - first->sent_us;
 
 	return frame != s->ack && (first->flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT &&
-	       frame_before((uint32_t)s->asked.last_us,
-	                    first->sent_us + (uint32_t)pace_late_us(&s->pace));
+	       now_us - s->asked.last_us + pace_late_us(&s->pace) > since_push_us;
 }
 
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -310,10 +308,6 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		return NULL;
 	}
 	task = s->ops[segment->slot].task;
-	if (task == NULL) {
-		stream_drop(s, WIRE_DROP_OPERATION);
-		return NULL;
-	}
 	if (!result_store(s, task, segment, packet))
 		return NULL;
 	if (frame->flags & FRAME_SENT)
@@ -323,7 +317,7 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	s->ahead++;
 	if (pace_result(&s->pace))
 		sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
-	if (is_overtaken(s, packet->frame))
+	if (is_overtaken(s, packet->frame, now_us))
 		sooner(&s->due.ask_us, now_us + pace_late_us(&s->pace));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* stream_plan.c - announcing segments and taking plans; PROTOCOL.md sections 6, 7 and 11.1 */
+/* stream_plan.c - announcing segments and taking plans; PROTOCOL.md sections 6 and 7 */
 
 #include <assert.h>
 #include <errno.h>
@@ -17,16 +17,15 @@ bool stream_slot_free(const struct stream *stream, uint32_t slot)
 	       (op->state == OP_LINGERING && !frame_before(stream->base, op->end_frame));
 }
 
-static void op_begin(struct stream *s, const struct allreduce *task, enum op_state state)
+void stream_begin(struct stream *s, struct allreduce *task)
 {
 	struct stream_op *op = &s->ops[task->slot];
 
 	assert(stream_slot_free(s, task->slot));
-	op->state = (uint8_t)state;
+	op->state = OP_ACTIVE;
 	if (++op->generation == 0)
 		op->generation = 1; /* 6.1: "counting up, skipping 0 when it wraps" */
-	op->planned = false;
-	op->task = NULL;
+	op->task = task;
 	op->segments_left = task->cut.segment_count;
 	op->end_frame = s->ack;
 	op->asked = (struct announce){
@@ -50,12 +49,6 @@ static void op_begin(struct stream *s, const struct allreduce *task, enum op_sta
 		segment->first = s->base;
 		segment->frame_count = 0;
 	}
-}
-
-void stream_begin(struct stream *stream, struct allreduce *task)
-{
-	op_begin(stream, task, OP_ACTIVE);
-	stream->ops[task->slot].task = task;
 }
 
 /* 6.2: "when base there has passed segment n's frames" */
@@ -135,12 +128,6 @@ static void segment_unqueue(struct stream *s, struct stream_segment *segment)
 	s->calm = s->calm && s->announced_count > 0;
 }
 
-static void op_unqueue(struct stream *s, uint32_t slot)
-{
-	for (uint32_t i = 0; i < s->config.segments_ahead; i++)
-		segment_unqueue(s, stream_segment_of(s, slot, i));
-}
-
 void stream_announce(struct stream *stream, struct allreduce *task, uint32_t number,
                      const struct stream_scan *scan, uint64_t now_us)
 {
@@ -158,29 +145,6 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 	segment->announce_flags = set_flags(set, segment->cut.block_count);
 	if (scan->nonfinite)
 		segment->announce_flags |= WIRE_NONFINITE;
-	segment_queue(stream, segment, now_us);
-}
-
-void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now_us)
-{
-	struct stream_op *op = &stream->ops[task->slot];
-	struct stream_segment *segment = stream_segment_of(stream, task->slot, 0);
-
-	if (op->task != task && !stream_slot_free(stream, task->slot))
-		return; /* this channel is the one that reported the failure */
-	if (op->task != task)
-		op_begin(stream, task, OP_LEFT);
-	op->state = OP_LEFT;
-	op->task = NULL;
-	op_unqueue(stream, task->slot);
-	if (op->planned)
-		return; /* 11.1: "because the workers agree there, it sends nothing more of it" */
-	/* 11.1: "There it announces only segment 0, with its own parameters and block_count, exponent -32768" */
-	segment->number = 0;
-	segment->cut = geometry_segment(&task->cut, 0);
-	segment->own_frames = 0;
-	segment->exponent = WIRE_EXPONENT_NONE;
-	segment->announce_flags = WIRE_NONE;
 	segment_queue(stream, segment, now_us);
 }
 
@@ -254,7 +218,7 @@ static struct stream_op *op_named(struct stream *s, uint64_t tag)
 	for (uint32_t i = 0; i < s->config.op_slots; i++) {
 		struct stream_op *op = &s->ops[i];
 
-		if ((op->state == OP_ACTIVE || op->state == OP_LEFT) && op->asked.tag == tag)
+		if (op->state == OP_ACTIVE && op->asked.tag == tag)
 			return op;
 	}
 	return NULL;
@@ -295,34 +259,6 @@ static bool plan_is_news(const struct stream *s, uint32_t first, uint32_t frame_
 			return false;
 	}
 	return true;
-}
-
-/* Workers find out that they disagree before anything is planned, or never. */
-static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
-                                     const struct plan *plan, uint32_t first)
-{
-	uint32_t slot = (uint32_t)(op - s->ops);
-	struct stream_segment *segment = stream_segment_of(s, slot, 0);
-	struct allreduce *task = op->task;
-
-	if (op->planned || plan->frame_count != 1) {
-		stream_drop(s, WIRE_DROP_OPERATION);
-		return NULL;
-	}
-	op_unqueue(s, slot);
-	segment->state = SEGMENT_PLANNED;
-	segment->first = first;
-	segment->frame_count = 1;
-	segment->hollow = true;
-	order_insert(s, segment);
-	op->state = OP_LINGERING;
-	op->end_frame = first + 1;
-	op->task = NULL;
-	if (task != NULL) {
-		task->status = WINNOW_ERR_MISMATCH;
-		task->mismatch = plan->mismatch;
-	}
-	return task;
 }
 
 static bool set_take(const struct plan *plan, uint64_t *bits, uint32_t block_count)
@@ -404,18 +340,20 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		return NULL;
 	}
 	op = op_named(s, plan.tag);
+	if (op != NULL && plan.status == WIRE_MISMATCH) {
+		op->task->status = WINNOW_ERR_MISMATCH;
+		op->task->mismatch = plan.mismatch;
+		return op->task;
+	}
 	/* 7: "that it has, by its frame, or for a segment that it has not announced" */
 	if (op == NULL || !plan_is_news(s, packet->frame, plan.frame_count)) {
 		stream_drop(s, WIRE_DROP_DUPLICATE);
 		return NULL;
 	}
-	if (plan.status == WIRE_MISMATCH)
-		return plan_failed(s, op, &plan, packet->frame);
 	segment = stream_segment_of(s, (uint32_t)(op - s->ops), plan.segment);
 	task = op->task;
-	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
-	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
-	    !union_take(task, &plan, segment)) {
+	if (segment->state != SEGMENT_ANNOUNCED || segment->number != plan.segment ||
+	    !exponent_fits(task, segment, &plan) || !union_take(task, &plan, segment)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}
@@ -432,7 +370,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	segment->first = packet->frame;
 	segment->frame_count = plan.frame_count;
 	segment->received = 0;
-	op->planned = true;
 	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
 	                        ? packet->frame + plan.frame_count
 	                        : op->end_frame;

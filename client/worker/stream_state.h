@@ -60,12 +60,11 @@ struct stream_segment {
 	uint16_t rank_before[SEGMENT_WORDS]; /* union blocks before each word */
 };
 
-enum op_state { OP_FREE, OP_ACTIVE, OP_LEFT, OP_LINGERING };
+enum op_state { OP_FREE, OP_ACTIVE, OP_LINGERING };
 
 /* An operation slot on this channel. */
 struct stream_op {
-	uint8_t state; /* LEFT: withdrawn, waiting for the aggregator's word */
-	bool planned;  /* a segment of it has had a plan */
+	uint8_t state;
 	uint32_t generation;
 	uint32_t segments_left;
 	uint32_t end_frame;     /* LINGERING: free once base gets here */

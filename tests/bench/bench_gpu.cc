@@ -57,7 +57,6 @@ static cudaEvent_t began, ended;
 static double copy_rate; /* of a whole tensor on the device: bytes read and written, a second */
 static uint32_t *scratch, *found, *word; /* device; pinned; pinned */
 static struct gpu_plan *plans;           /* pinned, [SETS_MAX][GPU_RUNS_MAX], likewise: */
-static struct gpu_run *runs;
 
 typedef std::function<void(size_t turn)> call_t;
 
@@ -180,7 +179,6 @@ static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uin
 static bool plan_set(struct load *load, size_t number)
 {
 	struct gpu_plan *plan = plans + number * GPU_RUNS_MAX;
-	struct gpu_run *run = runs + number * GPU_RUNS_MAX;
 	const uint64_t most = host_bytes + host_bytes / 16;
 	const uint64_t begin = number / tensors.size() * GPU_RUNS_MAX * SEGMENT_BLOCKS;
 	struct gpu_copy copy = {};
@@ -199,12 +197,11 @@ static bool plan_set(struct load *load, size_t number)
 		plan->send = plan->recv = tensors[number % tensors.size()];
 		plan->out = plan->in = host + used;
 		used += uint64_t{count} * plan->frame_stride;
-		run[copy.run_count++] =
+		copy.runs[copy.run_count++] =
 			gpu_run{plan, SEGMENT_BLOCKS / 64, 0, count, copy.frame_count};
 		copy.frame_count += count;
 		load->set_bytes += uint64_t{set} * plan->block_bytes;
 	}
-	copy.runs = run;
 	copy.ticket = scratch;
 	copy.done = gpu_word{word, 1};
 	if (copy.run_count > 0)
@@ -293,7 +290,6 @@ static void open_bench(uint64_t bytes)
 	cuda_ok(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
 	cuda_ok(cudaHostAlloc(&plans, SETS_MAX * GPU_RUNS_MAX * sizeof(*plans),
 	                      cudaHostAllocMapped));
-	cuda_ok(cudaHostAlloc(&runs, SETS_MAX * GPU_RUNS_MAX * sizeof(*runs), cudaHostAllocMapped));
 	cuda_ok(cudaHostAlloc(&host, host_bytes + host_bytes / 16, cudaHostAllocMapped));
 	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	cuda_ok(cudaEventCreateWithFlags(&began, 0));

@@ -4,7 +4,7 @@
 # 4 workers; "1", "2" and "4 apart": so many aggregators, each on a host of its own whose link is shaped as a worker's is;
 # "4 beside": one on each worker's host, sharing its link. The bound is that of the busiest link, both ways apart.
 
-# Bytes through the busiest port, in tensors, of N workers and A aggregators: docs/DEPLOY.md derives it.
+# Bytes through the busiest port, in tensors, of N workers and A aggregators: docs/deploy.md derives it.
 colocated_bound() { # where A d U: tensors
 	python3 - "$@" <<'P'
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gradients.py OUT [biased] - gradients of the demo's skip-gram for winnow tune, as docs/TUNING.md uses them
+"""gradients.py OUT [biased] - gradients of the demo's skip-gram for winnow tune, as docs/BENCHMARKS.md uses them
 
 Trains on the King James Bible (Debian's bible-kjv) with four workers in one process, and writes what each of
 them would give to allreduce in the last step: OUT/RANK, the parameters as raw f32 in the order in which their

@@ -28,8 +28,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 
 	assert(op->bound_count == bitmap_set_count(op->bound, c->rank_words));
 	assert(op->used == (op->bound_count > 0));
-	assert(op->failed || !op->planned_failure);
-	assert(op->used || (!op->failed && op->segments_done == 0));
+	assert(op->used || op->segments_done == 0);
 	if (!op->used)
 		return;
 	assert(op->serial <= c->op_serial && op->bound_count <= c->config.worker_count);
@@ -55,10 +54,10 @@ static void check_segment(const struct channel *c, uint32_t index)
 	assert(segment->op == index / ahead && segment->number % ahead == index % ahead);
 	assert(segment->joined_count == bitmap_set_count(segment->joined, c->rank_words));
 	assert(op->used || segment->state == SEGMENT_IDLE);
-	if (segment->state == SEGMENT_IDLE)
+	if (segment->state == SEGMENT_IDLE) {
 		assert(segment->joined_count == 0);
-	if (segment->state == SEGMENT_IDLE || op->failed)
 		return;
+	}
 	assert(segment->number < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->rank_words; i++)
 		assert((segment->joined[i] & ~op->bound[i]) == 0);
@@ -174,8 +173,7 @@ void channel_check(const struct channel *channel)
 	const struct channel_config *config = &channel->config;
 
 	channel_check_edges(channel);
-	/* Beyond that, of each operation that failed, one. */
-	assert(channel->planned - channel->base <= FRAMES_AHEAD_MAX + config->op_slots);
+	assert(channel->planned - channel->base <= FRAMES_AHEAD_MAX);
 	check_members(channel);
 	if (config->fast != NULL)
 		check_fast(channel);

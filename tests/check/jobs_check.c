@@ -18,7 +18,8 @@ static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
 	assert(job->state != JOB_FREE && peer->rank < job->world);
 	assert(job->members[peer->rank] == peer);
 	assert(peer->state < PEER_READY || job->state != JOB_FORMING);
-	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
+	assert(job->silence_us <= peer->asks.silence_us &&
+	       job->shape.stall_us <= peer->asks.stall_us);
 }
 
 /* Each peer is in one of two lists, and at a doorstep only if it waits at a door. */
@@ -73,26 +74,19 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 
 static void check_members(const struct job *job)
 {
-	uint32_t present = 0, joined = 0, ready = 0;
+	const uint32_t present = members_count(job, PEER_NAMED);
+	const uint32_t joined = members_count(job, PEER_JOINED);
+	const uint32_t ready = members_count(job, PEER_READY);
 
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		const struct jobs_peer *peer = job->members[rank];
-
-		if (peer == NULL)
-			continue;
-		assert(peer->job == job && peer->rank == rank);
-		present++;
-		joined += peer->state >= PEER_JOINED;
-		ready += peer->state == PEER_READY;
-	}
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		assert(job->members[rank] == NULL ||
+		       (job->members[rank]->job == job && job->members[rank]->rank == rank));
 	if (job->state == JOB_ENDING)
 		return;
-	assert(present >= 1 && joined == job->joined - job->left);
-	assert(present == (job->named ? job->world - job->left : joined));
-	assert((job->state == JOB_FORMING) == (job->joined < job->world));
-	assert((job->state == JOB_RUNNING) == (job->ready == job->world));
-	assert(job->state == JOB_RUNNING ? ready == present : ready == job->ready);
-	assert(job->state == JOB_RUNNING || job->left == 0);
+	assert(present >= 1 && (job->state != JOB_PROBING || present == job->world));
+	assert(present == (job->named && job->state == JOB_FORMING ? job->world : joined));
+	assert(job->state == JOB_FORMING ? joined < job->world && ready == 0 : joined == present);
+	assert(job->state == JOB_RUNNING ? ready == present : ready < job->world);
 }
 
 static void check_channels(const struct jobs *jobs, const struct job *job)
@@ -111,10 +105,10 @@ static void check_channels(const struct jobs *jobs, const struct job *job)
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		const struct job_channel *channel = &job->channels[i];
 
-		assert(job->channel_ids[i] == job_channel_id(jobs, job, i));
+		assert(job_with(jobs, job_channel_id(jobs, job, i)) == job);
 		assert((channel->channel != NULL) == (job->state == JOB_RUNNING));
-		assert(!job->fast ||
-		       (channel->fast != NULL && job->shape.window <= job->fast_window));
+		assert(!job->fast.all ||
+		       (channel->fast != NULL && job->shape.window <= job->fast.window));
 	}
 }
 

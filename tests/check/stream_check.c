@@ -80,7 +80,7 @@ static void check_op(const struct stream *s, uint32_t slot)
 	}
 	assert((op->state == OP_ACTIVE) == (task != NULL));
 	assert((op->state == OP_FREE) == (op->generation == 0));
-	assert(announced == 0 || op->state == OP_ACTIVE || op->state == OP_LEFT);
+	assert(announced == 0 || op->state == OP_ACTIVE);
 	if (task == NULL)
 		return;
 	assert(task->slot == slot && task->tag == op->asked.tag && task->shards_left >= 1);

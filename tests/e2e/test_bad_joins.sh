@@ -20,7 +20,7 @@ refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY_FILE="$tmp/keys" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}" --key not-the-right-one
 WINNOW_KEY_FILE=/no/such bench "${small[@]}" --job keyed --key "$(cat "$tmp/key")" >"$tmp/keyed.out" 2>"$tmp/keyed.err" || fail "WINNOW_KEY_FILE overrides --key: $(cat "$tmp/keyed.err")"
-refuses 2 'key-file .WINNOW_KEY_FILE. contradicts key .WINNOW_KEY.' env WINNOW_KEY=long-enough WINNOW_KEY_FILE=/no/such "$BUILD/winnow" bench --local 2
+refuses 2 'key .WINNOW_KEY. contradicts key-file .WINNOW_KEY_FILE.' env WINNOW_KEY=long-enough WINNOW_KEY_FILE=/no/such "$BUILD/winnow" bench --local 2
 refuses 1 'may have 1 to 8 workers here, you ask for 9 \(workers-max\)' bench "${small[@]}" "${key[@]}" --world 9
 refuses 1 'rank 1 of 2 did not join within 2 s' bench "${small[@]}" "${key[@]}" --rank 0 --world 2
 refuses 1 'no answer: Connection refused; is winnowd running there' \
@@ -52,7 +52,7 @@ expect second 10 0
 refuses 1 "rank 1 of job 'other' is taken by" bench --job other --rank 1 --world 2 "${small[@]}" --key-file "$tmp/keys"
 start third bench --job third --rank 0 --world 2 "${small[@]}" "${key[@]}"
 sleep 0.3
-refuses 1 '2 jobs are running here, the limit \(jobs-max\)' bench --job fourth "${small[@]}" "${key[@]}"
+refuses 1 '2 jobs are here, the limit \(jobs-max\)' bench --job fourth "${small[@]}" "${key[@]}"
 expect third 10 1 'rank 1 of 2 did not join within 2 s'
 
 # Without a key. (What raw peers say is in tests/protocol/test_joining.py.)

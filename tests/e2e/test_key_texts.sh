@@ -22,12 +22,14 @@ stays_out "wrong key for job 'bench'" WINNOW_KEY=Sunshine
 echo "Sunshine#another-tail" >"$tmp/other"
 stays_out "wrong key for job 'bench'" WINNOW_KEY_FILE="$tmp/other"
 
-# What people and programs put around it: of the environment, where a Secret has echo's newline, and of a worker's file.
-while IFS= read -r -d '|' written; do
-	joins "WINNOW_KEY=$(printf %q "$written")" WINNOW_KEY="$written"
-	printf %s "$written" >"$tmp/written"
-	joins "a file with $(printf %q "$written")" WINNOW_KEY_FILE="$tmp/written"
-done < <(printf '%s|' "$key"$'\n\n' $'\t'"$key"$'\t' "$mark$key"$'\r\n' "$key"$'\t# mine\n')
+# What people and programs put around it, at either end, as a Secret has echo's newline; tests/unit/test_job_keys.c has all that they may.
+printf '%s%s\t# mine\r\n' "$mark" "$key" >"$tmp/written"
+joins "a file with what an editor writes" WINNOW_KEY_FILE="$tmp/written"
+one=$PORT daemon=$DAEMON
+winnowd --key-file "$tmp/written" --join-timeout 5s
+joins "winnowd with what an editor writes" WINNOW_KEY="$key"$'\n'
+winnowd_stop
+PORT=$one DAEMON=$daemon
 stays_out 'WINNOW_KEY: there is a blank in the key' WINNOW_KEY="bench $key"
 stays_out 'WINNOW_KEY: there is a line end, or another control character' WINNOW_KEY="$key"$'\n'"$key"
 stays_out "WINNOW_KEY: there is no key; '#' begins a comment" WINNOW_KEY="# $key"

@@ -52,9 +52,9 @@ make -s install BUILD="$BUILD" PREFIX=/opt/winnow DESTDIR="$tmp/other" >"$tmp/in
 grep -q "^ExecStart=/opt/winnow/bin/winnowd " "$tmp/other/opt/winnow/lib/systemd/system/winnowd.service" || fail "PREFIX is not in the unit"
 "$tmp/other/opt/winnow/bin/winnow" --version >/dev/null || fail "winnow under another prefix"
 
-# The example of docs/TRAINING.md, as it says, against the package.
+# The example of docs/reference.md, as it says, against the package.
 # shellcheck disable=SC2016 # sed's
-sed -n '/^```c$/,/^```$/p' docs/TRAINING.md | sed '1d;$d' >"$tmp/sum.c"
+sed -n '/^```c$/,/^```$/p' docs/reference.md | sed '1d;$d' >"$tmp/sum.c"
 export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=$libraries/pkgconfig
 [ "$(pkg-config --modversion winnow)" = "$version" ] || fail "pkg-config says $(pkg-config --modversion winnow)"
 # shellcheck disable=SC2046 # lists of options

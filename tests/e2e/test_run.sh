@@ -10,6 +10,18 @@ run() { # status, arg..: winnow run ends with that status; its words are in run.
 	timeout 60 "$BUILD/winnow" run "$@" >"$tmp/run.out" 2>"$tmp/run.err" || got=$?
 	[ $got = "$want" ] || fail "winnow run $*: exit status $got, not $want"
 }
+until_so() { # command..: until it is so, for 20 s
+	local _
+	for _ in $(seq 400); do
+		"$@" && return
+		sleep 0.05
+	done
+	return 1
+}
+both_said() { [ "$(grep -c "$1" "$tmp/run.out")" = 2 ]; }
+both() { # word: until both workers have said it
+	until_so both_said "$1" || fail "not both say '$1': $(cat "$tmp/run.out" "$tmp/run.err")"
+}
 show='echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT"; echo "$OMP_NUM_THREADS $WINNOW_AGGREGATORS" >&2'
 run 0 -n 3 -- sh -c "$show"
 for rank in 0 1 2; do
@@ -89,13 +101,12 @@ if [ "$(id -u)" = 0 ]; then
 
 	"$BUILD/winnow" bench --local 2 --size 4K --iters 1000000 >"$tmp/run.out" 2>&1 &
 	pids+=($!)
-	for _ in $(seq 400); do
+	daemon_listens() {
 		read -ra started <"/proc/${pids[-1]}/task/${pids[-1]}/children"
 		address=$(for child in "${started[@]}"; do tr '\0' '\n' <"/proc/$child/cmdline" | sed -n '/^--listen$/{n;p}'; done)
-		[ -z "$address" ] || break
-		sleep 0.05
-	done
-	[ -n "$address" ] || fail "no winnowd of bench --local"
+		[ -n "$address" ]
+	}
+	until_so daemon_listens || fail "no winnowd of bench --local"
 	wait_port "${address%:*}" "${address##*:}" || fail "winnowd of bench --local does not listen"
 	job=bench
 	strangers_fail "winnow bench --local"
@@ -142,19 +153,11 @@ except KeyboardInterrupt:
     time.sleep(1)
     print("\nsaved")' >"$tmp/run.out" 2>&1 &
 pids+=($!)
-until [ "$(grep -c '10%' "$tmp/run.out")" = 2 ]; do sleep 0.05; done
+both 10%
 kill -INT "${pids[-1]}"
 wait "${pids[-1]}" && fail "interrupted: it says that all is well"
 [ "$(grep -c saved "$tmp/run.out")" = 2 ] || fail "$(cat "$tmp/run.out")"
 
-both() { # word: until both workers have said it
-	local _
-	for _ in $(seq 400); do
-		[ "$(grep -c "$1" "$tmp/run.out")" != 2 ] || return 0
-		sleep 0.05
-	done
-	fail "not both say '$1': $(cat "$tmp/run.out" "$tmp/run.err")"
-}
 # The signals by which people and batch systems end a job or announce that they will: each worker saves what it has.
 saving='import os, signal, sys, time
 def save(number, frame):
@@ -217,18 +220,11 @@ blocked() { # how often winnow run has begun to wait
 }
 LD_LIBRARY_PATH=$BUILD "$tmp/beside/winnow" run -n 1 sh -c 'for i in $(seq 400); do [ ! -e "$0" ] || exit 0; sleep 0.05; done; exit 9' "$tmp/beside/up" >"$tmp/run.out" 2>"$tmp/run.err" &
 pids+=($!)
-for _ in $(seq 400); do
-	[ ! -s "$tmp/told" ] || break
-	sleep 0.05
-done
-[ "$(wc -l <"$tmp/told")" = 1 ] || fail "winnowd is not told to end: $(cat "$tmp/run.err")"
+until_so test -s "$tmp/told" || fail "winnowd is not told to end: $(cat "$tmp/run.err")"
 before=$(blocked)
 kill -USR1 "${pids[-1]}"
-for _ in $(seq 400); do
-	[ "$(blocked)" = "$before" ] || break
-	sleep 0.05
-done
-[ "$(blocked)" != "$before" ] || fail "winnow run does not look at SIGUSR1"
+has_looked() { [ "$(blocked)" != "$before" ]; }
+until_so has_looked || fail "winnow run does not look at SIGUSR1"
 [ "$(wc -l <"$tmp/told")" = 1 ] || fail "SIGUSR1 ends what winnowd does for others"
 kill -TERM "${pids[-1]}"
 wait "${pids[-1]}" || true

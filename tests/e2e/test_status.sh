@@ -158,10 +158,7 @@ refuses 2 'no option --jsn; did you mean --json' "$w" status --jsn
 refuses 2 "late is 'soon'" "$w" status --late soon
 "$w" status --help | seen 'Exit status: 0 healthy, 1 degraded, 2 unreachable' || fail "status --help"
 
-# Options and where they are from.
-WINNOW_LATE=9 "$w" config dump >"$tmp/dump" || fail "config dump"
-for section in bench status doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
-grep -qE '^late = 9 +; WINNOW_LATE$' "$tmp/dump" || fail "config dump does not show where late is from"
+# Options and where they are from; tests/unit/test_options.c has the rest.
 # What the environment says to other commands, and to workers.
 WINNOW_WORKERS=4 WINNOW_SIZE=1M,2M WINNOW_DENSITY=1,0.1 WINNOW_RANK=3 "$w" config dump >"$tmp/dump" || fail "config dump in the environment of others"
 printf '[winnowd]\njobs-max = 3\n' >"$tmp/w.ini"
@@ -169,7 +166,6 @@ WINNOW_KEY=do-not-show-me "$w" config dump winnowd --config "$tmp/w.ini" --threa
 grep -qE "^jobs-max = 3 +; $tmp/w.ini$" "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 grep -qE '^threads = 2 +; command line$' "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 ! grep -q do-not-show-me "$tmp/dump" || fail "a key is shown"
-"$BUILD/winnowd" --config "$tmp/dump" --dump-config | seen -E '^jobs-max = 3 ' || fail "a dump is no file for --config"
 refuses 2 "no options of a command 'nothing'" "$w" config dump nothing
 refuses 2 'say what: dump' "$w" config
 echo "all states"

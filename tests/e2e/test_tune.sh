@@ -89,6 +89,9 @@ printf '#!/bin/sh\nexit 3\n' >"$tmp/bin/gnuplot"
 chmod +x "$tmp/bin/gnuplot"
 refuses 1 'cannot draw .*b.png: gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 [ ! -e "$tmp/b.png" ] || fail "a picture that is none stays"
+echo older >"$tmp/b.png"
+refuses 1 'gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
+[ "$(cat "$tmp"/b.png*)" = older ] || fail "a picture that could not be drawn has taken the place of another"
 no_disk() { # Nothing can be written but to pipes.
 	(trap '' XFSZ && ulimit -f 0 && "$w" tune --size 1M --plot "$tmp/c.svg") 2>&1 | cat >"$tmp/no_disk.log"
 	return "${PIPESTATUS[0]}"
@@ -121,7 +124,6 @@ refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
 refuses 2 "size is 3: want at least 4, an element of f32" "$w" tune --size 3
 refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70
 refuses 2 "aggregator-count is 17000: want 1 to 256" "$w" tune --aggregator-count 17000
-refuses 2 "aggregators is now called --aggregator-count" "$w" tune --aggregators 4
 WINNOW_AGGREGATORS=a:1,b:2 "$w" tune --size 1M >/dev/null || fail "what a job has in its environment"
 refuses 2 'a name that ends in .svg or .png' "$w" tune --plot curve.gif
 refuses 2 '3 files cannot be shared among 2 workers' "$w" tune "${files[@]:0:3}" --world 2

@@ -5,7 +5,7 @@
  *     WRONG_BYTE=OFFSET:MASK     which byte of each result that has so many, and the bits to turn over in it
  *     WRONG_FORK=N               the N-th fork() fails
  *     WRONG_MEMORY=yes           posix_memalign() fails
- *     WRONG_RANK=R               only in the process whose command line has --rank=R; 0: in one without it
+ *     WRONG_RANK=R               only in the process whose command line has --rank=R
  *     WRONG_END=NUMBER           a process that leaves its job ends by this signal
  */
 
@@ -34,8 +34,6 @@ static int is_here(void)
 		return rank == NULL;
 	length = fread(line, 1, sizeof(line), file);
 	fclose(file);
-	if (strcmp(rank, "0") == 0)
-		return memmem(line, length, "--rank=", 7) == NULL;
 	sprintf(option, "--rank=%.20s", rank);
 	return memmem(line, length, option, strlen(option) + 1) != NULL;
 }

@@ -294,6 +294,14 @@ static void channel_take(struct channel *c, const struct packet *packet)
 	assert(c->replies.tail - c->replies.head <= waiting + items);
 }
 
+static void engine_take(struct engine *engine, uint32_t shard, const struct packet *packet)
+{
+	const struct allreduce *failed = engine_receive(engine, shard, packet, m.now_us);
+
+	if (failed != NULL)
+		engine_fail(engine, failed->status);
+}
+
 static void arrive(const struct datagram *datagram)
 {
 	uint8_t *data = exact_copy(datagram->data, datagram->bytes);
@@ -305,8 +313,7 @@ static void arrive(const struct datagram *datagram)
 		else
 			for (uint32_t i = 0; i < m.engine_count; i++)
 				if (datagram->dest == WIRE_EVERYONE || datagram->dest == i)
-					engine_receive(m.workers[i].engine, datagram->shard,
-					               &packet, m.now_us);
+					engine_take(m.workers[i].engine, datagram->shard, &packet);
 	}
 	free(data);
 }

@@ -36,7 +36,7 @@ static const struct option list[] = {
 	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "flag"},
 	{"choice", "first,one|second|third", OPTION_CHOICE, &out.choice, "first", NULL, FIRST,
          THIRD, "choice"},
-	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "time"},
+	{"wait", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "time"},
 	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "class"},
 	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "count"},
 	{0},
@@ -53,9 +53,9 @@ static const struct options options = {
 };
 
 static const char *const variables[] = {
-	"WINNOW_TEXT",      "WINNOW_COUNT",  "WINNOW_SIZE", "WINNOW_RATE",  "WINNOW_TIME",
-	"WINNOW_JOIN_TIME", "WINNOW_REAL",   "WINNOW_FLAG", "TEXT",         "COUNT",
-	"WINNOW_CONFIG",    "WINNOW_CHOICE", "WINNOW_MS",   "WINNOW_MS_MS", "WINNOW_COUNT32"};
+	"WINNOW_TEXT",      "WINNOW_COUNT",  "WINNOW_SIZE", "WINNOW_RATE",    "WINNOW_TIME",
+	"WINNOW_JOIN_TIME", "WINNOW_REAL",   "WINNOW_FLAG", "TEXT",           "COUNT",
+	"WINNOW_CONFIG",    "WINNOW_CHOICE", "WINNOW_WAIT", "WINNOW_WAIT_MS", "WINNOW_COUNT32"};
 
 /* Put the pieces of `text` that `separator` parts into `pieces`; returns how many. */
 static int split(char *text, char separator, char *pieces[], int max)

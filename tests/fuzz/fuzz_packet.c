@@ -65,7 +65,7 @@ static void check_cut(const struct announce *a)
 		assert(tile.columns <= part->tile_columns && tile.rows <= 1);
 		assert((tile.rows > 0) == (block < part->block_count));
 		if (tile.rows > 0)
-			assert(geometry_shard(&cut, block) == shard &&
+			assert(deal_shard(cut.shard_count, block) == shard &&
 			       tile.first >= segment.first &&
 			       tile.first + tile.columns <= segment.first + part->count &&
 			       segment.first + part->count <= input.count);

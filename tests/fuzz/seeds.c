@@ -186,7 +186,8 @@ static void options_seeds(void)
 {
 	const char all[] = "--count=7\n--flag\n--size\n64K\0[fuzz]\ntext = hello\ncount = 9\n"
 			   "join-time = 500ms\n\0WINNOW_REAL=0.25\nCOUNT=3\nWINNOW_RATE=10G";
-	const char arguments[] = "--counts\n3\n--choice=one\n--ms-ms=500\n--ms\n2s\n--count32=0";
+	const char arguments[] =
+		"--counts\n3\n--choice=one\n--wait-ms=500\n--wait\n2s\n--count32=0";
 
 	seed("all", all, sizeof(all) - 1);
 	seed("arguments", arguments, sizeof(arguments) - 1);

@@ -379,16 +379,13 @@ static void add_plan(struct copied *c)
 /* All frames of these plans but what they skip, in one go. */
 static void run_copy(const planned *plans, size_t count, bool out)
 {
-	struct arena runs = arena_make(PLANS_MAX * sizeof(struct gpu_run), 16, true);
-	struct gpu_run *run = reinterpret_cast<struct gpu_run *>(runs.at);
 	struct gpu_copy copy = {};
 
 	copy.out = out;
 	copy.ticket = scratch;
-	copy.runs = run;
 	for (const planned *p = plans; p < plans + count; p++)
 		if (p->skip < p->frames) {
-			run[copy.run_count++] =
+			copy.runs[copy.run_count++] =
 				gpu_run{p->plan, p->words, p->plan->frame_first + p->skip,
 			                p->frames - p->skip, copy.frame_count};
 			copy.frame_count += p->frames - p->skip;
@@ -398,7 +395,6 @@ static void run_copy(const planned *plans, size_t count, bool out)
 		cuda_ok(cuda_copy(&copy, 1 + static_cast<uint32_t>(random_below(40)), stream));
 		finish(copy.done.value);
 	}
-	cuda_ok(cudaFreeHost(runs.memory));
 }
 
 /* The same on the host, of one plan. */

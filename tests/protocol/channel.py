@@ -100,13 +100,17 @@ class Channel:
     def on_plan(self, packet, now):
         """7"""
         plan, first = wire.plan(packet.body), extend(packet.frame, self.ack)
+        named = [s for s in self.shares if plan and s.op.tag == plan.tag]
+        if plan and plan.status:
+            for share in named:
+                share.op.error = share.op.error or wire.mismatch(plan.rest)  # 11.1: it ends the job
+            return None
+        share = next((s for s in named if plan.segment in s.open), None)
         if not plan or first < self.gap or first in self.frames:
             return self.count("duplicates")
-        open_here = (s for s in self.shares if s.op.tag == plan.tag and plan.segment in s.open)
-        share = next(open_here, None)
         if not share:
             return self.count("strange")
-        frames = share.refuse(plan, first) if plan.status else share.accept(plan, first)
+        frames = share.accept(plan, first)
         if frames is None:
             return self.count("strange")
         self.came_at = now
@@ -165,7 +169,7 @@ class Channel:
         self.count("measured")
         for number in wire.frames_of(extend(packet.frame, self.ack), words):
             frame = self.frames.get(number)
-            if not frame or frame.done or frame.pushed_at is None or frame.segment.op.error:
+            if not frame or frame.done or frame.pushed_at is None:
                 continue
             if frame.pushed_at + self.clock.late > asked:
                 continue  # overtaken?
@@ -251,11 +255,8 @@ class Channel:
         end = min(self.credit, self.gap)
         while self.to_push and self.to_push[-1].number < end and self.under_way < self.pace.limit:
             frame = self.to_push[-1]
-            if not frame.segment.op.error:  # 11.1: withdrawn
-                self.send(wire.PUSH, frame.number, body=frame.data())
+            self.send(wire.PUSH, frame.number, body=frame.data())
             self.to_push.pop()
-            if frame.segment.op.error:
-                continue
             self.count("pushes")
             frame.pushed_at = now
             if self.base == frame.number:
@@ -271,7 +272,7 @@ class Channel:
     def lacks(self):
         """10.2: frames before `pushed` that it knows the plan of and lacks; and what it knows no plan of."""
         known = (self.frames.get(number) for number in range(self.ack, self.pushed))
-        return [frame for frame in known if frame and not frame.done and not frame.segment.op.error]
+        return [frame for frame in known if frame and not frame.done]
 
     def list_missing(self, now):
         """10.2"""

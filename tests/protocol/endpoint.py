@@ -278,6 +278,8 @@ class Endpoint:
         if not self.links or not self.worker or not self.worker.busy:
             self.busy_at = now
             return
+        for error in [op.error for op in self.worker.active if op.error]:  # 11.1
+            raise Ended("mismatch", self.rank, f"field {error.field} of ranks {error.rank_a} and {error.rank_b}")
         joining = self.links[0].joining
         came = max([self.busy_at] + [channel.came_at for channel in self.worker.channels])
         if now > came + (joining.stall_ms + joining.silence_ms) * 1000:
@@ -329,7 +331,8 @@ class Endpoint:
             self.stay(link, text)
             return
         self.failed = [getattr(link.joining, "failed", None) for link in self.links]
-        passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone"}
+        passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone",
+                     "mismatch": "mismatch"}  # fmt: skip
         self.last_word("abort", code=passed_on.get(code, "aborted"), text=text)
 
     # ---- MEMBERS.md ----

@@ -16,7 +16,7 @@ class Operation:
         self.array = np.ascontiguousarray(array, dtype=self.kind.array).reshape(-1)
         self.reduction, self.block_elems, self.form = reduction, block_elems, form
         self.tag, self.world, self.scatter, self.layout = tag, world, scatter, layout
-        self.error, self.withdrawn = None, False  # 11.1
+        self.error = None  # 11.1
         self.shares = []
 
     def begin(self, channels, payload, op_slot, generation):
@@ -37,27 +37,13 @@ class Operation:
         first = [channel for channel in channels if channel.first]  # of the first aggregator: 4.4
         used = [first[turn(self.tag) % len(first)]] if cut.eager else channels
         for channel in used:
-            self.take_part(channel)
-
-    def take_part(self, channel):
-        share = Share(self, channel)
-        self.shares.append(share)
-        channel.shares.append(share)
-
-    def withdraw(self, channels):
-        """11.1: it has failed on one channel, and ends on all others."""
-        self.withdrawn = True
-        parts = {share.channel for share in self.shares}
-        for channel in channels:
-            if channel not in parts:
-                self.take_part(channel)
-        for share in self.shares:
-            if not share.refused:
-                share.withdraw()
+            share = Share(self, channel)
+            self.shares.append(share)
+            channel.shares.append(share)
 
     @property
     def done(self):
-        return bool(self.shares) and (self.error is not None or all(share.done for share in self.shares))
+        return bool(self.shares) and all(share.done for share in self.shares)
 
     @property
     def result(self):
@@ -76,11 +62,10 @@ class Share:
         self.segments = op.cut.segments
         self.announced = 0
         self.open, self.planned = {}, {}  # segments by number: announced without a plan, and with one
-        self.refused = self.abandoned = False  # 11.1
 
     def announce(self, segments_ahead):
         """6.2"""
-        while self.announced < self.segments and not self.abandoned:
+        while self.announced < self.segments:
             before = self.announced - segments_ahead
             if before >= 0 and not (before in self.planned and self.passed(before)):
                 return
@@ -95,22 +80,6 @@ class Share:
             self.planned[plan.segment] = self.open.pop(plan.segment)
             segment.end, segment.missing = first + len(frames), sum(not frame.done for frame in frames)
         return frames
-
-    def refuse(self, plan, first):
-        """11.1: a PLAN of status 1, with one hollow frame."""
-        said = wire.mismatch(plan.rest)
-        if not said or plan.frame_count != 1 or self.planned:
-            return None
-        self.op.error = self.op.error or said
-        segment = Segment(self, 0, withdrawn=True)
-        segment.end = first + 1
-        self.refused, self.segments, self.open, self.planned = True, 1, {}, {0: segment}
-        return [Frame(segment, first)]
-
-    def withdraw(self):
-        """11.1: nothing more if it has a plan here; else until it is refused here as well."""
-        self.abandoned = True
-        self.open = {} if self.planned else {0: Segment(self, 0, withdrawn=True)}
 
     @property
     def done(self):
@@ -128,7 +97,7 @@ class Share:
 class Segment:
     """The unit of announcing and planning: what this worker has of it (6.1)."""
 
-    def __init__(self, share, n, withdrawn=False):
+    def __init__(self, share, n):
         op = self.op = share.op
         self.part, self.number, *_ = op.cut.place(n)
         self.blocks = op.cut.blocks(share.shard, n)
@@ -136,10 +105,9 @@ class Segment:
         self.received = op.cut.receiver(n) in (None, op.rank)
         self.own = np.zeros(len(self.blocks), dtype=bool)
         self.exponent, self.nonfinite = wire.NO_EXPONENT, False
-        if not withdrawn:
-            self.own[self.exists] = op.own[self.number][self.blocks[self.exists]]
-            if op.form in element.INTEGERS:  # 9.1: of all shards' segments n, which are neighbours
-                self.exponent, self.nonfinite = element.exponent(op.rows[self.number][op.cut.neighbours(n)])
+        self.own[self.exists] = op.own[self.number][self.blocks[self.exists]]
+        if op.form in element.INTEGERS:  # 9.1: of all shards' segments n, which are neighbours
+            self.exponent, self.nonfinite = element.exponent(op.rows[self.number][op.cut.neighbours(n)])
         flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite | wire.SCATTER * op.scatter
         rest = b""
         if not self.own.any():
@@ -150,7 +118,7 @@ class Segment:
             rest = wire.set_of(self.own)
             if op.cut.eager:
                 rest = len(rest).to_bytes(2, "little") + rest
-        if op.cut.eager and not withdrawn:
+        if op.cut.eager:
             rest += op.rows[self.number][self.blocks[self.own]].tobytes()
         self.body = wire.announcement(
             op.tag, op.array.size, op.cut.hash(share.channel.index, op.shard_count), n, op.cut.segments,

@@ -164,7 +164,7 @@ class Keys(unittest.TestCase):
             team.until(lambda: all(op.done for op in ops), 10)
 
     def test_membership(self):
-        """5.5: a membership has the key of its job, and others of the job beside it."""
+        """MEMBERS.md 1: a membership has the key of its job, and others of the job beside it."""
         for other in ("1", "2"):
             with Team(2, at=[KEYED], job=f"members-{os.getpid()}/{other}") as team:
                 with Team(3, at=[KEYED], job=f"members-{os.getpid()}/beside-{other}") as beside:

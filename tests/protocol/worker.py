@@ -39,8 +39,6 @@ class Worker:
             self.active.append(op)
             busy.add(op.tag)
         for op in self.active:
-            if op.error and not op.withdrawn:
-                op.withdraw(self.channels)
             for share in op.shares:
                 share.announce(self.segments_ahead)
         return [(channel, datagram) for channel in self.channels for datagram in channel.poll(now)]

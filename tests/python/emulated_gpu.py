@@ -57,7 +57,7 @@ def torchrun(rank, world, job="default"):
     node, local = divmod(rank, LOCAL)
     values = {"GROUP_RANK": node, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": LOCAL, "WORLD_SIZE": world, "RANK": rank}
     os.environ.update({name: str(value) for name, value in values.items()})
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     return node, local
 
 

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,9 @@ sys.path.insert(0, str(PACKAGE))
 os.environ["PYTHONPATH"] = str(PACKAGE)  # for children
 os.environ.setdefault("WINNOW_LIBRARY", str(BUILD / "libwinnow.so"))
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ["WINNOW_INSECURE_NO_KEY"] = "1"
 
+import numpy  # noqa: E402
 import winnow  # noqa: E402
 from ports import free_port  # noqa: E402
 
@@ -44,11 +47,19 @@ def fresh_job():
 
 def join(world, **settings):
     """`world` communicators of one fresh job, all in this process."""
-    settings = {"job": fresh_job(), "insecure_no_key": True, **settings}
+    settings = {"job": fresh_job(), **settings}
     return on_threads(world, lambda rank: winnow.Comm(rank=rank, world=world, **settings))
 
 
-class CommCase(unittest.TestCase):
+class Case(unittest.TestCase):
+    def fails(self, code, text, call, *arguments, **options):
+        """With a WinnowError of this code, as "LOST", and a text like that."""
+        with self.assertRaisesRegex(winnow.WinnowError, text) as caught:
+            call(*arguments, **options)
+        self.assertEqual(caught.exception.code, getattr(winnow.WinnowError, code))
+
+
+class CommCase(Case):
     """`comms`, the communicators of one job of `world` workers, for all tests of the class."""
 
     world = 3
@@ -71,6 +82,19 @@ def on_threads(count, function):
     return results
 
 
+def mismatches(world, call, text):
+    """call(comm, rank) is not the same on all ranks of a fresh job: that ends it, and each hears of the difference, now
+    and later."""
+    comms = join(world)
+    told = outcomes(world, lambda rank: call(comms[rank], rank))
+    later = outcomes(world, lambda rank: comms[rank].allreduce(numpy.ones(3)))
+    for error, again in zip(told, later):
+        assert isinstance(error, winnow.WinnowError) and error.code == winnow.WinnowError.MISMATCH, told
+        assert re.search(f"workers do not agree on the operation: {text}", str(error)), (text, error)
+        assert str(again) == str(error), (error, again)
+    on_threads(world, lambda rank: comms[rank].close())
+
+
 def outcomes(count, function):
     """The same, with exceptions among the results."""
     results = [None] * count
@@ -87,6 +111,15 @@ def outcomes(count, function):
     for thread in threads:
         thread.join()
     return results
+
+
+def error_of(call, *arguments, **options):
+    """The text of what it raises; "": nothing."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 class Aggregator:
@@ -128,16 +161,7 @@ class Team:
     def __init__(self, world):
         self.world = world
         self._directory = tempfile.TemporaryDirectory(prefix="winnow-test-")
-        context = multiprocessing.get_context(start_method)
-        self._pipes, self.processes = [], []
-        for rank in range(world):
-            ours, theirs = context.Pipe()
-            arguments = (_member, theirs, rank, world, f"file://{self._directory.name}/store")
-            process = context.Process(target=_here, args=(dict(os.environ), *arguments), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self.processes.append(process)
+        self._pipes, self.processes = _with_pipes(world, _member, f"file://{self._directory.name}/store")
 
     def start(self, function, *arguments, **options):
         for pipe in self._pipes:
@@ -230,16 +254,8 @@ class TeamCase(unittest.TestCase):
 
 def spawned(function, world, *arguments):
     """What `world` fresh processes send, or "died"; function takes (rank, world, store, *arguments, pipe)."""
-    context = multiprocessing.get_context(start_method)
-    pipes, processes = [], []
     with tempfile.TemporaryDirectory(prefix="winnow-test-") as directory:
-        for rank in range(world):
-            ours, theirs = context.Pipe()
-            call = (dict(os.environ), function, rank, world, f"file://{directory}/store", *arguments, theirs)
-            processes.append(context.Process(target=_here, args=call, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            pipes.append(ours)
+        pipes, processes = _with_pipes(world, function, f"file://{directory}/store", *arguments)
         results = [_sent(pipe) for pipe in pipes]
         for process in processes:
             process.join(10)
@@ -248,18 +264,29 @@ def spawned(function, world, *arguments):
     return results
 
 
-def program(code, *arguments):
-    """A process that runs a script as `python -c` does, forked like a Team's; a multiprocessing.Process."""
-    call = (dict(os.environ), _script, code, arguments)
-    process = multiprocessing.get_context(start_method).Process(target=_here, args=call, daemon=True)
+def program(function, *arguments):
+    """A process that runs a function and ends as a program does, forked like a Team's; a multiprocessing.Process."""
+    return _started(_run_program, function, arguments)
+
+
+def _with_pipes(world, function, *arguments):
+    """Our ends, and processes that run function(rank, world, *arguments, their end)."""
+    ours, theirs = zip(*(multiprocessing.get_context(start_method).Pipe() for _ in range(world)))
+    processes = [_started(function, rank, world, *arguments, theirs[rank]) for rank in range(world)]
+    for pipe in theirs:
+        pipe.close()
+    return ours, processes
+
+
+def _started(*call):
+    process = multiprocessing.get_context(start_method).Process(target=_here, args=(dict(os.environ), *call), daemon=True)
     process.start()
     return process
 
 
-def _script(code, arguments):
-    sys.argv = ["-c", *arguments]
+def _run_program(function, arguments):
     try:
-        exec(code, {"__name__": "__main__"})
+        function(*arguments)
     finally:
         atexit._run_exitfuncs()  # a forked process leaves these out
 
@@ -296,7 +323,7 @@ def _here(environment, function, *arguments):
     function(*arguments)
 
 
-def _member(pipe, rank, world, store):
+def _member(rank, world, store, pipe):
     import torch
     import torch.distributed as dist
 

@@ -106,7 +106,7 @@ class Abi(unittest.TestCase):
     def test_documents(self):
         """The page for operators names the numbers that have to be the same."""
         wire = re.search(r"#define WIRE_VERSION (\d+)", (harness.ROOT / "ebpf/wire.h").read_text())[1]
-        page = (harness.ROOT / "docs/DEPLOY.md").read_text()
+        page = (harness.ROOT / "docs/deploy.md").read_text()
         for what, value in (("wire version", wire), ("ABI", _native.ABI_VERSION)):
             self.assertIn(f"\n| {what} | {value} |", page)
         self.assertIn(f"libwinnow.so.{_native.ABI_VERSION}`", page)

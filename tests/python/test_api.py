@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """allreduce on numpy arrays and torch tensors: every type and operation against numpy."""
 
-import unittest
 
 import harness
 import numpy
@@ -156,7 +155,3 @@ class Api(harness.CommCase):
         self.assertEqual([(comm.rank, comm.world) for comm in self.comms], [(r, WORLD) for r in range(WORLD)])
         self.assertRegex(winnow.library_version, r"^\d+\.\d+\.\d+$")
         self.assertIn("rank 1 of 3", repr(self.comms[1]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@
 import random
 import threading
 import time
-import unittest
 
 import harness
 import torch
@@ -83,7 +82,7 @@ def shuffled(rank, world, job):
 
 def hooks(rank, world, job):
     """The futures of winnow.torch.attach() alike."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         state = winnow.torch.HookState(comm)
         inner = lambda f: state.reduce(f.value() + 1).wait()
         assert state.reduce(torch.full((10,), float(rank))).then(inner).wait()[0] == (world - 1) / 2 + 1
@@ -142,28 +141,15 @@ def other_hooks(rank, world, job):
         assert float((wanted - got).abs().max()) < 1e-2
 
 
-class Callbacks(unittest.TestCase):
-    def run_on(self, world, function):
-        with harness.Team(world) as team:
-            team.start(function, harness.fresh_job())
-            for rank, result in enumerate(team.collect(60)):
-                self.assertIsNone(result, getattr(result, "trace", f"rank {rank} {result}"))
+class Callbacks(harness.TeamCase):
+    def test_of_two(self):
+        for function in (nested, hooks, power_sgd, other_hooks):
+            with self.subTest(function=function.__name__):
+                self.team.run(function, harness.fresh_job())
 
-    def test_nested(self):
-        self.run_on(2, nested)
+
+class CallbacksOfThree(harness.TeamCase):
+    world = 3
 
     def test_shuffled(self):
-        self.run_on(3, shuffled)
-
-    def test_hooks(self):
-        self.run_on(2, hooks)
-
-    def test_power_sgd(self):
-        self.run_on(2, power_sgd)
-
-    def test_other_hooks(self):
-        self.run_on(2, other_hooks)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.team.run(shuffled, harness.fresh_job())

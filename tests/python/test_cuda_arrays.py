@@ -112,7 +112,3 @@ class Refusals(harness.Refuses, unittest.TestCase):
         for arguments in ((index, Array(values)), (Array(index), values)):
             with self.assertRaisesRegex(TypeError, "lists of rows are on the CPU"):
                 self.comm.allreduce_rows(*arguments, 10)
-
-
-if __name__ == "__main__":
-    unittest.main()

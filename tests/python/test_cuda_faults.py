@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """Tensors on an emulated GPU: refusals, what must not wait, what crosses the bus, every call of CUDA failing once."""
 
 import ctypes
@@ -21,6 +22,7 @@ from winnow._native import lib
 
 BLOCK = 32
 COUNT = 300_000  # three segments
+FEW = 9000
 AHEAD = 100  # operations, and parts of one: more than a job may have under way
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)  # modes of a capture
 MIB = 2**20
@@ -41,10 +43,10 @@ def comm_of_one(staging_mb=64):
     return comm
 
 
-def begin(comm, address, kind="cuda", stream=None, request=None):
-    """As C has it: a code, of an operation on COUNT floats."""
+def begin(comm, address, kind="cuda", stream=None, request=None, count=COUNT):
+    """As C has it: a code, of an operation on so many floats."""
     options = _native.Options(memory=_native.MEMORIES[kind], stream=stream)
-    given = (address, address, COUNT, _native.DTYPES["float32"], _native.OPS["sum"])
+    given = (address, address, count, _native.DTYPES["float32"], _native.OPS["sum"])
     return lib.winnow_allreduce_async(*given, options, comm._handle, request)
 
 
@@ -209,7 +211,7 @@ class Late(OneWorker):
             self.comm.allreduce_async(array)
         self.comm.close()
         self.assertEqual(emulated_gpu.cuda.cudaStreamSynchronize(stream.handle), 0)
-        self.assertLess(time.monotonic() - begun, 5)
+        self.assertLess(time.monotonic() - begun, 20)
 
     def test_a_capture_of_another_thread(self):
         """It does not forbid a first operation, which reserves memory, and is not spoilt by it."""
@@ -256,7 +258,7 @@ def on_the_second_gpu(rank, world):
 def meet_faults(rank, world, call):
     """In the first job the library's first call fails, in the next its second, until a job gets by. How many fail."""
     emulated_gpu.load()
-    array = Array(values_of(1))
+    array = Array(values_of(1, FEW))
     for number in itertools.count(1):
         comm = comm_of_one(staging_mb=1)
         emulated_gpu.cuda.emulated_cuda_fail(f"{call}:{number}".encode())
@@ -266,7 +268,7 @@ def meet_faults(rank, world, call):
             comm.allreduce(array)
             comm.allreduce(array, wire="fixed32")
             request = ctypes.c_void_p()
-            code = begin(comm, array.memory, request=request) or lib.winnow_wait(request, -1, None)
+            code = begin(comm, array.memory, request=request, count=FEW) or lib.winnow_wait(request, -1, None)
             code = code or lib.winnow_stream_wait(request, None)
             lib.winnow_request_free(request)
             if code:
@@ -307,7 +309,3 @@ class Processes(unittest.TestCase):
         for call in CALLS:  # what jobs that fail leave behind on their GPU stays: one process each
             with self.subTest(call=call), harness.Team(1) as team:
                 self.assertGreater(team.run(meet_faults, call)[0], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -20,7 +20,7 @@ SOON_SECONDS = 8  # with what a program takes to end; silence would take a minut
 
 HEAD = """
 import ctypes, os, sys, time, numpy, winnow
-comm = winnow.Comm(job=sys.argv[1], rank=0, world=2, insecure_no_key=True, silence_ms=60000)
+comm = winnow.Comm(job=sys.argv[1], rank=0, world=2, silence_ms=60000)
 comm.allreduce(numpy.ones(1000))
 """
 
@@ -42,7 +42,7 @@ class Ends(unittest.TestCase):
             start_new_session=True,
         )
         try:
-            comm = winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True, silence_ms=SILENCE_MS)
+            comm = winnow.Comm(job=job, rank=1, world=2, silence_ms=SILENCE_MS)
             comm.allreduce(numpy.ones(1000))
             request = comm.allreduce_async(numpy.ones(1000))
             if kill:
@@ -66,17 +66,23 @@ class Ends(unittest.TestCase):
         self.assertRegex(why, text)
         self.assertLess(took, SOON_SECONDS)
 
-    def test_exit_status(self):
-        aborted = "rank 0 .*aborted the job: it ended with exit status 3"
-        self.check("sys.exit(3)", 3, aborted)
-        self.check("raise SystemExit('no more')", 1, "it ended with exit status 1")
-        self.check("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted)
+    def test_failures(self):
+        aborted = "rank 0 .*aborted the job: "
+        for code, status, text in (
+            ("sys.exit(3)", 3, aborted + "it ended with exit status 3"),
+            ("raise SystemExit('no more')", 1, "it ended with exit status 1"),
+            ("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted + "it ended with exit status 3"),
+            ("with comm: sys.exit(3)", 3, aborted + "SystemExit: 3"),
+            ("raise ValueError('of no use')", 1, aborted + "ValueError: of no use"),
+            # A forked child's exit says nothing about its parent.
+            ("child = os.fork()\nif child == 0: sys.exit(3)\nos.waitpid(child, 0)\nsys.exit(4)", 4, aborted + "it ended with exit status 4"),
+        ):
+            with self.subTest(code=code):
+                self.check(code, status, text)
 
-    def test_exit_status_in_with(self):
-        self.check("with comm: sys.exit(3)", 3, "rank 0 .*aborted the job: SystemExit: 3")
-
-    def test_exception(self):
-        self.check("raise ValueError('of no use')", 1, "rank 0 .*aborted the job: ValueError: of no use")
+    def test_killed_with_children(self):
+        for code in (FORKS, FORKS.replace("    time", "    os.fork()\n    time")):
+            self.check(code, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
 
     def test_success_leaves(self):
         """No failure of its own: the operation that the other began is."""
@@ -84,29 +90,17 @@ class Ends(unittest.TestCase):
             with self.subTest(code=code):
                 job = harness.fresh_job()
                 other = subprocess.Popen([sys.executable, "-c", HEAD + code, job])
-                with winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True, silence_ms=1000) as comm:
+                with winnow.Comm(job=job, rank=1, world=2, silence_ms=1000) as comm:
                     comm.allreduce(numpy.ones(1000))
                     self.assertEqual(other.wait(30), 0)
                     with self.assertRaisesRegex(winnow.WinnowError, "rank 0 .*has left the job"):
                         comm.allreduce(numpy.ones(1000))
 
-    def test_status_of_a_child(self):
-        """A forked child's exit says nothing about its parent."""
-        code = "child = os.fork()\nif child == 0: sys.exit(3)\nos.waitpid(child, 0)\nsys.exit(4)"
-        self.check(code, 4, "rank 0 .*aborted the job: it ended with exit status 4")
-
-    def test_killed_with_a_child(self):
-        self.check(FORKS, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
-
-    def test_killed_with_a_child_of_a_child(self):
-        code = FORKS.replace("    time", "    os.fork()\n    time")
-        self.check(code, -signal.SIGKILL, "rank 0 .* is lost: connection", kill=True)
-
     def test_a_child_joins(self):
         """A child has its own communicator, and that of its parent goes on beside it."""
         job, code = harness.fresh_job(), """
 if os.fork() == 0:
-    with winnow.Comm(job=sys.argv[1] + "-child", rank=0, world=1, insecure_no_key=True) as own:
+    with winnow.Comm(job=sys.argv[1] + "-child", rank=0, world=1) as own:
         right = own.allreduce(numpy.ones(10))[0] == 1
     os._exit(0 if right else 1)
 status = os.wait()[1]
@@ -114,7 +108,7 @@ comm.allreduce(numpy.ones(1000))
 print(status, flush=True)
 """
         other = subprocess.Popen([sys.executable, "-c", HEAD + code, job], stdout=subprocess.PIPE, text=True)
-        with winnow.Comm(job=job, rank=1, world=2, insecure_no_key=True) as comm:
+        with winnow.Comm(job=job, rank=1, world=2) as comm:
             for _ in range(2):
                 comm.allreduce(numpy.ones(1000))
         self.assertEqual(other.communicate(timeout=30)[0], "0\n")
@@ -130,7 +124,3 @@ print(status, flush=True)
         with self.assertRaisesRegex(winnow.MembersChanged, "rank 0 .*has left"):
             comms[1].allreduce(numpy.ones(1000))
         comms[1].close()
-
-
-if __name__ == "__main__":
-    unittest.main()

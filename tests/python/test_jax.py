@@ -47,7 +47,7 @@ def train(combine, batches):
 def worker(rank, world, store, job, pipe):
     import winnow.jax
 
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         trained = train(lambda tree: winnow.jax.allreduce(tree, comm), batches(rank))
         sent = comm.stats().sent_bytes
         try:
@@ -74,7 +74,3 @@ class Jax(unittest.TestCase):
             # 8 of 4000 rows a step.
             self.assertLess(sent, STEPS * ROWS * 16 * 4 / 10)
             self.assertIn("workers do not agree on the operation: count is", error)
-
-
-if __name__ == "__main__":
-    unittest.main()

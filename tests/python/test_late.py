@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it waits
 """Who is late is said in the log `winnow`: once, on one of the ranks that wait, with the rank that they wait for; in
 attach(), on all that wait."""
 
 import logging
-import os
 import pathlib
 import tempfile
 import time
@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 
-LATE_S = 9  # and pings come twice a second
+LATE_S = 7  # and pings come twice a second
 
 
 class Lines(logging.Handler):
@@ -34,7 +34,7 @@ def job(rank, world, name, late):
     """Rank `late` computes for long between two operations. What each rank has logged."""
     log = Lines()
     logging.getLogger("winnow").addHandler(log)
-    with winnow.Comm(job=name, rank=rank, world=world, insecure_no_key=True, silence_ms=2000) as comm:
+    with winnow.Comm(job=name, rank=rank, world=world, silence_ms=2000) as comm:
         comm.allreduce(numpy.ones(1000, numpy.float32))
         if rank == late:
             time.sleep(LATE_S)
@@ -72,12 +72,20 @@ def joined(rank, world, job, late, agg, path):
         logging.getLogger("winnow").addHandler(logging.FileHandler(path))
     if rank == late:
         until_said(path, "waiting for rank 1 of 2 to join")
-    winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, aggregators=agg).close()
+    winnow.Comm(job=job, rank=rank, world=world, aggregators=agg).close()
     return log.lines
 
 
 class Late(unittest.TestCase):
-    def check(self, late, teller):
+    """Side by side, for they wait: what a scenario asserts is raised."""
+
+    def test_all(self):
+        with tempfile.TemporaryDirectory() as folder, harness.Aggregator() as first:
+            first.kill()
+            checks = lambda: self.last(2, 0), lambda: self.last(0, 1), self.attach, lambda: self.join(first, folder)
+            harness.on_threads(len(checks), lambda i: checks[i]())
+
+    def last(self, late, teller):
         with harness.Team(3) as team:
             results = team.run(job, harness.fresh_job(), late)
         for rank, (lines, said) in enumerate(results):
@@ -85,24 +93,16 @@ class Late(unittest.TestCase):
             if rank != teller:
                 self.assertEqual(lines, [], f"rank {rank}")
                 continue
-            self.assertEqual(len(lines), 1, lines)
-            level, text = lines[0]
+            ((level, text),) = lines
             self.assertEqual(level, "WARNING")
             self.assertRegex(
                 text, rf"^rank {rank}: waiting in operation #2 for rank {late} \(.+\): in no operation for [5-9] s$"
             )
 
-    def test_last(self):
-        self.check(2, 0)
-
-    def test_first(self):
-        self.check(0, 1)
-
-    def test_join(self):
+    def join(self, first, folder):
         """An aggregator that is started after the workers is waited for, too."""
-        with tempfile.TemporaryDirectory() as folder, harness.Aggregator() as first, harness.Team(2) as team:
+        with harness.Team(2) as team:
             path = pathlib.Path(folder, "log")
-            first.kill()
             team.start(joined, "late-joins", 1, first.address, path)
             until_said(path, "Connection refused")  # after 2 s; and 5 s after somebody answers, who has not come
             with mock.patch.object(harness, "free_port", return_value=first.address.split(":")[1]), harness.Aggregator():
@@ -118,12 +118,8 @@ class Late(unittest.TestCase):
             self.assertIn("no datagrams come back from its data port", line)
         self.assertEqual(late, [])
 
-    def test_attach(self):
-        with mock.patch.dict(os.environ, WINNOW_INSECURE_NO_KEY="1"), harness.Team(2) as team:
+    def attach(self):
+        with harness.Team(2) as team:
             waited, late = team.run(attached, 1)
         self.assertEqual(waited, [("WARNING", "rank 0: waiting for other ranks, which must call attach(), or make_node(), as well")])
         self.assertEqual(late, [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -69,7 +69,3 @@ class LocalSteps(unittest.TestCase):
         dense, first, local = self.dense(), self.loss_of(self.make()), self.loss_of(models[0])
         self.assertLess(dense, 0.7 * first)  # something is learned
         self.assertLess(local, (1 + WORSE) * dense)
-
-
-if __name__ == "__main__":
-    unittest.main()

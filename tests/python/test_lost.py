@@ -3,7 +3,6 @@
 remembers it is the same to the bit whenever it runs."""
 
 import os
-import unittest
 
 import harness
 import numpy
@@ -52,21 +51,26 @@ def drawn(rank, count, density=0.3):
 
 
 class Lost(harness.CommCase):
-    def lost(self, ranks, wire, before=0.0, **options):
-        """By rank, and the results."""
+    def lost(self, ranks, wire, before=0.0, call="allreduce", out=None, **options):
+        """By rank, and the results. out: of so many elements, in place of the input."""
         found = [numpy.full_like(values, before) for values in ranks]
 
         def reduce(rank):
-            return self.comms[rank].allreduce(ranks[rank].copy(), op="avg", wire=wire, lost=found[rank], **options)
+            comm = self.comms[rank]
+            into = () if out is None else (numpy.empty(out, numpy.float32),)
+            return getattr(comm, call)(ranks[rank].copy(), *into, op="avg", wire=wire, lost=found[rank], **options)
 
         return found, harness.on_threads(len(ranks), reduce)
 
-    def check(self, ranks, segments, **options):
-        for wire in ("bf16", "fixed32", "fixed16", "fixed8"):
-            found, _ = self.lost(ranks, wire, **options)
+    def check(self, ranks, segments, wires=("bf16", "fixed32", "fixed16", "fixed8"), before=0.0, **options):
+        for wire in wires:
+            found, _ = self.lost(ranks, wire, before, **options)
             for rank, (ours, want) in enumerate(zip(found, expected(ranks, wire, segments))):
                 self.assertGreater(numpy.count_nonzero(want), 0, (wire, options))
-                numpy.testing.assert_array_equal(ours, want, f"{wire} on rank {rank}, {options}")
+                numpy.testing.assert_array_equal(ours, numpy.float32(before) + want, f"{wire} on rank {rank}, {options}")
+
+    def drawn(self, count):
+        return [drawn(rank, count) for rank in range(self.world)]
 
     def stretches(self, count, block):
         """Which elements are scaled together, of a flat tensor."""
@@ -75,53 +79,32 @@ class Lost(harness.CommCase):
 
     def test_flat(self):
         for count, block in ((150_001, 1), (40_001, 256), (7_001, 1000), (300_000, 5)):
-            ranks = [drawn(rank, count) for rank in range(self.world)]
-            self.check(ranks, self.stretches(count, block), block=block)
+            self.check(self.drawn(count), self.stretches(count, block), block=block)
 
     def test_apart(self):
         """The tensor that is sent is not the result's."""
-        ranks, found = [drawn(rank, 9000) for rank in range(self.world)], [numpy.zeros(9000, numpy.float32) for _ in range(self.world)]
-        harness.on_threads(
-            self.world,
-            lambda rank: self.comms[rank].allreduce(ranks[rank], numpy.empty_like(ranks[rank]), wire="fixed8", lost=found[rank]),
-        )
-        for ours, want in zip(found, expected(ranks, "fixed8", self.stretches(9000, 256))):
-            numpy.testing.assert_array_equal(ours, want)
+        self.check(self.drawn(9000), self.stretches(9000, 256), ["fixed8"], out=9000)
 
     def test_tiles(self):
-        ranks = [drawn(rank, 90 * 131).reshape(90, 131) for rank in range(self.world)]
-        self.check(ranks, [...], tile=(7, 3))
+        self.check([values.reshape(90, 131) for values in self.drawn(90 * 131)], [...], tile=(7, 3))
 
     def test_reduce_scatter(self):
-        count = self.world * 5000
-        ranks, found = [drawn(rank, count) for rank in range(self.world)], [numpy.zeros(count, numpy.float32) for _ in range(self.world)]
-        harness.on_threads(
-            self.world,
-            lambda rank: self.comms[rank].reduce_scatter(
-                ranks[rank], numpy.empty(5000, numpy.float32), wire="fixed8", block=1, lost=found[rank]
-            ),
-        )
-        shares = [numpy.arange(at, at + 5000) for at in range(0, count, 5000)]
-        for ours, want in zip(found, expected(ranks, "fixed8", shares)):
-            numpy.testing.assert_array_equal(ours, want)
+        shares = [numpy.arange(at, at + 5000) for at in range(0, self.world * 5000, 5000)]
+        self.check(self.drawn(self.world * 5000), shares, ["fixed8"], call="reduce_scatter", out=5000, block=1)
 
     def test_is_added(self):
-        ranks = [drawn(rank, 20_000) for rank in range(self.world)]
-        found, _ = self.lost(ranks, "fixed8", before=0.5)
-        for ours, want in zip(found, expected(ranks, "fixed8", self.stretches(20_000, 256))):
-            numpy.testing.assert_array_equal(ours, numpy.float32(0.5) + want)
+        self.check(self.drawn(20_000), self.stretches(20_000, 256), ["fixed8"], before=0.5)
 
     def test_native(self):
         """Nothing is lost; nor of a tensor of a datagram or less, which travels as it is."""
         for count, wire in ((20_000, "native"), (200, "fixed8")):
-            ranks = [drawn(rank, count) for rank in range(self.world)]
-            for ours in self.lost(ranks, wire)[0]:
+            for ours in self.lost(self.drawn(count), wire)[0]:
                 self.assertFalse(ours.any())
 
     def test_not_finite(self):
         """Nobody has anything of such a segment in a form that has no room for it, and nobody remembers it."""
         count = 3 * SEGMENT * self.comms[0].stats().channels
-        ranks, at = [drawn(rank, count) for rank in range(self.world)], count // 2
+        ranks, at = self.drawn(count), count // 2
         ranks[1][at] = float("inf")
         for wire in ("bf16", "fixed16", "fixed8"):
             found, results = self.lost(ranks, wire, block=1)
@@ -172,7 +155,7 @@ class Slope(nn.Module):
 def slid(rank, world, job, wire, steps, outer):
     """By parameter: how far it came in so many steps, and how far it should be; and its memory."""
     net = Slope(1 if wire == "fixed8" else 2.0**-8)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1.0)
         compress, step, run = winnow.torch.TopK(1), inner, net
         if outer:
@@ -195,7 +178,7 @@ def trained(rank, world, job, wire, outer):
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
     compress = winnow.torch.TopK(0.05, block=4, momentum=0.5, warm_up=2)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         step = torch.optim.SGD(net.parameters(), lr=0.2)
         run, state = net, None
         if outer:
@@ -243,7 +226,3 @@ class Three(harness.TeamCase):
                 for name in memory:
                     self.assertTrue(torch.equal(memory[name], its[name]), (wire, outer, name))
                     self.assertTrue(memory[name].any(), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

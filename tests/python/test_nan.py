@@ -2,7 +2,6 @@
 """check_nan: a NaN in one rank's gradient ends the job on all ranks, with that rank and the parameter."""
 
 import os
-import unittest
 
 import harness
 import torch
@@ -26,9 +25,10 @@ class Net(nn.Module):
 
 def train(rank, world, job, bad, parameter, environment, options):
     """Two steps; in the second rank `bad` has a NaN in that parameter's gradient. What is raised, or None."""
-    os.environ.update(environment)
+    os.environ.pop("WINNOW_CHECK_NAN", None)
+    os.environ.update({"WINNOW_CHECK_NAN": environment} if environment else {})
     torch.manual_seed(1)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True, timeout_ms=20000) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world, timeout_ms=20000) as comm:
         ddp = DistributedDataParallel(Net())
         state = winnow.torch.attach(ddp, comm, **options)
         for step in range(2):
@@ -42,33 +42,21 @@ def train(rank, world, job, bad, parameter, environment, options):
         return step, None, None
 
 
-class Nan(unittest.TestCase):
-    def run_all(self, bad, parameter, environment={}, **options):
-        with harness.Team(3) as team:
-            return team.run(train, harness.fresh_job(), bad, parameter, environment, options)
+class Nan(harness.TeamCase):
+    world = 3
 
-    def check(self, results, bad, parameter):
-        for rank, (step, text, kind) in enumerate(results):
-            self.assertEqual((step, kind), (1, "WinnowError"), f"rank {rank}: {text}")
-            self.assertIn(f"NaN in the gradient of {parameter} on rank {bad}, before it was averaged", text)
-
-    def test_keyword(self):
-        self.check(self.run_all(1, "last.bias", check_nan=True), 1, "last.bias")
-
-    def test_environment(self):
-        self.check(self.run_all(0, "first.weight", {"WINNOW_CHECK_NAN": "1"}), 0, "first.weight")
-
-    def test_sparse(self):
-        self.check(self.run_all(2, "table.weight", check_nan=True), 2, "table.weight")
-
-    def test_not_asked_for(self):
-        for environment, options in (({}, {}), ({"WINNOW_CHECK_NAN": "1"}, {"check_nan": False})):
-            results = self.run_all(1, "last.bias", environment, **options)
-            self.assertEqual(results, [(1, None, None)] * 3)
-
-    def test_nothing_wrong(self):
-        self.assertEqual(self.run_all(None, None, check_nan=True), [(1, None, None)] * 3)
-
-
-if __name__ == "__main__":
-    unittest.main()
+    def test_all(self):
+        """Asked for by keyword and by environment; a table's; not asked for; nothing wrong."""
+        for bad, parameter, environment, options, found in (
+            (1, "last.bias", None, {"check_nan": True}, True),
+            (0, "first.weight", "1", {}, True),
+            (2, "table.weight", None, {"check_nan": True}, True),
+            (1, "last.bias", None, {}, False),
+            (1, "last.bias", "1", {"check_nan": False}, False),
+            (None, None, None, {"check_nan": True}, False),
+        ):
+            results = self.team.run(train, harness.fresh_job(), bad, parameter, environment, options)
+            for rank, (step, text, kind) in enumerate(results):
+                self.assertEqual((step, kind), (1, "WinnowError" if found else None), f"rank {rank}: {text}")
+                if found:
+                    self.assertIn(f"NaN in the gradient of {parameter} on rank {bad}, before it was averaged", text)

@@ -2,7 +2,6 @@
 """What torch 2 may be set to: another default device, DDP's reducer in Python."""
 
 import os
-import unittest
 from unittest import mock
 
 import harness
@@ -77,7 +76,7 @@ def elastic(comm):
 
 def on_meta(rank, world, job):
     """Tensors that a program does not ask for are where it wants to have its own."""
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     want = trained(rank, DistributedDataParallel(model()))
     torch.set_default_device("meta")
     try:
@@ -131,7 +130,3 @@ class Set(harness.TeamCase):
             for text in said[:2]:
                 self.assertRegex(text, '"python_reducer", which has none: set it to True before the DistributedDataParallel is made')
             self.assertIn("python_reducer", said[2])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -12,7 +12,7 @@ import harness
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from test_group import group_of, side_by_side
+from test_group import side_by_side
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -29,7 +29,7 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
 def default_group(rank, world, store, job, function, pipe):
     """function(rank, world) in a default group "winnow"."""
     torch.set_num_threads(1)
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    os.environ["WINNOW_JOB"] = job
     dist.init_process_group("winnow", init_method=store, rank=rank, world_size=world)
     try:
         pipe.send(function(rank, world))
@@ -241,7 +241,3 @@ class Built(unittest.TestCase):
 
     def test_again(self):
         self.check(again)
-
-
-if __name__ == "__main__":
-    unittest.main()

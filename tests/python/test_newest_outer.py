@@ -11,6 +11,7 @@ import warnings
 import harness
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
@@ -150,12 +151,36 @@ def weights(rank, world, store, job, pipe):
     found = {}
     try:
         for way in (plain, scaled, accelerated, lit, trained, hooked):
-            with winnow.Comm(job=f"{job}-{way.__name__}", rank=rank, world=world, insecure_no_key=True) as comm:
+            with winnow.Comm(job=f"{job}-{way.__name__}", rank=rank, world=world) as comm:
                 net = way(rank, comm)
             found[way.__name__] = torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).tolist()
         pipe.send(found)
     except Exception as error:
         pipe.send(f"{way.__name__}: {type(error).__name__}: {error}")
+
+
+def gradients(rank, attach):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(1)
+    config = GPT2Config(vocab_size=80, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    ddp = DistributedDataParallel(GPT2LMHeadModel(config).eval())  # without dropout
+    attach(ddp)
+    words = torch.randint(0, 80, (4, 16), generator=torch.Generator().manual_seed(rank))
+    loss = ddp(words, labels=words).loss
+    loss.backward()
+    return loss.item(), [parameter.grad for parameter in ddp.parameters()]
+
+
+def both(rank, world, job):
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
+        ours = gradients(rank, lambda ddp: winnow.torch.attach(ddp, comm))
+    gloo = gradients(rank, lambda ddp: None)
+    assert ours[0] == gloo[0], (ours[0], gloo[0])
+    assert len(ours[1]) > 20
+    for mine, its in zip(ours[1], gloo[1]):
+        torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-7)
 
 
 class Taken(unittest.TestCase):
@@ -169,5 +194,8 @@ class Taken(unittest.TestCase):
                 torch.testing.assert_close(torch.tensor(each[way]), want, rtol=1e-4, atol=1e-5, msg=lambda text: f"{way}: {text}")
 
 
-if __name__ == "__main__":
-    unittest.main()
+class Transformers(harness.TeamCase):
+    """attach(): a GPT-2 of random weights has the gradients that it has over Gloo."""
+
+    def test_gpt2(self):
+        self.team.run(both, harness.fresh_job())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torchft's Manager with ProcessGroupWinnow: replicas train, are killed, come back."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,66 +11,65 @@ import sys
 import tempfile
 import time
 import unittest
+from datetime import timedelta
 
 import harness
 
-TRAIN = """
-import contextlib, json, os, pathlib, sys, time
-from datetime import timedelta
-import torch, torchft
-from torch.distributed import TCPStore
-from torchft.local_sgd import DiLoCo, LocalSGD
-import winnow.torchft
 
-replica, end, min_size, kind, way = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-for fd, path in enumerate(sys.argv[6:], 1):
-    os.dup2(os.open(path, os.O_WRONLY), fd)
-torch.set_num_threads(1)
-torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
-model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-limit = timedelta(seconds=45)  # for a quorum, 20 may be too few on a busy machine
-if kind == "gloo":
-    group = torchft.ProcessGroupGloo(timeout=limit)
-else:
-    group = winnow.torchft.ProcessGroupWinnow(timeout=limit, insecure_no_key=True, silence_ms=2000)
-inner = torch.optim.SGD(model.parameters(), lr=0.05)
-manager = torchft.Manager(
-    pg=group, min_replica_size=min_size, rank=0, world_size=1, replica_id=replica,
-    store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1", timeout=limit, quorum_timeout=limit,
-    load_state_dict=lambda state: (model.load_state_dict(state["model"]), inner.load_state_dict(state["optimizer"])),
-    state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
-    use_async_quorum=way != "diloco",
-)
-if way == "ddp":
-    step_of, optimizer, trained = contextlib.nullcontext(), torchft.Optimizer(manager, inner), torchft.DistributedDataParallel(manager, model)
-else:  # four steps alone, then an exchange, which is the Manager's step
-    optimizer, trained = inner, model
-    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-    step_of = LocalSGD(manager, model, inner, 4) if way == "localsgd" else DiLoCo(manager, [model], inner, outer, 4)
+def train(replica, end, min_size, kind, way, *outputs):
+    """One that says a line of JSON for each step."""
+    import torch
+    import torchft
+    from torch.distributed import TCPStore
+    from torchft.local_sgd import DiLoCo, LocalSGD
 
-def say(**what):
-    print(json.dumps(what), flush=True)
+    import winnow.torchft
 
-lost = 0
-with step_of:
-    while not end.exists() or manager.current_step() < int(end.read_text()):
-        step = manager.current_step()
-        draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
-        x = torch.randn(16, 8, generator=draw)
-        for _ in range(1 if way == "ddp" else 4):
-            optimizer.zero_grad()
-            loss = (trained(x) - x.sum(1, keepdim=True)).square().mean()
-            loss.backward()
-            optimizer.step()
-        lost += manager.current_step() == step
-        say(step=manager.current_step(), size=manager.num_participants(), at=time.monotonic(), lost=lost, loss=loss.item())
-        if kind != "fast":
-            time.sleep(0.05)
-say(done=[round(p.double().sum().item(), 9) for p in model.parameters()])
-manager.shutdown()
-group.shutdown()
-"""
+    for fd, path in enumerate(outputs, 1):
+        os.dup2(os.open(path, os.O_WRONLY), fd)
+    torch.set_num_threads(1)
+    torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    limit = timedelta(seconds=45)  # for a quorum, 20 may be too few on a busy machine
+    if kind == "gloo":
+        group = torchft.ProcessGroupGloo(timeout=limit)
+    else:
+        group = winnow.torchft.ProcessGroupWinnow(timeout=limit, silence_ms=2000)
+    inner = torch.optim.SGD(model.parameters(), lr=0.05)
+    manager = torchft.Manager(
+        pg=group, min_replica_size=min_size, rank=0, world_size=1, replica_id=replica,
+        store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1", timeout=limit, quorum_timeout=limit,
+        load_state_dict=lambda state: (model.load_state_dict(state["model"]), inner.load_state_dict(state["optimizer"])),
+        state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
+        use_async_quorum=way != "diloco",
+    )
+    if way == "ddp":
+        step_of, optimizer, trained = contextlib.nullcontext(), torchft.Optimizer(manager, inner), torchft.DistributedDataParallel(manager, model)
+    else:  # four steps alone, then an exchange, which is the Manager's step
+        optimizer, trained = inner, model
+        outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+        step_of = LocalSGD(manager, model, inner, 4) if way == "localsgd" else DiLoCo(manager, [model], inner, outer, 4)
+    say = lambda **what: print(json.dumps(what), flush=True)
+    lost = 0
+    with step_of:
+        while not end.exists() or manager.current_step() < int(end.read_text()):
+            step = manager.current_step()
+            draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
+            x = torch.randn(16, 8, generator=draw)
+            for _ in range(1 if way == "ddp" else 4):
+                optimizer.zero_grad()
+                loss = (trained(x) - x.sum(1, keepdim=True)).square().mean()
+                loss.backward()
+                optimizer.step()
+            lost += manager.current_step() == step
+            say(step=manager.current_step(), size=manager.num_participants(), at=time.monotonic(), lost=lost, loss=loss.item())
+            if kind != "fast":
+                time.sleep(0.05)
+    say(done=[round(p.double().sum().item(), 9) for p in model.parameters()])
+    manager.shutdown()
+    group.shutdown()
+
 
 LIGHTHOUSE = """
 import sys
@@ -88,8 +88,7 @@ class Replica:
         self.errors = self.file.with_suffix(".err")
         for file in (self.file, self.errors):
             file.touch()
-        arguments = [folder / "end", min_size, kind, way, self.file, self.errors]
-        self.process = harness.program(TRAIN, name, *map(str, arguments))
+        self.process = harness.program(train, name, folder / "end", min_size, kind, way, self.file, self.errors)
 
     def said(self):
         return [json.loads(line) for line in self.file.read_text().splitlines() if line.endswith("}")]
@@ -178,7 +177,3 @@ class Torchft(unittest.TestCase):
         at = a.said()[-1]["step"]
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] > at)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -186,7 +186,7 @@ class OneProcess(unittest.TestCase):
     """All GPUs of a node in one process: lists."""
 
     def test_two_gpus(self):
-        with winnow.Node(gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job(), insecure_no_key=True) as node:
+        with winnow.Node(gpus=[0, 1], node=0, nodes=1, job=harness.fresh_job()) as node:
             self.assertEqual((node.world, node.rank, node.local_world), (2, 0, 2))
             data, streams = [], []
             for gpu in (0, 1):
@@ -211,33 +211,32 @@ class OneProcess(unittest.TestCase):
 class Settings(unittest.TestCase):
     """What is wrong before anybody is asked."""
 
-    def refused(self, text, environment=(), **settings):
-        mine = {name: value for name, value in os.environ.items() if not re.search("RANK$|WORLD_SIZE$", name)}
-        with mock.patch.dict(os.environ, {**mine, **dict(environment)}, clear=True):
-            with self.assertRaisesRegex((TypeError, ValueError, winnow.WinnowError), text):
-                winnow.Node(**{"gpus": 0, "insecure_no_key": True, **settings})
-
     def test_settings(self):
-        two = {"local_rank": 0, "local_world": 2, "nodes": 2, "node": 0}
-        id = bytes(128)
-        self.refused("Node\\(\\) has no argument 'rank'", rank=0)
-        self.refused("Node\\(\\) has no argument 'colour'", colour=0)
-        self.refused("nobody says which of the node's processes this is")
-        self.refused("nobody says which of the node's processes", {"LOCAL_RANK": "0"})
-        self.refused("LOCAL_RANK is 'first': want a number", {"LOCAL_RANK": "first"})
-        self.refused("local_rank is 2: want 0 to 1, below local_world", **{**two, "local_rank": 2})
-        self.refused("WORLD_SIZE is 5 and each node has 2", {"WORLD_SIZE": "5"}, local_rank=0, local_world=2)
-        self.refused("WORLD_SIZE is None and each node has 2", local_rank=0, local_world=2)
-        self.refused("nobody says which node this is", **{**two, "node": None})
-        self.refused("id is None, and the node has other processes", **two)
-        self.refused("id is not 128 bytes", **two, id=id[1:])
-        self.refused("id is not 128 bytes", **two, id="0" * 128)
-        self.refused("node is 2: want 0 to 1, below nodes", **{**two, "node": 2}, id=id)
-        self.refused("local_rank and local_world are of processes with one GPU", gpus=[0, 1], local_rank=0)
-        self.refused("local_world is the number of GPUs of this node: 1 to 64", gpus=[0] * 65, nodes=1)
-        self.refused("gpus is -1", gpus=-1, local_rank=0, local_world=1, nodes=1)
-        self.refused("has at most 57 characters", **two, id=id, job="j" * 58)
-        self.refused("wire is 'f16'", **two, id=id, wire="f16")
+        two, id = {"local_rank": 0, "local_world": 2, "nodes": 2, "node": 0}, bytes(128)
+        mine = {name: value for name, value in os.environ.items() if not re.search("RANK$|WORLD_SIZE$", name)}
+        for text, settings, environment in (
+            ("Node\\(\\) has no argument 'rank'", {"rank": 0}, {}),
+            ("Node\\(\\) has no argument 'colour'", {"colour": 0}, {}),
+            ("nobody says which of the node's processes this is", {}, {}),
+            ("nobody says which of the node's processes", {}, {"LOCAL_RANK": "0"}),
+            ("LOCAL_RANK is 'first': want a number", {}, {"LOCAL_RANK": "first"}),
+            ("local_rank is 2: want 0 to 1, below local_world", {**two, "local_rank": 2}, {}),
+            ("WORLD_SIZE is 5 and each node has 2", {"local_rank": 0, "local_world": 2}, {"WORLD_SIZE": "5"}),
+            ("WORLD_SIZE is None and each node has 2", {"local_rank": 0, "local_world": 2}, {}),
+            ("nobody says which node this is", {**two, "node": None}, {}),
+            ("id is None, and the node has other processes", two, {}),
+            ("id is not 128 bytes", {**two, "id": id[1:]}, {}),
+            ("id is not 128 bytes", {**two, "id": "0" * 128}, {}),
+            ("node is 2: want 0 to 1, below nodes", {**two, "node": 2, "id": id}, {}),
+            ("local_rank and local_world are of processes with one GPU", {"gpus": [0, 1], "local_rank": 0}, {}),
+            ("local_world is the number of GPUs of this node: 1 to 64", {"gpus": [0] * 65, "nodes": 1}, {}),
+            ("gpus is -1", {"gpus": -1, "local_rank": 0, "local_world": 1, "nodes": 1}, {}),
+            ("has at most 57 characters", {**two, "id": id, "job": "j" * 58}, {}),
+            ("wire is 'f16'", {**two, "id": id, "wire": "f16"}, {}),
+        ):
+            with self.subTest(text), mock.patch.dict(os.environ, {**mine, **environment}, clear=True):
+                with self.assertRaisesRegex((TypeError, ValueError, winnow.WinnowError), text):
+                    winnow.Node(**{"gpus": 0, **settings})
 
 
 class Ends(unittest.TestCase):
@@ -266,7 +265,3 @@ class Ends(unittest.TestCase):
             self.assertIsInstance(result, harness.Failure)
             self.assertIn("a bug of mine", result.text)
             self.assertEqual(result.kind, "RuntimeError" if rank == 1 else "WinnowError")
-
-
-if __name__ == "__main__":
-    unittest.main()

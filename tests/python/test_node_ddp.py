@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# long: it computes
 """Nodes in PyTorch: who has which GPU, the DDP hook and the process group, on emulated GPUs.
 
 Tensors are on the CPU and pass for ones on a GPU; what adds them up is a winnow.Node all the same.
@@ -17,7 +18,7 @@ import test_sparse_ddp
 import torch
 import torch.distributed as dist
 from emulated_gpu import LOCAL, passing_for, torchrun
-from test_ddp import ROWS, STEPS, WIDTH, furthest, plain, train
+from test_ddp import ROWS, WIDTH, furthest, plain, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +26,7 @@ import winnow
 import winnow.torch
 from winnow import _places
 
-WORLD = 4
+WORLD, STEPS = 4, 3  # an emulated GPU is slow
 BOUND = 1e-5
 NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
 
@@ -111,7 +112,7 @@ def compare(rank, world, job, sparse):
 
     def trained(over):
         """Parameters, and the hook's state."""
-        return (test_sparse_ddp.train(rank, "sparse", over) if sparse else train(rank, over))[-2:]
+        return (test_sparse_ddp.train(rank, "sparse", over, steps=STEPS) if sparse else train(rank, over, steps=STEPS))[-2:]
 
     want, _ = trained(plain)
     emulated_gpu.CarryingNode.tables.clear()
@@ -126,7 +127,7 @@ def compare(rank, world, job, sparse):
     assert (node.nodes, node.local_world, node.gpus) == (2, LOCAL, [rank % LOCAL])
     tables = [segment[1:] for segments in emulated_gpu.CarryingNode.tables for segment in segments]
     if sparse:
-        assert tables == [] and stats.buckets >= 2 * test_sparse_ddp.STEPS, stats
+        assert tables == [] and stats.buckets >= 2 * STEPS, stats
         return
     # Both in each step's buckets, wherever DDP has put them there.
     assert tables == 2 * STEPS * [(ROWS * WIDTH, WIDTH)]
@@ -141,7 +142,7 @@ def chosen(rank, world, job, block):
     with passing_for(gpu), winnow.torch.make_node() as node:
         state = winnow.torch.HookState(node, compress=winnow.torch.TopK(0.02, block=block, warm_up=1))
         before = state.stats()
-        for step in harness.chosen(state, rank, world, 5, block, warm_up=1):
+        for step in harness.chosen(state, rank, world, 3, block, warm_up=1):
             now = state.stats()
             sent = (now.blocks_union - before.blocks_union) / (now.blocks - before.blocks)
             assert sent == 1 if step == 0 else sent < 0.15, (step, sent)
@@ -152,7 +153,7 @@ def chosen(rank, world, job, block):
 def chosen_in_training(rank, world, job):
     _, gpu = torchrun(rank, world, job)
     with passing_for(gpu):
-        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress=winnow.torch.TopK(0.05)))
+        parameters, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True, compress=winnow.torch.TopK(0.05)), steps=STEPS)
         stats = state.stats()
         state.close()
     assert stats.union < 0.6, stats
@@ -162,16 +163,16 @@ def chosen_in_training(rank, world, job):
 def by_other_ways(rank, world, job):
     """A node of the caller's own, and a pickled state, which joins when it is first used."""
     _, gpu = torchrun(rank, world, job)
-    want, _ = train(rank, plain)
+    want, _ = train(rank, plain, steps=1)
     with passing_for(gpu):
         with winnow.torch.make_node() as node:
-            got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node))
+            got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node), steps=1)
             text = pickle.dumps(state)
             state.close()
             node.check()  # it is the caller's
         os.environ["WINNOW_JOB"] = job + "-copy"
         copy = pickle.loads(text)
-        same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
+        same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook), steps=1)
         assert copy.comm.nodes == 2
         copy.close()
     assert furthest(want, got) < BOUND and furthest(want, same) < BOUND
@@ -207,10 +208,10 @@ def refused(rank, world, job):
     node.close()
 
 
-def until_it_fails(rank, world, job, victim, model):
+def until_it_fails(rank, world, job, victim):
     _, gpu = torchrun(rank, world, job)
     with passing_for(gpu), winnow.torch.make_node() as node:
-        return test_failures.train_over(node, rank, (victim, test_failures.die, None), False, model)
+        return test_failures.train_over(node, rank, (victim, test_failures.die, None), False, test_failures.Sparse)
 
 
 class Hook(unittest.TestCase):
@@ -236,15 +237,14 @@ class Hook(unittest.TestCase):
 
 class Deaths(unittest.TestCase):
     def test_a_process_dies(self):
-        for model in (test_failures.Dense, test_failures.Sparse):
-            with self.subTest(model=model), harness.Team(WORLD) as mortal:
-                mortal.start(until_it_fails, harness.fresh_job(), 3, model)
-                results = mortal.collect(60)  # "hangs" for who is not told
-                self.assertEqual(results.pop(), "died -9")
-                for step, _, text, code in results:
-                    self.assertEqual(step, test_failures.SAFE_STEPS)
-                    self.assertRegex(text, "rank [13] ")
-                    self.assertIn(code, (winnow.WinnowError.MEMBERS, winnow.WinnowError.ABORTED))
+        with harness.Team(WORLD) as mortal:
+            mortal.start(until_it_fails, harness.fresh_job(), 3)
+            results = mortal.collect(60)  # "hangs" for who is not told
+        self.assertEqual(results.pop(), "died -9")
+        for step, _, text, code in results:
+            self.assertEqual(step, test_failures.SAFE_STEPS)
+            self.assertRegex(text, "rank [13] ")
+            self.assertIn(code, (winnow.WinnowError.MEMBERS, winnow.WinnowError.ABORTED))
 
 
 # ---- the process group ----
@@ -275,7 +275,3 @@ def through_a_group(rank, world, job):
 class Group(unittest.TestCase):
     def test_all_reduce(self):
         team.run(through_a_group, harness.fresh_job())
-
-
-if __name__ == "__main__":
-    unittest.main()

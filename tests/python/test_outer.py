@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _outer
 
 WIDTH = 64
 H = 4
@@ -54,7 +53,7 @@ def kinds_of_gradients(rank, world, job):
         loss.sum().backward()
         return 3
 
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=H, comm=comm, warm_up=1, wire=None)
         loss = outer.step(evaluate)
     return net["table"].weight.flatten().tolist(), net["used"].weight.item(), net["unused"].weight.grad, loss
@@ -86,7 +85,7 @@ def trained(rank, world, job, compress, steps, inner_of=inner_of, **options):
     """The weights after these steps. Ranks begin with different weights."""
     net = model(3 + rank)
     options = {**EXACT, **options}
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=compress, comm=comm, **options)
         take_steps(outer, net, rank, range(steps))
         return weights(net), comm.stats().sent_bytes, outer.exchanges
@@ -147,7 +146,7 @@ def interrupted(rank, world, job, make):
     want, *_ = trained(rank, world, job, make(), 15, momentum=0.8, warm_up=3, wire="bf16")
     saved = io.BytesIO()
     for part, net, steps in ((0, model(3 + rank), range(6)), (1, model(9), range(6, 15))):
-        with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world, insecure_no_key=True) as comm:
+        with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world) as comm:
             outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, warm_up=3, comm=comm)
             if part == 0:
                 take_steps(outer, net, rank, steps)
@@ -166,7 +165,7 @@ def small_steps(rank, world, job):
     net, found = nn.Linear(1, 1, bias=False), []
     nn.init.ones_(net.weight)
     net.to(torch.bfloat16)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         inner = torch.optim.SGD(net.parameters(), lr=1)
         outer = winnow.torch.OuterOptimizer(net, inner, H=1, lr=0.1, momentum=0, comm=comm, **EXACT)
         for _ in range(10):
@@ -178,7 +177,6 @@ def small_steps(rank, world, job):
 
 def by_group(rank, world):
     """Without comm: the job of the default process group, which close() leaves."""
-    os.environ.update(WINNOW_INSECURE_NO_KEY="1")
     net = model(3 + rank)
     outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=1, **EXACT)
     take_steps(outer, net, rank, range(2))
@@ -188,45 +186,44 @@ def by_group(rank, world):
 
 def refused(rank, world, job):
     net = model()
-    texts = []
-
-    def note(make, *arguments, **options):
-        try:
-            make(*arguments, **options)
-            texts.append(None)
-        except (TypeError, ValueError, RuntimeError) as error:
-            texts.append(str(error))
-
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
-        outer = winnow.torch.OuterOptimizer
-        note(outer, net, inner_of(net), H=0, comm=comm)
-        note(outer, net, inner_of(net), H=2.5, comm=comm)
-        note(outer, net, inner_of(net), H=1, warm_up=-1, comm=comm)
-        note(outer, net, inner_of(net), H=1, lr=0, comm=comm)
-        note(outer, net, inner_of(net), H=1, momentum=1, comm=comm)
-        note(outer, net, inner_of(model()), H=1, comm=comm)
-        note(outer, DistributedDataParallel(net), inner_of(net), H=1, comm=comm)
-        note(outer, model().double(), inner_of(net), H=1, comm=comm)
-        note(outer, nn.ReLU(), inner_of(net), H=1, comm=comm)
-        note(outer, net, inner_of(net), H=1, compress="topk:0", comm=comm)
-        note(outer, net, inner_of(net), H=1 + rank, comm=comm)
-        note(outer, net, inner_of(net), H=1, compress="topk:0.1" if rank else "topk:0.2", comm=comm)
+    outer, error_of = winnow.torch.OuterOptimizer, harness.error_of
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
+        texts = [
+            error_of(outer, module, inner_of(of), comm=comm, **{"H": 1, **options})
+            for module, of, options in (
+                (net, net, {"H": 0}),
+                (net, net, {"H": 2.5}),
+                (net, net, {"warm_up": -1}),
+                (net, net, {"lr": 0}),
+                (net, net, {"momentum": 1}),
+                (net, model(), {}),
+                (DistributedDataParallel(net), net, {}),
+                (model().double(), net, {}),
+                (nn.ReLU(), net, {}),
+                (net, net, {"compress": "topk:0"}),
+                (net, net, {"wire": "fp16"}),
+                (net, net, {"H": 1 + rank}),
+                (net, net, {"compress": "topk:0.1" if rank else "topk:0.2"}),
+            )
+        ]
         good = outer(net, inner_of(net), H=1, comm=comm, **EXACT)
         state = good.state_dict()
-        note(good.load_state_dict, {**state, "compress": {"memory": {}, "velocity": {}, "steps": {}}})
-        note(good.load_state_dict, {**state, "start": {}})
-        note(good.load_state_dict, {**state, "speed": {**state["speed"], "2.weight": torch.zeros(5)}})
+        for wrong in (
+            {"compress": {"memory": {}, "velocity": {}, "steps": {}}},
+            {"start": {}},
+            {"speed": {**state["speed"], "2.weight": torch.zeros(5)}},
+        ):
+            texts.append(error_of(good.load_state_dict, {**state, **wrong}))
         if rank == 1:
             with torch.no_grad():
                 net[2].bias[3] = float("inf")
-        note(good.step)
-    return texts
+        return [*texts, error_of(good.step)]
 
 
 def survivor(rank, world, job, warm_up):
     """Rank 2 dies after 5 steps; what the others' weights are after 12, and how often members were lost."""
     net, lost = model(), 0
-    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    comm = winnow.Comm(job=job, rank=rank, world=world)
     outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, comm=comm, warm_up=warm_up)
     for step in range(12):
         if rank == 2 and step == 5:
@@ -248,7 +245,7 @@ def sent_and_kept(rank, world, job):
     net = nn.Linear(WIDTH, WIDTH, bias=False)
     nn.init.zeros_(net.weight)
     given, arrived = torch.zeros(WIDTH * WIDTH), torch.zeros(WIDTH * WIDTH)
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         compress = winnow.torch.TopK(0.02, chunk=100)
         outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=1, compress=compress, comm=comm, **EXACT)
         for step in range(8):
@@ -271,21 +268,28 @@ class Outer(harness.TeamCase):
         for ours, theirs in zip(first, second):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
 
-    def test_diloco(self):
-        """Three exchanges, and two steps alone after them."""
-        want = reference(2, 14, 0.7, 0.7)
-        for rank, (found, _, exchanges) in enumerate(self.team.run(trained, harness.fresh_job(), None, 14)):
-            self.assert_near(found, want[rank])
-            self.assertEqual(exchanges, 3)
-
-    def test_warm_up(self):
-        """So many steps of everybody's mean gradient come first, in which there is no other exchange."""
-        for steps, exchanges in ((5, 5), (15, 8)):
-            want = reference(2, steps, 0.7, 0.7, warm_up=6)
-            found = self.team.run(trained, harness.fresh_job(), None, steps, warm_up=6)
+    def test_against_the_reference(self):
+        """Exchanges, and steps alone after the last; after a warm-up, so many steps of everybody's mean gradient, in which there is no
+        other exchange; with an inner SGD, which is the mean of weights; with other settings; and SparseLoCo."""
+        sparse = 1.0, 0.0, 0.05, 200, 0.9
+        for compress, steps, options, settings, exchanges in (
+            (None, 14, {}, (0.7, 0.7), 3),
+            (None, 5, {"warm_up": 6}, (0.7, 0.7), 5),
+            (None, 15, {"warm_up": 6}, (0.7, 0.7), 8),
+            (None, 15, {"warm_up": 6, "inner_of": sgd_of}, (1, 0), 8),
+            (None, 8, {"lr": 0.5, "momentum": 0.3}, (0.5, 0.3), 2),
+            (sparseloco(), 24, {}, sparse, 6),
+            (sparseloco(), 24, {"warm_up": 6}, sparse, 11),
+        ):
+            shared = {name: value for name, value in options.items() if name in ("warm_up", "inner_of")}
+            want = reference(2, steps, *settings, **shared)
+            found = self.team.run(trained, harness.fresh_job(), compress, steps, **options)
             for rank in range(2):
                 self.assert_near(found[rank][0], want[rank])
-                self.assertEqual(found[rank][2], exchanges)
+                self.assertEqual(found[rank][2], exchanges, options)
+        dense = self.team.run(trained, harness.fresh_job(), None, 24)
+        sparse = self.team.run(trained, harness.fresh_job(), sparseloco(), 24)
+        self.assertLess(sparse[0][1], 0.6 * dense[0][1])
 
     def test_warm_up_of_all_kinds(self):
         """Gradients that are sparse, that some worker or none has, and that a closure makes."""
@@ -295,35 +299,11 @@ class Outer(harness.TeamCase):
         self.assertEqual(table, [-1, -2, 0])  # of rows 0 and 1 by two workers, 1 by one of them; SGD's rate is 1
         self.assertEqual((used, unused, closure), (-1, None, 3))
 
-    def test_sgd(self):
-        """The mean of the weights, whose inner optimizers are SGD."""
-        want = reference(2, 15, 1, 0, warm_up=6, inner_of=sgd_of)
-        for rank, (found, *_) in enumerate(self.team.run(trained, harness.fresh_job(), None, 15, sgd_of, warm_up=6)):
-            self.assert_near(found, want[rank])
-
-    def test_sparseloco(self):
-        want = reference(2, 24, 1.0, 0.0, 0.05, 200, 0.9)
-        dense = self.team.run(trained, harness.fresh_job(), None, 24)
-        found = self.team.run(trained, harness.fresh_job(), sparseloco(), 24)
-        for rank in range(2):
-            self.assert_near(found[rank][0], want[rank])
-            self.assertLess(found[rank][1], 0.6 * dense[rank][1])
-        want = reference(2, 24, 1.0, 0.0, 0.05, 200, 0.9, warm_up=6)
-        found = self.team.run(trained, harness.fresh_job(), sparseloco(), 24, warm_up=6)
-        for rank in range(2):
-            self.assert_near(found[rank][0], want[rank])
-
     def test_nothing_is_lost(self):
         found = self.team.run(sent_and_kept, harness.fresh_job())
         self.assertGreater(int((found[0][1] != 0).sum()), 200)
         self.assertTrue(torch.equal(found[0][1], found[1][1]))
         self.assertTrue(torch.equal(sum(each[0] for each in found), found[0][1] + sum(each[2] for each in found)))
-
-    def test_settings(self):
-        want = reference(2, 8, 0.5, 0.3)
-        found = self.team.run(trained, harness.fresh_job(), None, 8, lr=0.5, momentum=0.3)
-        self.assert_near(found[0][0], want[0])
-        self.assert_same(found[0][0], found[1][0])
 
     def test_small_steps(self):
         """What is too small for bfloat16 adds up in the float32 weights that all begin with."""
@@ -342,32 +322,65 @@ class Outer(harness.TeamCase):
 
     def test_refusals(self):
         for rank, texts in enumerate(self.team.run(refused, harness.fresh_job())):
-            for text, want in zip(
-                texts,
-                (
-                    "H is 0: want at least 1",
-                    "H is 2.5",
-                    "warm_up is -1: want 0 or more",
-                    "lr is 0 and momentum 0.7",
-                    "momentum 1: want",
-                    "the model has not",
-                    "not a DistributedDataParallel",
-                    "parameter 0.weight is torch.float64",
-                    "no parameter that is trained",
-                    "density is 0",
-                    f"on rank {1 - rank}: want the same on all",
-                    f"TopK(0.{1 + rank}, chunk=4096",
-                    "or the other way round",
-                    "no 0.weight of 4096 elements",
-                    "no 2.weight of 4096 elements",
-                    "the weights of 2.bias are not finite on rank 1, after 1 steps",
-                ),
-            ):
-                self.assertIn(want, str(text))
+            wanted = (
+                "H is 0: want at least 1",
+                "H is 2.5",
+                "warm_up is -1: want 0 or more",
+                "lr is 0 and momentum 0.7",
+                "momentum 1: want",
+                "the model has not",
+                "not a DistributedDataParallel",
+                "parameter 0.weight is torch.float64",
+                "no parameter that is trained",
+                "density is 0",
+                "wire is 'fp16': want one of",
+                f"on rank {1 - rank}: want the same on all",
+                f"TopK(0.{1 + rank}, chunk=4096",
+                "or the other way round",
+                "no start of 0.weight, of 4096 elements",
+                "no speed of 2.weight, of 4096 elements",
+                "the weights of 2.bias are not finite on rank 1, after 1 steps",
+            )
+            self.assertEqual(len(texts), len(wanted))
+            for text, want in zip(texts, wanted):
+                self.assertIn(want, text)
                 self.assertNotIn("\n", text)
 
 
+class Workers:
+    """In this process: each with its communicator, model and OuterOptimizer."""
+
+    def __init__(self, count, job=None, **options):
+        self.comms, self.nets, self.options = harness.join(count, job=job or harness.fresh_job()), [model() for _ in range(count)], options
+        self.outers = harness.on_threads(count, self.make)
+
+    def make(self, rank):
+        make = self.options.get("compress")
+        options = {"H": 2, **self.options, "compress": make and make()}
+        return winnow.torch.OuterOptimizer(self.nets[rank], inner_of(self.nets[rank]), comm=self.comms[rank], **options)
+
+    def take(self, *steps, ranks=None):
+        harness.on_threads(ranks or len(self.outers), lambda rank: take_steps(self.outers[rank], self.nets[rank], rank, steps))
+
+    def join(self):
+        harness.on_threads(len(self.outers), lambda rank: self.outers[rank].join())
+
+    def states(self):
+        return [copy.deepcopy((net.state_dict(), outer.state_dict())) for net, outer in zip(self.nets, self.outers)]
+
+    def close(self):
+        """Their weights; those of compress's memories."""
+        for comm in self.comms:
+            comm.close()
+        memories = [outer.compress.state_dict()["memory"] for outer in self.outers if outer.compress is not None]
+        return [weights(net) for net in self.nets], memories
+
+
 class Members(unittest.TestCase):
+    def assert_same(self, one, other):
+        for ours, theirs in zip(one, other):
+            self.assertTrue(torch.equal(ours, theirs))
+
     def test_is_an_optimizer(self):
         """A scheduler of it moves the inner one's learning rate, also after its state was loaded."""
         (comm,) = harness.join(1)
@@ -385,8 +398,6 @@ class Members(unittest.TestCase):
             self.assertEqual(outer.inner.param_groups[0]["lr"], 0.2 if loads else 0.4)
         with self.assertRaisesRegex(ValueError, "give all groups to the inner optimizer"):
             outer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
-        with self.assertRaisesRegex(ValueError, "wire is 'fp16': want one of"):
-            winnow.torch.OuterOptimizer(net, outer.inner, H=2, wire="fp16", comm=comm)
         comm.close()
 
     def test_one_dies(self):
@@ -398,155 +409,122 @@ class Members(unittest.TestCase):
             self.assertEqual(third, "died -9")
             self.assertEqual(first[1:], (1, exchanges))
             self.assertEqual(second[1:], (1, exchanges))
-            for ours, theirs in zip(first[0], second[0]):
-                self.assertTrue(torch.equal(ours, theirs))
+            self.assert_same(first[0], second[0])
 
     def test_one_lacks_a_gradient(self):
         """As if the last mean gradient had reached rank 1 only: rank 0 gets the weights after it."""
-        nets, comms = [model(), model()], harness.join(2)
-        make = lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], warm_up=9)
-        outers = harness.on_threads(2, make)
-        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2)))
-        before = copy.deepcopy((nets[0].state_dict(), outers[0].state_dict()))
-        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2, 3)))
-        nets[0].load_state_dict(before[0])
-        outers[0].load_state_dict({**before[1], "steps": 3})
-        harness.on_threads(2, lambda rank: outers[rank].join())
-        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 6)))
-        self.assertEqual([outer.exchanges for outer in outers], [5, 5])
-        for ours, theirs in zip(weights(nets[0]), weights(nets[1])):
-            self.assertTrue(torch.equal(ours, theirs))
-        for comm in comms:
-            comm.close()
+        two = Workers(2, warm_up=9)
+        two.take(0, 1)
+        net, outer = two.states()[0]
+        two.take(2)
+        two.nets[0].load_state_dict(net)
+        two.outers[0].load_state_dict({**outer, "steps": 3})
+        two.join()
+        two.take(3, 4, 5)
+        self.assertEqual([outer.exchanges for outer in two.outers], [5, 5])
+        self.assert_same(*two.close()[0])
 
     def test_newcomer(self):
         """It gets weights, momentum and count; those who were there keep theirs."""
         job = harness.fresh_job()
-        nets, outers = [model(), model(8), model(9)], [None] * 3
-        comms = harness.join(2, job=job) + [None]
-
-        def make(rank):
-            outers[rank] = winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], **EXACT)
+        all = Workers(2, job, **EXACT)
+        all.take(0, 1, 2)
+        alone = weights(all.nets[1])
+        all.nets.append(model(9))
 
         def come(rank):
             if rank < 2:
-                comms[rank].reconfigure("more", rank, 3)
-                return outers[rank].join()
-            comms[2] = winnow.Comm(job=f"{job}/more", rank=2, world=3, insecure_no_key=True)
-            return make(2)
+                all.comms[rank].reconfigure("more", rank, 3)
+                return all.outers[rank].join()
+            all.comms.append(winnow.Comm(job=f"{job}/more", rank=2, world=3))
+            all.outers.append(all.make(2))
 
-        harness.on_threads(2, make)
-        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3)))
-        alone = weights(nets[1])
         harness.on_threads(3, come)
-        for ours, kept in zip(weights(nets[1]), alone):
-            self.assertTrue(torch.equal(ours, kept))  # a step after the exchange: its own still
-        begun = outers[0].state_dict()
-        for part, both in enumerate(zip(begun["start"].values(), outers[2].state_dict()["start"].values())):
-            self.assertTrue(torch.equal(*both))
-        for mine, net in zip(begun["start"].values(), weights(nets[2])):
-            self.assertTrue(torch.equal(mine, net.flatten()))
-        self.assertEqual([outer.exchanges for outer in outers], [1, 1, 1])
-        harness.on_threads(
-            3, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 4) if rank < 2 else range(3, 5))
-        )
-        for net in nets[1:]:
-            for ours, theirs in zip(weights(nets[0]), weights(net)):
-                self.assertTrue(torch.equal(ours, theirs))
-        for comm in comms:
-            comm.close()
+        self.assert_same(weights(all.nets[1]), alone)  # a step after the exchange: its own still
+        begun, its = (all.outers[rank].state_dict()["start"].values() for rank in (0, 2))
+        self.assert_same(begun, its)
+        self.assert_same(begun, [weight.flatten() for weight in weights(all.nets[2])])
+        self.assertEqual([outer.exchanges for outer in all.outers], [1, 1, 1])
+        harness.on_threads(3, lambda rank: take_steps(all.outers[rank], all.nets[rank], rank, (3,) if rank < 2 else (3, 4)))
+        first, *others = all.close()[0]
+        for other in others:
+            self.assert_same(first, other)
 
     def test_newcomer_with_compress(self):
         """It has not warmed up when the others have, and begins where they are."""
-        job, nets, outers = harness.fresh_job(), [model(), model(8)], [None] * 2
-        comms = [winnow.Comm(job=job, rank=0, world=1, insecure_no_key=True), None]
-        outers[0] = winnow.torch.OuterOptimizer(nets[0], inner_of(nets[0]), H=1, compress=slow(), comm=comms[0], **EXACT)
-        take_steps(outers[0], nets[0], 0, range(3))
+        job = harness.fresh_job()
+        all = Workers(1, job, **EXACT, H=1, compress=slow)
+        all.take(0, 1, 2)
+        all.nets.append(model(8))
 
         def come(rank):
             if rank == 0:
-                while comms[0].admit() == 0:
+                while all.comms[0].admit() == 0:
                     time.sleep(0.01)
-                return outers[0].join()
-            comms[1] = winnow.Comm(job=job, newcomer=True, insecure_no_key=True)
-            outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=slow(), comm=comms[1], **EXACT)
+                return all.outers[0].join()
+            all.comms.append(winnow.Comm(job=job, newcomer=True))
+            all.outers.append(all.make(1))
 
         harness.on_threads(2, come)
-        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 6)))
-        for ours, theirs in zip(weights(nets[0]), weights(nets[1])):
-            self.assertTrue(torch.equal(ours, theirs))
-        self.assertEqual([outer.compress.state_dict()["steps"]["0.weight"] for outer in outers], [6, 6])
-        for comm in comms:
-            comm.close()
+        all.take(3, 4, 5)
+        self.assertEqual([outer.compress.state_dict()["steps"]["0.weight"] for outer in all.outers], [6, 6])
+        self.assert_same(*all.close()[0])
 
-    def test_one_lacks_a_rounded_exchange(self):
-        """As if the last result had reached rank 1 only: rank 0's memory is as if it had reached both."""
-        memories = []
-        for lost in (False, True):
-            nets, comms = [model(), model()], harness.join(2)
-            outers = harness.on_threads(
-                2,
-                lambda rank: winnow.torch.OuterOptimizer(
-                    nets[rank], inner_of(nets[rank]), H=2, compress=slow(), momentum=0.5, comm=comms[rank], warm_up=0
-                ),
-            )
-            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4)))
-            before, remember = copy.deepcopy(outers[0].state_dict()), _outer.remember_lost
-            unsettled = []
+    def after_a_loss(self, kind, options):
+        """Weights and memories of two after six steps. kind: "one": the third result has reached rank 1 only, and what rank 0 sent
+        is in it; "both": nobody has it, and they have ended, and begun anew with what they have saved."""
+        two = Workers(2, warm_up=0, **options)
+        two.take(0, 1, 2, 3)
+        before, unsettled, outer = two.states(), [], two.outers[0]
+        if kind == "both":
+            lost = mock.patch.object(winnow.Comm, "allreduce", side_effect=winnow.MembersChanged(winnow.WinnowError.LOST, "lost"))
+            with lost, self.assertRaises(winnow.MembersChanged):
+                two.take(4, 5)
+            saved = two.states()
+            two.close()
+            two = Workers(2, warm_up=0, **options)
+            for net, outer, (parameters, state) in zip(two.nets, two.outers, saved):
+                net.load_state_dict(parameters)
+                outer.load_state_dict(state)
+            two.join()
+            return two
 
-            def note(compress, *arguments):
-                if not lost or compress is not outers[0].compress:
-                    return remember(compress, *arguments)
-                unsettled.append(copy.deepcopy((outers[0]._sent, outers[0]._lost, compress.state_dict()["memory"])))
+        def note():
+            memory = outer.compress and copy.deepcopy(outer.compress.state_dict()["memory"])
+            unsettled.append((copy.deepcopy((outer._sent, outer._lost)), memory))
+            type(outer)._settle(outer)
 
-            with mock.patch.object(_outer, "remember_lost", note):
-                harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4, 6)))
-            if lost:
-                sent, rounded, memory = unsettled[0]
-                self.assertTrue(rounded.any())
-                kept = {**before["compress"], "memory": memory}
-                outers[0]._sent, outers[0]._lost = sent, rounded  # of an exchange that was interrupted before
-                outers[0].load_state_dict({**before, "inner": outers[0].inner.state_dict(), "steps": 6, "compress": kept})
-                self.assertIsNone(outers[0]._sent)
-                self.assertIsNone(outers[0]._lost)
-                outers[0]._sent, outers[0]._lost = sent, rounded
-                outers[0].compress.begin_at(3)
-                harness.on_threads(2, lambda rank: outers[rank].join())
-                self.assertIsNone(outers[0]._sent)
-            memories.append(copy.deepcopy(outers[0].compress.state_dict()["memory"]))
-            self.assertEqual([outer.exchanges for outer in outers], [3, 3])
-            for comm in comms:
-                comm.close()
-        self.assertGreater(int(sum((kept != 0).sum() for kept in memories[0].values())), 1000)
-        for name, kept in memories[0].items():
-            self.assertTrue(torch.equal(kept, memories[1][name]), name)
+        with mock.patch.object(outer, "_settle", note):
+            two.take(4, 5)
+        if kind == "one":
+            (interrupted, memory), (net, state) = unsettled[0], before[0]
+            kept = {**state, "inner": outer.inner.state_dict(), "steps": 6}
+            if memory is not None:
+                kept["compress"] = {**kept["compress"], "memory": memory}
+            outer.load_state_dict(kept)
+            outer._sent, outer._lost = interrupted
+            if memory is not None:
+                self.assertTrue(outer._lost.any())
+                outer.compress.begin_at(3)
+            with torch.no_grad():
+                two.nets[0][0].weight.fill_(7)
+            two.join()
+        return two
 
-    def test_one_lacks_an_exchange(self):
-        """As if the last result had reached rank 1 only: what rank 0 sent is in it, and not sent again."""
-        runs = []
-        for lost in (False, True):
-            nets, comms = [model(), model()], harness.join(2)
-            outers = harness.on_threads(
-                2, lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank], **EXACT)
-            )
-            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2)))
-            before = copy.deepcopy(outers[0].state_dict())
-            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2, 4)))
-            if lost:
-                outers[0].load_state_dict({**before, "inner": outers[0].inner.state_dict(), "steps": 4})
-                outers[0]._sent = torch.ones_like(outers[0]._start)
-                with torch.no_grad():
-                    nets[0][0].weight.fill_(7)
-                harness.on_threads(2, lambda rank: outers[rank].join())
-            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4, 6)))
-            self.assertEqual([outer.exchanges for outer in outers], [3, 3])
-            runs += map(weights, nets)
-            for comm in comms:
-                comm.close()
-        for run in runs[1:]:
-            for ours, theirs in zip(runs[0], run):
-                self.assertTrue(torch.equal(ours, theirs))
-
-
-if __name__ == "__main__":
-    unittest.main()
+    def test_a_result_is_lost(self):
+        """Whom it has reached gives it to the other; where it has reached nobody it is computed again."""
+        for options in (EXACT, {"compress": slow, "momentum": 0.5}):
+            options = {name: value for name, value in options.items() if name != "warm_up"}
+            runs = {}
+            for kind in ("none", "one", "both"):
+                two = self.after_a_loss(kind, options)
+                self.assertEqual([outer.exchanges for outer in two.outers], [3, 3], kind)
+                self.assertEqual([outer._sent for outer in two.outers], [None, None])
+                runs[kind] = two.close()
+            want, memories = runs.pop("none")
+            self.assertGreater(int(sum((kept != 0).sum() for memory in memories for kept in memory.values())), 1000 * len(memories) - 1)
+            for kind, (found, its) in runs.items():
+                for ours, theirs in zip(want, found):
+                    self.assert_same(ours, theirs)
+                for ours, theirs in zip(memories, its):
+                    self.assert_same(ours.values(), theirs.values())

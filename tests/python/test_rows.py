@@ -2,7 +2,6 @@
 """Lists of rows and segments of rows, against sums that numpy makes of whole tables."""
 
 import ctypes
-import unittest
 
 import harness
 import numpy
@@ -136,14 +135,8 @@ class Rows(harness.CommCase):
 
     def test_disagreement(self):
         parts = tables(9, ROWS, WIDTH, (5, 5, 5))
-        outcomes = harness.outcomes(
-            WORLD, lambda rank: self.comms[rank].allreduce_rows(*parts[rank], ROWS + (rank == 1))
-        )
-        for outcome in outcomes:
-            self.assertIsInstance(outcome, winnow.WinnowError)
-            self.assertEqual(outcome.code, winnow.WinnowError.MISMATCH)
-            self.assertIn("320064", str(outcome))
-        self.check(parts, ROWS)  # and the job goes on
+        call = lambda comm, rank: comm.allreduce_rows(*parts[rank], ROWS + (rank == 1))
+        harness.mismatches(WORLD, call, ".*320064")
 
     def test_refused(self):
         comm = self.comms[0]
@@ -166,13 +159,35 @@ class Rows(harness.CommCase):
         self.assertEqual(code, winnow.WinnowError.INVALID)
 
 
-class Segments(harness.CommCase):
+class Tensors(harness.CommCase):
+    """`data`: by rank."""
+
+    world = WORLD
+
+    def reduce(self, make=lambda data: data.copy(), **options):
+        """[(result, statistics, bytes sent)]."""
+
+        def call(rank):
+            comm = self.comms[rank]
+            before = comm.stats().sent_bytes
+            request = comm.allreduce_async(make(self.data[rank]), **options)
+            return request.wait(), request.stats, comm.stats().sent_bytes - before
+
+        return harness.on_threads(WORLD, call)
+
+    def check(self, **options):
+        """The same."""
+        found = self.reduce(**options)
+        for result, _, _ in found:
+            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+        return found
+
+
+class Segments(Tensors):
     """A bucket: 68 loose elements, a table of 64 wide rows, and one of 17 wide rows."""
 
     ROWS, OTHER = 20_000, 900
     OFFSET = 68
-
-    world = WORLD
 
     @classmethod
     def setUpClass(cls):
@@ -190,22 +205,8 @@ class Segments(harness.CommCase):
                 table = cls.data[rank, offset : offset + count].reshape(-1, row)
                 table[draw.choice(len(table), len(table) // 20, replace=False)] = rank + 1
 
-    def reduce(self, **options):
-        def call(rank):
-            comm = self.comms[rank]
-            before = comm.stats().sent_bytes
-            request = comm.allreduce_async(self.data[rank].copy(), **options)
-            return request.wait(), request.stats, comm.stats().sent_bytes - before
-
-        return harness.on_threads(WORLD, call)
-
     def test_result_and_bytes(self):
-        aligned = self.reduce(segments=self.segments)
-        plain = self.reduce(block=64)
-        usual = self.reduce()
-        wanted = self.data.sum(axis=0)
-        for result, stats, _ in aligned + plain + usual:
-            numpy.testing.assert_array_equal(result, wanted)
+        aligned, plain, usual = self.check(segments=self.segments), self.check(block=64), self.check()
         for (_, few, sent), (_, more, sent_plain), (_, _, sent_usual) in zip(aligned, plain, usual):
             # 1000 rows of 64, 45 rows of 17, and 73 loose elements.
             self.assertEqual(few.blocks_nonzero, 1000 + 45 + 1)
@@ -214,8 +215,7 @@ class Segments(harness.CommCase):
             self.assertLess(sent, 0.4 * sent_usual)
 
     def test_with_a_tag_and_fixed_point(self):
-        for result, _, _ in self.reduce(segments=self.segments, tag=77, wire="fixed32"):
-            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+        self.check(segments=self.segments, tag=77, wire="fixed32")
 
     def test_short_rows_and_nothing(self):
         data = numpy.ones((WORLD, 1000), numpy.float32)
@@ -231,41 +231,22 @@ class Segments(harness.CommCase):
             self.assertEqual(len(result), 0)
 
     def test_disagreement(self):
-        """Even the number of parts differs; it takes seconds, not the time-out of an operation, and the job goes on."""
+        """Even the number of parts differs."""
         others = [(0, 64 * 64, 64), *self.segments[1:]]
-        comms = harness.join(WORLD)
-        outcomes = harness.outcomes(
-            WORLD,
-            lambda rank: comms[rank].allreduce(
-                self.data[rank].copy(), segments=others if rank == 1 else self.segments
-            ),
-        )
-        for outcome in outcomes:
-            self.assertIsInstance(outcome, winnow.WinnowError)
-            self.assertEqual(outcome.code, winnow.WinnowError.MISMATCH)
-            self.assertRegex(str(outcome), "do not agree on the operation: (its layout .* differs on rank|block is) ")
-            self.assertIn("rank 1", str(outcome))
-        for result in harness.on_threads(
-            WORLD, lambda rank: comms[rank].allreduce(self.data[rank].copy(), segments=others)
-        ):
-            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
-        harness.on_threads(WORLD, lambda rank: comms[rank].close())
+        segments = lambda rank: others if rank == 1 else self.segments
+        call = lambda comm, rank: comm.allreduce(self.data[rank].copy(), segments=segments(rank))
+        harness.mismatches(WORLD, call, "(its layout .* differs on rank|block is) .*rank 1")
 
     def test_refused(self):
         data = numpy.zeros(100, numpy.float32)
         for segments in ([(50, 51, 5)], [(0, 20, 5), (10, 20, 5)], [(101, 0, 5)]):
-            with self.assertRaises(winnow.WinnowError) as caught:
-                self.comms[0].allreduce(data, segments=segments)
-            self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+            self.fails("INVALID", "", self.comms[0].allreduce, data, segments=segments)
 
 
-
-class Tiles(harness.CommCase):
+class Tiles(Tensors):
     """A matrix with columns of zeros: 5 % are there, of which each rank has its own half."""
 
     ROWS, COLUMNS = 1024, 1024
-
-    world = WORLD
 
     @classmethod
     def setUpClass(cls):
@@ -275,28 +256,14 @@ class Tiles(harness.CommCase):
         for rank in range(WORLD):
             cls.data[rank][:, cls.columns[rank::WORLD]] = rank + 1 + numpy.arange(cls.ROWS)[:, None]
 
-    def reduce(self, make=lambda data: data.copy(), **options):
-        """[(result, statistics, bytes sent)]; each rank may have its own options."""
-
-        def call(rank):
-            comm = self.comms[rank]
-            before = comm.stats().sent_bytes
-            own = {name: value(rank) if callable(value) else value for name, value in options.items()}
-            request = comm.allreduce_async(make(self.data[rank]), **own)
-            return request.wait(), request.stats, comm.stats().sent_bytes - before
-
-        return harness.on_threads(WORLD, call)
-
     def test_result_and_bytes(self):
         least = len(self.columns[::WORLD]) * self.ROWS * 4
         for tile, wire in (((64, 1), "native"), ((1000, 1), "fixed32"), ((5000, 1), None)):
-            for result, stats, sent in self.reduce(tile=tile, wire=wire):
-                numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+            for _, stats, sent in self.check(tile=tile, wire=wire):
                 self.assertEqual(stats.blocks, -(-self.ROWS // tile[0]) * self.COLUMNS)
                 self.assertEqual(stats.blocks_union, -(-self.ROWS // tile[0]) * len(self.columns))
                 self.assertLess(sent, 1.2 * least + 4 * tile[0] * 52)
-        for result, _, sent in self.reduce():
-            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+        for _, _, sent in self.check():
             self.assertGreater(sent, self.data[0].nbytes)
 
     def test_torch(self):
@@ -306,26 +273,13 @@ class Tiles(harness.CommCase):
     def test_among_segments(self):
         half = self.ROWS // 2 * self.COLUMNS
         segments = [(0, half, self.COLUMNS, 32, 2), (half, half, self.COLUMNS)]
-        for result, stats, _ in self.reduce(segments=segments):
-            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+        for _, stats, _ in self.check(segments=segments):
             self.assertEqual(stats.blocks, self.ROWS // 64 * self.COLUMNS // 2 + self.ROWS // 2 * 4)
 
     def test_disagreement(self):
-        """One line on each worker, and the job goes on."""
-        comms = harness.join(WORLD)
         tiles = lambda rank: (64, 2) if rank == 1 else (32, 4)
-        outcomes = harness.outcomes(
-            WORLD, lambda rank: comms[rank].allreduce(self.data[rank].copy(), tile=tiles(rank))
-        )
-        for outcome in outcomes:
-            self.assertIsInstance(outcome, winnow.WinnowError)
-            self.assertEqual(outcome.code, winnow.WinnowError.MISMATCH)
-            self.assertRegex(str(outcome), "its layout .* differs on rank (0|1|2) and rank (0|1|2)$")
-        for result in harness.on_threads(
-            WORLD, lambda rank: comms[rank].allreduce(self.data[rank].copy(), tile=(64, 2))
-        ):
-            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
-        harness.on_threads(WORLD, lambda rank: comms[rank].close())
+        call = lambda comm, rank: comm.allreduce(self.data[rank].copy(), tile=tiles(rank))
+        harness.mismatches(WORLD, call, "its layout .* differs on rank (0|1|2) and rank (0|1|2)$")
 
     def test_refused(self):
         data = numpy.zeros((10, 20), numpy.float32)
@@ -341,7 +295,3 @@ class Tiles(harness.CommCase):
         ):
             with self.subTest(options=options), self.assertRaisesRegex(error, why):
                 comm.allreduce(**({"data": data} | options))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -206,7 +206,3 @@ class States(unittest.TestCase):
         for path in (harness.PACKAGE / "winnow").glob("*.py"):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 self.assertIsNone(re.search(CODE, line), f"{path.name}:{number}: {line}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 
 import random
 import time
-import unittest
 
 import harness
 import torch
@@ -168,7 +167,3 @@ class Strides(harness.TeamCase):
         for seed in range(4):
             with self.subTest(seed=seed):
                 self.team.run(fuzz, harness.fresh_job(), seed, 150)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 """In which blocks parameters travel: by their shape, and by what averages were like."""
 
 import math
-import os
 import subprocess
 import time
 import types
@@ -205,7 +204,7 @@ def train(rank, comm, way):
 
 def compare(rank, world, job):
     """The same training, cut by shape and by what was seen: sent bytes of each step, ways, and are parameters equal?"""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         by_shape, before, _ = train(rank, comm, None)
         seen, after, ways = train(rank, comm, "auto")
     return before, after, ways, all(torch.equal(a, b) for a, b in zip(by_shape, seen))
@@ -213,7 +212,7 @@ def compare(rank, world, job):
 
 def reconfigured(rank, world, job):
     """Between two memberships rank 0 is one operation ahead, and has not learned what rank 1 has. Ways and costs before and after."""
-    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+    with winnow.Comm(job=job, rank=rank, world=world) as comm:
         ddp = DistributedDataParallel(Bag())
         state = winnow.torch.attach(ddp, comm, way="auto")
         found = []
@@ -232,17 +231,9 @@ def reconfigured(rank, world, job):
         return found
 
 
-def attach_fails(rank, world, job, ways):
-    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
-    try:
-        winnow.torch.attach(DistributedDataParallel(nn.Linear(3, 3)), way=ways[rank])
-    except ValueError as error:
-        return [str(error)]
-
-
 def tells(rank, world, job, address, metrics):
     """What status says of this rank, once it says what the hook has chosen."""
-    with winnow.Comm(aggregators=address, job=job, rank=rank, world=world, insecure_no_key=True, silence_ms=1000) as comm:
+    with winnow.Comm(aggregators=address, job=job, rank=rank, world=world, silence_ms=1000) as comm:
         ddp = DistributedDataParallel(Bag())
         state = winnow.torch.attach(ddp, comm, way="auto")
         for _ in range(3):
@@ -288,14 +279,3 @@ class Hook(harness.TeamCase):
             self.assertEqual(way, "columns")
             self.assertAlmostEqual(costs["columns"], 80 * (WIDTH * 4 + 8) + 4000 * 0.1414 / 8, delta=1)
             self.assertGreater(costs["blocks"], 5 * costs["columns"])
-
-    def test_refusals(self):
-        found = self.team.run(attach_fails, harness.fresh_job(), (None, "auto"))
-        self.assertEqual(found[0], ["way is None on this rank and 'auto' on rank 1: want the same on all"])
-        self.assertEqual(found[1], ["way is 'auto' on this rank and None on rank 0: want the same on all"])
-        found = self.team.run(attach_fails, harness.fresh_job(), ("ring", "ring"))
-        self.assertEqual(found[0], ["""way is 'ring': want "auto" or None"""])
-
-
-if __name__ == "__main__":
-    unittest.main()

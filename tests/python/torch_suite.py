@@ -28,7 +28,6 @@ world = int(sys.argv[1])
 os.environ.update(
     BACKEND="gloo", WORLD_SIZE=str(world), INIT_METHOD="file://", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"
 )
-os.environ["WINNOW_INSECURE_NO_KEY"] = "1"
 
 from torch.testing._internal import common_distributed, common_utils  # noqa: E402
 

@@ -318,7 +318,7 @@ double data_reference_at(const struct data_reference *reference, uint64_t index)
 	                                  : reference->value[index];
 }
 
-/* What numbers of 16 and 8 bits may be off by: section 9.3, and number() has no larger ones. */
+/* What numbers of 16 and 8 bits may be off by (TUNING.md); number() has no larger ones. */
 static double bound_of(const struct data_reference *r)
 {
 	double largest = 127.0 / 1024, count = r->spec.reduction == AVG ? 1 : r->world;

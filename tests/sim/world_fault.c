@@ -28,7 +28,8 @@ static const struct rule {
 	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false, ""},
 	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false, ""},
 	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, ""},
-	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false, ""},
+	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false,
+                            "workers do not agree on the operation: "},
 	/* Its absence from the last operation may be noticed first. */
 	[FAULT_LEAVE] = {"leave", true, WINNOW_ERR_MEMBERS, WINNOW_ERR_TIMEOUT, false, ""},
 	[FAULT_MUTE] = {"mute", true, WINNOW_ERR_MEMBERS, 0, false,
@@ -354,16 +355,6 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	       waited_s < stall_s + silence_s;
 }
 
-/* Does yet another one call something else as its last operation? Then two have not called what is waited for. */
-static bool absence_of_two(const struct sim_job *job, const char *error)
-{
-	for (uint32_t i = 0; i < job->spec->fault_count; i++)
-		if (job->spec->faults[i].kind == FAULT_MISMATCH &&
-		    job->spec->faults[i].op == job->spec->op_count - 1)
-			return strstr(error, " and 1 more have not called ") != NULL;
-	return false;
-}
-
 /* "33 % of the datagrams of rank 1 to aggregator agg0 were lost for 10 s", at this worker or at that one. */
 static bool loss_told(const char *error, uint32_t who, const char *text)
 {
@@ -379,20 +370,21 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
 	const struct sim_job *job = &w->world->jobs[w->job];
-	const struct wire_mismatch *m = &w->ops[op].task.mismatch;
 	const struct rule *rule = &rules[fault->spec->kind];
 	const char *error = session_error(w->session);
 	uint32_t who = fault->spec->who;
 	char name[32];
 
-	if (fault->spec->kind == FAULT_MISMATCH)
-		return fault->spec->op == op && (m->rank_a == who || m->rank_b == who);
+	if (fault->spec->kind == FAULT_MISMATCH) {
+		snprintf(name, sizeof(name), "rank %u", who);
+		return strstr(error, rule->text) != NULL && strstr(error, name) != NULL;
+	}
 	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
 		return strstr(error, "aborted here") != NULL;
 	if (fault->spec->kind == FAULT_GPU && w->rank == who)
 		return strcmp(error, "its GPU has failed") == 0;
 	if (fault->spec->kind == FAULT_ABSENT)
-		return absence_told(w, who) || absence_of_two(job, error);
+		return absence_told(w, who);
 	if (is_lossy(fault->spec->kind))
 		return loss_told(error, who, rule->text);
 	/* Nobody knows the host of one that has left any more. */

@@ -24,7 +24,6 @@ struct work {
 	uint32_t stream;
 	struct gpu_scan scan; /* of STREAM_SCAN; */
 	struct gpu_copy copy; /* of the others */
-	struct gpu_run runs[GPU_RUNS_MAX];
 	struct gpu_word done;
 	struct work *next;
 };
@@ -57,8 +56,9 @@ static void perform_next(struct gpu *gpu)
 	if (work->stream == STREAM_SCAN)
 		plain_scan(&work->scan);
 	for (uint32_t i = 0; i < work->copy.run_count; i++)
-		for (uint32_t f = 0; f < work->runs[i].count; f++)
-			plain_frame(&work->runs[i], work->copy.out, work->runs[i].frame + f);
+		for (uint32_t f = 0; f < work->copy.runs[i].count; f++)
+			plain_frame(&work->copy.runs[i], work->copy.out,
+			            work->copy.runs[i].frame + f);
 	__atomic_store_n(work->done.at, work->done.value, __ATOMIC_RELEASE);
 	free(work);
 }
@@ -161,7 +161,6 @@ static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *wh
 		return -EIO;
 	work->copy = *copy;
 	work->done = copy->done;
-	memcpy(work->runs, copy->runs, copy->run_count * sizeof(work->runs[0]));
 	for (uint32_t i = 0; copy->out && i < copy->run_count; i++) {
 		const struct gpu_plan *plan = copy->runs[i].plan;
 
@@ -200,7 +199,7 @@ static bool uses(const struct gpu *gpu, const struct sim_op *op, size_t bytes)
 		if (work->stream == STREAM_SCAN && within(op, bytes, work->scan.tensor.data))
 			return true;
 		for (uint32_t i = 0; i < work->copy.run_count; i++)
-			if (within(op, bytes, work->runs[i].plan->send))
+			if (within(op, bytes, work->copy.runs[i].plan->send))
 				return true;
 	}
 	return false;

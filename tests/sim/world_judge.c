@@ -26,11 +26,8 @@ static void judge_op(struct world *world, const struct sim_worker *w, uint32_t n
 			snprintf(world->out->error, sizeof(world->out->error), "%s",
 			         session_error(w->session));
 		if (!fault_explains(w, number))
-			world_fail(world,
-			           "job %u rank %u op %u: status %d, mismatch %u/%u; session: %s",
-			           w->job, w->rank, number, op->task.status,
-			           op->task.mismatch.rank_a, op->task.mismatch.rank_b,
-			           session_error(w->session));
+			world_fail(world, "job %u rank %u op %u: status %d; session: %s", w->job,
+			           w->rank, number, op->task.status, session_error(w->session));
 		return;
 	}
 	world->out->operations++;

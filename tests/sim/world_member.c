@@ -81,7 +81,7 @@ static void session_begin(struct sim_member *m, const struct link *from)
 	         (int)(m->at_door ? message_name_base(m->job) : strlen(m->job)), m->job);
 	m->peer_count = 0;
 	for (uint32_t place = 0; place < m->world->spec->aggregator_count; place++) {
-		bool alive = message_name_is(m->job, CONTROL_NEXT_NAME) && !m->at_door;
+		bool alive = message_name_is_next(m->job) && !m->at_door;
 
 		if (without >> place & 1)
 			continue;
@@ -293,10 +293,10 @@ static void connection_gone(struct sim_member *m, uint32_t index)
 	peer->connection = 0;
 	if (link_again(session_link(m->session, index))) {
 		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
-		peer->until_us = now_of(m) + (m->at_door ? DOOR_US
-		                              : message_name_is(m->job, CONTROL_NEXT_NAME)
-		                                      ? CONNECT_ALIVE_US
-		                                      : CONNECT_ONCE_MORE_US);
+		peer->until_us =
+			now_of(m) + (m->at_door                     ? DOOR_US
+		                     : message_name_is_next(m->job) ? CONNECT_ALIVE_US
+		                                                    : CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_bitmap.c - scan, scan_range, pack and unpack of every engine against plain byte loops */
 
+#include <errno.h>
+
 #include "bitmap/bitmap.h"
 #include "tests/unit/test_bitmap.h"
 
@@ -8,30 +10,10 @@
 #define COUNT_MAX 6000
 #define WORDS_MAX (COUNT_MAX / 64 + 1)
 
+static struct arena tensors, bitmaps, packs, unpacks;
+
 static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16,
                                     DTYPE_F64, DTYPE_I32, DTYPE_I64};
-
-struct fixture {
-	struct arena tensor;
-	struct arena bits;
-	struct arena packed;
-};
-
-static struct fixture fixture_open(void)
-{
-	return (struct fixture){
-		.tensor = arena_open(COUNT_MAX * DTYPE_BYTES_MAX),
-		.bits = arena_open(WORDS_MAX * sizeof(uint64_t)),
-		.packed = arena_open(COUNT_MAX * DTYPE_BYTES_MAX),
-	};
-}
-
-static void fixture_close(const struct fixture *fixture)
-{
-	arena_close(&fixture->tensor);
-	arena_close(&fixture->bits);
-	arena_close(&fixture->packed);
-}
 
 static uint64_t random_block_elems(uint64_t count)
 {
@@ -169,77 +151,65 @@ static void check_scan(const struct bitmap_engine *engine, const struct bitmap_t
 
 TEST(scan)
 {
-	const struct fixture fixture = fixture_open();
+	const struct bitmap_engine *engine;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		enum dtype dtype = dtypes[round % DTYPE_COUNT];
 		struct bitmap_tensor tensor;
 
-		arena_protect(&fixture.tensor, PROT_READ | PROT_WRITE);
-		tensor = random_tensor(&fixture.tensor, dtype);
-		arena_protect(&fixture.tensor, PROT_READ);
-		for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
-			if (!bitmap_engines[e]->usable())
-				continue;
-			check_scan(bitmap_engines[e], &tensor, &fixture.bits, false);
+		arena_protect(&tensors, PROT_READ | PROT_WRITE);
+		tensor = random_tensor(&tensors, dtype);
+		arena_protect(&tensors, PROT_READ);
+		for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
+			check_scan(engine, &tensor, &bitmaps, false);
 			if (dtype_is_float(dtype))
-				check_scan(bitmap_engines[e], &tensor, &fixture.bits, true);
+				check_scan(engine, &tensor, &bitmaps, true);
 		}
 	}
-	fixture_close(&fixture);
+	arena_protect(&tensors, PROT_READ | PROT_WRITE);
 }
 
 /* Every position of one non-zero element in blocks of every length up to 200. */
 TEST(scan_each_position)
 {
-	const struct fixture fixture = fixture_open();
+	const struct bitmap_engine *engine;
 
 	for (unsigned length = 1; length <= 200; length++) {
 		enum dtype dtype = dtypes[length % DTYPE_COUNT];
 		const size_t size = dtype_bytes(dtype);
-		unsigned char *data = fixture.tensor.start + fixture.tensor.bytes - length * size;
+		unsigned char *data = tensors.start + tensors.bytes - length * size;
 		struct bitmap_tensor tensor = {data, length, length, dtype};
 
 		memset(data, 0, length * size);
 		for (unsigned i = 0; i < length; i++) {
 			store_element(data + i * size, dtype, 1);
-			for (size_t e = 0; bitmap_engines[e] != NULL; e++)
-				if (bitmap_engines[e]->usable())
-					check_scan(bitmap_engines[e], &tensor, &fixture.bits,
-					           dtype_is_float(dtype) && i % 2 == 0);
+			for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+				check_scan(engine, &tensor, &bitmaps,
+				           dtype_is_float(dtype) && i % 2 == 0);
 			store_element(data + i * size, dtype, 0);
 		}
 	}
-	fixture_close(&fixture);
 }
 
 /* Every value of the 16-bit types, and powers of two of the others, alone in a tensor. */
 TEST(range_each_value)
 {
-	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
-		for (size_t d = 0; d < DTYPE_COUNT && bitmap_engines[e]->usable(); d++) {
-			const unsigned bits = dtype_bytes(dtypes[d]) * 8;
+	const struct bitmap_engine *engine;
 
-			for (uint64_t i = 0; i < 65536 && dtype_is_float(dtypes[d]); i++) {
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (size_t d = 0; d < DTYPE_COUNT; d++) {
+			const unsigned bits = dtype_bytes(dtypes[d]) * 8;
+			const uint64_t values = bits == 16 ? 65536 : 4096 + bits;
+
+			for (uint64_t i = 0; i < values && dtype_is_float(dtypes[d]); i++) {
 				uint64_t element = bits == 16 ? i
 				                   : i < 4096 ? i << (bits - 12)
 				                              : UINT64_C(1) << (i % bits);
 				struct bitmap_tensor tensor = {&element, 1, 1, dtypes[d]};
-				struct bitmap_range want = plain_range(&tensor);
-				struct bitmap_range range;
-				uint64_t word;
 
-				if (bits > 16 && i >= 4096 + bits)
-					break;
-				bitmap_engines[e]->scan_range(&tensor, &word, &range);
-				assert_int_equal(
-					word, plain_nonzero((unsigned char *)&element, dtypes[d]));
-				assert_int_equal(range.nonfinite, want.nonfinite);
-				if (!want.nonfinite)
-					assert_int_equal(range.exponent, want.exponent);
+				check_scan(engine, &tensor, &bitmaps, true);
 			}
 		}
-	}
 }
 
 /* Is element i in a block whose bit is set? */
@@ -316,60 +286,60 @@ static void check_unpack(const struct bitmap_engine *engine, const struct bitmap
 
 TEST(pack_unpack)
 {
-	const struct fixture fixture = fixture_open();
-	const struct arena unpacked = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	const struct bitmap_engine *engine;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct bitmap_tensor tensor;
 		const uint64_t *bits;
 
-		arena_protect(&fixture.tensor, PROT_READ | PROT_WRITE);
-		arena_protect(&fixture.bits, PROT_READ | PROT_WRITE);
-		tensor = random_tensor(&fixture.tensor, dtypes[round % DTYPE_COUNT]);
-		bits = random_bitmap(&fixture.bits, &tensor);
-		arena_protect(&fixture.tensor, PROT_READ);
-		arena_protect(&fixture.bits, PROT_READ);
-		for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
-			const struct bitmap_engine *engine = bitmap_engines[e];
+		arena_protect(&tensors, PROT_READ | PROT_WRITE);
+		arena_protect(&bitmaps, PROT_READ | PROT_WRITE);
+		tensor = random_tensor(&tensors, dtypes[round % DTYPE_COUNT]);
+		bits = random_bitmap(&bitmaps, &tensor);
+		arena_protect(&tensors, PROT_READ);
+		arena_protect(&bitmaps, PROT_READ);
+		for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
 			const void *packed;
 			uint64_t count;
 
-			if (!engine->usable())
-				continue;
-			packed = check_pack(engine, &tensor, bits, &fixture.packed, &count);
-			arena_protect(&fixture.packed, PROT_READ);
-			check_unpack(engine, &tensor, bits, packed, count, &unpacked);
-			arena_protect(&fixture.packed, PROT_READ | PROT_WRITE);
+			packed = check_pack(engine, &tensor, bits, &packs, &count);
+			arena_protect(&packs, PROT_READ);
+			check_unpack(engine, &tensor, bits, packed, count, &unpacks);
+			arena_protect(&packs, PROT_READ | PROT_WRITE);
 		}
 	}
-	arena_close(&unpacked);
-	fixture_close(&fixture);
 }
 
 TEST(nothing)
 {
-	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
-		const struct bitmap_engine *engine = bitmap_engines[e];
+	const struct bitmap_engine *engine;
 
-		for (size_t d = 0; d < DTYPE_COUNT && engine->usable(); d++) {
-			struct bitmap_tensor nothing = {.block_elems = 1, .dtype = dtypes[d]};
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (unsigned i = 0; i < DTYPE_COUNT * REDUCE_COUNT; i++) {
+			enum dtype dtype = dtypes[i % DTYPE_COUNT];
+			enum reduction op = (enum reduction)(1 + i / DTYPE_COUNT);
+			struct bitmap_tensor nothing = {.block_elems = 1, .dtype = dtype};
 			struct bitmap_range range = {.nonfinite = true};
 
 			engine->scan(&nothing, NULL);
 			assert_int_equal(engine->pack(&nothing, NULL, NULL), 0);
 			assert_int_equal(engine->unpack(&nothing, NULL, NULL, NULL), 0);
-			if (!dtype_is_float(dtypes[d]))
+			engine->load(NULL, NULL, 0, dtype);
+			engine->reduce(NULL, NULL, 0, dtype, op);
+			engine->finish(NULL, NULL, 0, dtype, op, 3);
+			engine->fixed_encode(NULL, NULL, 0, DTYPE_I32, 200);
+			engine->fixed_decode(NULL, NULL, 0, DTYPE_I8, -200, 3);
+			if (!dtype_is_float(dtype))
 				continue;
 			engine->scan_range(&nothing, NULL, &range);
-			assert_int_equal(range.exponent, BITMAP_EXPONENT_NONE);
-			assert_false(range.nonfinite);
+			assert_true(range.exponent == BITMAP_EXPONENT_NONE && !range.nonfinite);
 		}
-	}
 }
 
 TEST(engines)
 {
 	const struct bitmap_engine *best = bitmap_engines[0];
+	struct why why;
 
 	assert_string_equal(best->name, "scalar");
 	assert_true(best->usable());
@@ -384,32 +354,45 @@ TEST(engines)
 		if (engine->usable())
 			assert_ptr_equal(bitmap_best(), best = engine);
 	}
+	assert_int_equal(bitmap_wanted(&why), 0);
 	setenv("WINNOW_ISA", "mmx", 1);
 	assert_ptr_equal(bitmap_best(), best);
+	assert_int_equal(bitmap_wanted(&why), -EINVAL);
+	assert_ptr_equal(strstr(why.text, "WINNOW_ISA is 'mmx': want one of this CPU's: scalar"),
+	                 why.text);
 	unsetenv("WINNOW_ISA");
 	assert_ptr_equal(bitmap_best(), best);
+	assert_int_equal(bitmap_wanted(&why), 0);
 }
 
 /* clear() touches exactly its bytes, at any address, long and short. */
 TEST(clear)
 {
 	static const uint64_t sizes[] = {0, 1, 63, 64, 100, 8191, 8192, 8193, 8300, 100001};
-	unsigned char *memory = malloc(100001 + 256);
+	static unsigned char memory[100001 + 256];
+	const struct bitmap_engine *engine;
 
-	assert_non_null(memory);
-	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
-		if (!bitmap_engines[e]->usable())
-			continue;
-		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 			for (uint64_t offset = 1; offset < 130; offset += 3) {
 				memset(memory, 0xa5, sizes[i] + 256);
-				bitmap_engines[e]->clear(memory + offset, sizes[i]);
+				engine->clear(memory + offset, sizes[i]);
 				for (uint64_t at = 0; at < sizes[i] + 256; at++)
-					assert_int_equal(
-						memory[at],
-						at >= offset && at < offset + sizes[i] ? 0 : 0xa5);
+					assert_int_equal(memory[at],
+					                 at - offset < sizes[i] ? 0 : 0xa5);
 			}
-		}
-	}
-	free(memory);
+}
+
+static int arenas_open(void **state)
+{
+	tensors = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	bitmaps = arena_open(WORDS_MAX * sizeof(uint64_t));
+	packs = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	unpacks = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	return 0;
+}
+
+int main(void)
+{
+	return unit_run(arenas_open, NULL);
 }

@@ -105,6 +105,12 @@ static inline uint64_t fetch_element(const void *at, enum dtype dtype)
 	return element;
 }
 
+/* What it is summed in, of a tensor's types. */
+static inline enum dtype acc_dtype_of(enum dtype dtype)
+{
+	return dtype_bytes(dtype) == 2 ? DTYPE_F32 : dtype;
+}
+
 /* The value of a float, by the definition of its format. */
 static inline double plain_value(uint64_t element, enum dtype dtype)
 {

@@ -32,11 +32,6 @@ static struct number number_of(const void *at, enum dtype dtype)
 	}
 }
 
-static enum dtype acc_dtype(enum dtype dtype)
-{
-	return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
-}
-
 static double fold_value(double a, double b, enum dtype acc, enum reduction op)
 {
 	double result;
@@ -84,7 +79,7 @@ static struct number fold(struct number a, struct number b, enum dtype dtype, en
 {
 	return (struct number){
 		.integer = fold_integer(a.integer, b.integer, dtype, op),
-		.value = fold_value(a.value, b.value, acc_dtype(dtype), op),
+		.value = fold_value(a.value, b.value, acc_dtype_of(dtype), op),
 	};
 }
 
@@ -158,7 +153,7 @@ static uint64_t random_count(void)
 static void check_fold(struct buffers *buffers, const unsigned char *src, uint64_t count,
                        enum dtype dtype, enum reduction op)
 {
-	const enum dtype wide = acc_dtype(dtype);
+	const enum dtype wide = acc_dtype_of(dtype);
 	const size_t src_size = dtype_bytes(dtype), size = dtype_bytes(wide);
 	const struct bitmap_engine *engine;
 
@@ -205,74 +200,4 @@ TEST(reduce)
 		check_fold(buffers, src, count, dtype, op);
 	}
 	buffers_close(buffers);
-}
-
-/* Every NaN and every other number, on either side, whatever the vector's other lanes hold. */
-TEST(nan)
-{
-	const enum reduction ops[] = {REDUCE_SUM, REDUCE_MIN, REDUCE_MAX, REDUCE_PROD};
-	const float other[] = {0, -0.0f, 1, -3.5f, INFINITY, -INFINITY, NAN};
-	const struct bitmap_engine *engine;
-
-	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
-		for (unsigned i = 0; i < 4 * 7 * 40; i++) {
-			const unsigned lane = i / 28;
-			float a[40] = {0}, b[40] = {0};
-
-			a[lane] = NAN;
-			b[lane] = other[i / 4 % 7];
-			engine->reduce(a, b, 40, DTYPE_F32, ops[i % 4]);
-			assert_true(isnan(a[lane]));
-			for (unsigned j = 0; j < 40; j++)
-				assert_true(j == lane || a[j] == 0);
-			a[lane] = other[i / 4 % 7];
-			b[lane] = NAN;
-			engine->reduce(a, b, 40, DTYPE_F32, ops[i % 4]);
-			assert_true(isnan(a[lane]));
-			if (ops[i % 4] == REDUCE_PROD) {
-				a[lane] = other[4 + i % 3];
-				b[lane] = 0;
-				engine->reduce(a, b, 40, DTYPE_F32, REDUCE_PROD);
-				assert_true(isnan(a[lane]));
-			}
-		}
-}
-
-TEST(wrap)
-{
-	const struct bitmap_engine *engine;
-
-	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
-		for (unsigned i = 0; i < 33; i++) {
-			int32_t a[33] = {0}, b[33] = {0};
-			int64_t c[33] = {0}, d[33] = {0};
-
-			a[i] = INT32_MAX, b[i] = 1, c[i] = INT64_MIN, d[i] = -1;
-			engine->reduce(a, b, 33, DTYPE_I32, REDUCE_SUM);
-			engine->reduce(c, d, 33, DTYPE_I64, REDUCE_SUM);
-			assert_int_equal(a[i], INT32_MIN);
-			assert_int_equal(c[i], INT64_MAX);
-			a[i] = INT32_MIN, b[i] = -1, c[i] = INT64_MIN;
-			engine->reduce(a, b, 33, DTYPE_I32, REDUCE_PROD);
-			engine->reduce(c, d, 33, DTYPE_I64, REDUCE_PROD);
-			assert_int_equal(a[i], INT32_MIN);
-			assert_int_equal(c[i], INT64_MIN);
-		}
-}
-
-TEST(nothing)
-{
-	const struct bitmap_engine *engine;
-
-	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
-		for (unsigned i = 0; i < DTYPE_COUNT * REDUCE_COUNT; i++) {
-			enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT);
-			enum reduction op = (enum reduction)(1 + i / DTYPE_COUNT);
-
-			engine->load(NULL, NULL, 0, dtype);
-			engine->reduce(NULL, NULL, 0, dtype, op);
-			engine->finish(NULL, NULL, 0, dtype, op, 3);
-			engine->fixed_encode(NULL, NULL, 0, DTYPE_I32, 200);
-			engine->fixed_decode(NULL, NULL, 0, DTYPE_I8, -200, 3);
-		}
 }

@@ -11,6 +11,8 @@
 #define COUNT_MAX 1100
 #define ROUNDS 1500
 
+static struct arena src_arena, acc_arena, dst_arena;
+
 /* What becomes of a NaN when it is widened or narrowed: quiet, with the upper payload bits. */
 static uint64_t plain_nan(uint64_t nan, enum dtype from, enum dtype to)
 {
@@ -76,8 +78,6 @@ TEST(load_each_half)
 /* load() at every address, of every length, for every type: the rest of its contract. */
 TEST(load_anywhere)
 {
-	const struct arena src_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
-	const struct arena acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	const struct bitmap_engine *engine;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
@@ -106,8 +106,6 @@ TEST(load_anywhere)
 		}
 		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
 	}
-	arena_close(&src_arena);
-	arena_close(&acc_arena);
 }
 
 /* What finish() makes of one accumulator. */
@@ -196,8 +194,6 @@ TEST(finish_each_half)
 
 TEST(finish)
 {
-	const struct arena acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
-	const struct arena dst_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
 	static unsigned char before[COUNT_MAX * DTYPE_BYTES_MAX];
 	const struct bitmap_engine *engine;
 
@@ -228,8 +224,6 @@ TEST(finish)
 			check_finish(engine, acc, before, count, dtype, divisor);
 		}
 	}
-	arena_close(&acc_arena);
-	arena_close(&dst_arena);
 }
 
 /* A float x for which |x * 2^shift| is at most 2^30; often half-way between two integers. */
@@ -284,8 +278,6 @@ static int32_t fixed_number(const unsigned char *from, enum dtype dtype)
 
 TEST(fixed_encode)
 {
-	const struct arena src_arena = arena_open(COUNT_MAX * 4);
-	const struct arena dst_arena = arena_open(COUNT_MAX * 4);
 	const struct bitmap_engine *engine;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
@@ -328,8 +320,6 @@ TEST(fixed_encode)
 		}
 		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
 	}
-	arena_close(&src_arena);
-	arena_close(&dst_arena);
 }
 
 /* Sums of narrow integers, in blocks or whole, and what their frames' results are. */
@@ -373,15 +363,13 @@ TEST(fixed_sums)
 					fixed_number((unsigned char *)sums +
 				                             (size_t)i * dtype_bytes(dtype),
 				                     dtype),
-					nearbyint(want[i] / by));
+					(int32_t)nearbyint(want[i] / by));
 		}
 	}
 }
 
 TEST(fixed_decode)
 {
-	const struct arena src_arena = arena_open(COUNT_MAX * 4);
-	const struct arena dst_arena = arena_open(COUNT_MAX * 4);
 	const struct bitmap_engine *engine;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
@@ -420,6 +408,17 @@ TEST(fixed_decode)
 		}
 		arena_protect(&src_arena, PROT_READ | PROT_WRITE);
 	}
-	arena_close(&src_arena);
-	arena_close(&dst_arena);
+}
+
+static int arenas_open(void **state)
+{
+	src_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	acc_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	dst_arena = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	return 0;
+}
+
+int main(void)
+{
+	return unit_run(arenas_open, NULL);
 }

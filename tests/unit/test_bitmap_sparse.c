@@ -98,11 +98,6 @@ static bool same(const void *a, const void *b, enum dtype dtype)
 	       (isnan(plain_value(x, dtype)) && isnan(plain_value(y, dtype)));
 }
 
-static enum dtype acc_dtype(enum dtype dtype)
-{
-	return dtype_bytes(dtype) == 2 ? DTYPE_F32 : dtype;
-}
-
 TEST(neutral)
 {
 	const struct arena arena = arena_open(200 * 8);
@@ -110,7 +105,7 @@ TEST(neutral)
 	unsigned char src[200 * 8], want[200 * 8];
 
 	for (unsigned i = 0; i < 300 * DTYPE_COUNT * REDUCE_COUNT; i++) {
-		enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT), wide = acc_dtype(dtype);
+		enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT), wide = acc_dtype_of(dtype);
 		enum reduction op = (enum reduction)(1 + i / DTYPE_COUNT % REDUCE_COUNT);
 		uint64_t count = random_below(200), size = dtype_bytes(wide);
 
@@ -152,7 +147,7 @@ struct shape {
 static uint64_t acc_bytes(const struct shape *shape)
 {
 	return shape->lanes.block_count * shape->lanes.block_elems *
-	       dtype_bytes(acc_dtype(shape->dtype));
+	       dtype_bytes(acc_dtype_of(shape->dtype));
 }
 
 static struct shape random_shape(struct buffers *buffers)
@@ -185,7 +180,7 @@ static void plain_reduce_at(const struct shape *shape, unsigned char *acc, const
 	for (uint64_t i = 0; i < shape->lanes.block_count; i++) {
 		if (!bit_test(shape->lanes.bits, i))
 			continue;
-		bitmap_engines[0]->reduce(acc + i * elems * dtype_bytes(acc_dtype(shape->dtype)),
+		bitmap_engines[0]->reduce(acc + i * elems * dtype_bytes(acc_dtype_of(shape->dtype)),
 		                          src, elems, shape->dtype, shape->op);
 		src += elems * dtype_bytes(shape->dtype);
 	}
@@ -194,7 +189,7 @@ static void plain_reduce_at(const struct shape *shape, unsigned char *acc, const
 static void check_reduce_at(struct buffers *buffers, const struct shape *shape,
                             const unsigned char *src)
 {
-	const enum dtype wide = acc_dtype(shape->dtype);
+	const enum dtype wide = acc_dtype_of(shape->dtype);
 	const uint64_t bytes = acc_bytes(shape), size = dtype_bytes(wide);
 	const struct bitmap_engine *engine;
 
@@ -239,8 +234,8 @@ TEST(reduce_at)
 		fill_elements(src, count, shape.dtype);
 		arena_protect(&buffers->src, PROT_READ);
 		fill_elements(buffers->before,
-		              acc_bytes(&shape) / dtype_bytes(acc_dtype(shape.dtype)),
-		              acc_dtype(shape.dtype));
+		              acc_bytes(&shape) / dtype_bytes(acc_dtype_of(shape.dtype)),
+		              acc_dtype_of(shape.dtype));
 		check_reduce_at(buffers, &shape, src);
 	}
 	arena_close(&buffers->acc);

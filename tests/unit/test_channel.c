@@ -7,14 +7,12 @@
 
 /* ---- who may speak ---- */
 
-static void test_strangers(void **state)
+BENCH_TEST(strangers, bench_open(2, 16, 0))
 {
-	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	struct wire_header knock;
 	struct packet_out out;
 
-	(void)state;
 	b->tokens[2] = b->tokens[0];
 	send_announce(b, 2, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_WORKER);
@@ -39,7 +37,6 @@ static void test_strangers(void **state)
 	assert_int_equal(channel_stats(b->channel)->received, 7);
 	assert_int_equal(channel_stats(b->channel)->received_bytes, 5 * 80 + 48 + 32);
 	expect_nothing(b);
-	bench_close(b);
 }
 
 /* ---- impossible announcements ---- */
@@ -50,16 +47,21 @@ static void refuse(struct bench *b, const struct announce *a, enum wire_drop rea
 
 	send_announce(b, 0, a, words, a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : WORD_BYTES);
 	expect_drop(b, reason);
+	if (reason == WIRE_DROP_OPERATION) {
+		struct plan plan = expect_plan(b, 0, 0);
+
+		assert_int_equal(plan.status, WIRE_MISMATCH);
+		assert_true(plan.tag == a->tag && plan.mismatch.field != 0);
+		assert_true(plan.mismatch.rank_a == 0 && plan.mismatch.rank_b == 0);
+	}
 	expect_nothing(b);
 }
 
-static void test_impossible(void **state)
+BENCH_TEST(impossible, bench_open(2, 16, 0))
 {
-	struct bench *b = bench_open(2, 16, 0);
 	const struct announce good = announce_cut(b, announce_of(TAG, WIRE_ALL));
 	struct announce a;
 
-	(void)state;
 #define REFUSE(field, value) (a = good, a.field = (value), refuse(b, &a, WIRE_DROP_OPERATION))
 	REFUSE(dtype, 0);
 	REFUSE(dtype, DTYPE_COUNT + 1);
@@ -99,7 +101,6 @@ static void test_impossible(void **state)
 	refuse(b, &a, WIRE_DROP_OPERATION);
 	a.flags |= WIRE_NONFINITE; /* it means nothing */
 	refuse(b, &a, WIRE_DROP_NONE);
-	bench_close(b);
 }
 
 /* Section 4.3: of blocks of `block_bytes` a segment has at most so many. */
@@ -111,7 +112,7 @@ static void check_longest(struct bench *b, struct announce a, uint32_t most)
 	refuse(b, &a, WIRE_DROP_NONE); /* but the other worker is still missing */
 }
 
-static void test_longest_segments(void **state)
+TEST(longest_segments)
 {
 	const struct {
 		uint32_t block_elems, most;
@@ -122,7 +123,6 @@ static void test_longest_segments(void **state)
 		{1024, 4032, DTYPE_F32, WIRE_FIXED8}, {1, 4032, DTYPE_F32, WIRE_NATIVE},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct bench *b = bench_open(2, 16, 0);
 		struct announce a = announce_cut(b, announce_of(TAG, WIRE_ALL));
@@ -136,13 +136,11 @@ static void test_longest_segments(void **state)
 }
 
 /* Flags, bitmap and length must fit each other; the worker may then try again. */
-static void test_bitmap_lengths(void **state)
+BENCH_TEST(bitmap_lengths, bench_open(2, 16, 0))
 {
-	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, 0);
 	uint64_t words[3] = {UINT64_MAX, (UINT64_C(1) << (BLOCKS - 64)) - 1, 0};
 
-	(void)state;
 	for (uint32_t bytes = 0; bytes <= 24; bytes++) {
 		if (bytes == WORD_BYTES)
 			continue;
@@ -167,21 +165,16 @@ static void test_bitmap_lengths(void **state)
 	send_announce(b, 0, &a, words, WORD_BYTES);
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).flags, WIRE_ALL);
-	bench_close(b);
 }
-
-/* ---- plans ---- */
 
 /* ---- operations and their slots ---- */
 
-static void test_generations(void **state)
+BENCH_TEST(generations, bench_open(1, 64, 0))
 {
-	struct bench *b = bench_open(1, 64, 0);
 	struct announce a = announce_of(TAG, WIRE_NONE);
 	const uint32_t generations[] = {0x90000000, 0xffffffff, 5, 0x80000004};
 	uint32_t frame = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++, frame++) {
 		a.generation = generations[i];
 		announce_all(b, &a);
@@ -202,17 +195,14 @@ static void test_generations(void **state)
 		assert_true(channel_idle(b->channel));
 		assert_int_equal(channel_stats(b->channel)->operations, i + 1);
 	}
-	bench_close(b);
 }
 
 /* The same slot and generation, but another operation; or the same layout, but another segment. */
-static void test_contradiction(void **state)
+BENCH_TEST(contradiction, bench_open(2, 64, 0))
 {
-	struct bench *b = bench_open(2, 64, 0);
 	const struct announce good = announce_cut(b, announce_of(TAG, WIRE_ALL));
 	struct announce a = good;
 
-	(void)state;
 	send_announce(b, 0, &good, NULL, 0);
 	a.count += 1;
 	refuse(b, &a, WIRE_DROP_OPERATION);
@@ -229,18 +219,16 @@ static void test_contradiction(void **state)
 	a.block_count--;
 	send_announce(b, 1, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_int_equal(expect_plan(b, 1, 0).mismatch.field, WIRE_FIELD_LAYOUT);
 	send_announce(b, 1, &good, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_plan(b, WIRE_EVERYONE, 0);
-	bench_close(b);
 }
 
-static void test_table_full(void **state)
+BENCH_TEST(table_full, bench_open(2, 64, 0))
 {
-	struct bench *b = bench_open(2, 64, 0);
 	struct announce a = announce_of(TAG, WIRE_NONE);
 
-	(void)state;
 	send_announce(b, 0, &a, NULL, 0);
 	a.op_slot = 1;
 	a.tag = TAG + 1;
@@ -260,16 +248,13 @@ static void test_table_full(void **state)
 	send_announce(b, 1, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_false(channel_idle(b->channel));
-	bench_close(b);
 }
 
-static void test_memory(void **state)
+BENCH_TEST(memory, bench_open(2, 16, 0))
 {
-	struct bench *b = bench_open(2, 16, 0);
 	struct channel *untouched = b->channel, *channel = untouched;
 	struct channel_config c;
 
-	(void)state;
 #define IMPOSSIBLE(field, value)                                                                   \
 	do {                                                                                       \
 		c = b->config;                                                                     \
@@ -295,17 +280,4 @@ static void test_memory(void **state)
 	assert_true(channel_memory(&c) >=
 	            channel_memory(&b->config) + (size_t)16 * 2 * WIRE_PAYLOAD_MIN);
 	assert_true(channel_memory(&b->config) > (size_t)16 * 2 * WIRE_PAYLOAD_MIN);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_strangers),        cmocka_unit_test(test_impossible),
-		cmocka_unit_test(test_longest_segments), cmocka_unit_test(test_bitmap_lengths),
-		cmocka_unit_test(test_generations),      cmocka_unit_test(test_contradiction),
-		cmocka_unit_test(test_table_full),       cmocka_unit_test(test_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

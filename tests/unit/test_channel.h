@@ -8,33 +8,11 @@
 #ifndef TESTS_UNIT_TEST_CHANNEL_H
 #define TESTS_UNIT_TEST_CHANNEL_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "aggregator/channel/channel.h"
-#include "bitmap/coded.h"
 #include "ebpf/geometry.h"
-#include "tests/check/check.h"
-#include "tests/flatten.h"
-#include "tests/unit/test_random.h"
+#include "tests/unit/test_machine.h"
 
 #define BENCH_WORKERS_MAX 4
-#define CHANNEL_ID 0x0102
-#define GROUP_TOKEN UINT64_C(0x6702)
-#define TAG UINT64_C(0x1122334455667788)
-/* With the smallest payload, blocks of 32 f32 travel four to a frame; 100 are too many for eager. */
-#define BLOCK_ELEMS 32
-#define BLOCK_BYTES 128
-#define FRAME_BLOCKS 4
-#define BLOCKS 100
-#define FRAMES 25
 
 struct bench {
 	struct channel *channel;
@@ -90,25 +68,8 @@ static inline void bench_close(struct bench *b)
 	free(b);
 }
 
-/* The one drop since this was last called was for this reason; WIRE_DROP_NONE: there was none. */
-#define expect_drop(b, reason) bench_expect_drop(b, reason, __FILE__, __LINE__)
-
-static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, const char *file,
-                                     int line)
-{
-	const struct channel_stats *stats = channel_stats(b->channel);
-
-	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++) {
-		uint64_t news = stats->drops[i] - b->drops[i];
-
-		if (news != (i == reason && reason != WIRE_DROP_NONE)) {
-			print_error("%s: %u times, expected %s\n", drop_name((enum wire_drop)i),
-			            (unsigned)news, drop_name(reason));
-			_fail(file, line);
-		}
-		b->drops[i] = stats->drops[i];
-	}
-}
+#define expect_drop(b, reason)                                                                     \
+	drops_expect((b)->drops, channel_stats((b)->channel)->drops, reason, __FILE__, __LINE__)
 
 /* Section 8.4. A worker without a window takes whatever has a slot. */
 static inline void bench_room(struct bench *b, const struct packet *packet)
@@ -348,15 +309,6 @@ static inline struct plan expect_plan(struct bench *b, uint16_t dest, uint32_t f
 	expect_packet(b, WIRE_PLAN, dest, first);
 	assert_int_equal(plan_parse(&b->got, &plan), WIRE_DROP_NONE);
 	return plan;
-}
-
-/* Is this the set that the plan has, of a segment of `count` blocks? */
-static inline void expect_set(const struct plan *plan, const uint64_t *want, uint32_t count)
-{
-	uint64_t found[SEGMENT_WORDS];
-
-	assert_int_equal(bits_read(plan->set.data, plan->set.bytes, found, count), 0);
-	assert_memory_equal(found, want, (size_t)(count + 63) / 64 * 8);
 }
 
 static inline struct status expect_status(struct bench *b, uint16_t dest, uint32_t stamp)

@@ -8,11 +8,8 @@
 #include "tests/unit/test_channel_slot.h"
 
 /* By sequence: sent to all before the latest that the worker has seen, or not. */
-static void test_lacks_sequence(void **state)
+BENCH_TEST(lacks_sequence, dense_open(2, 16, 0))
 {
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
 	for (uint32_t frame = 0; frame < 3; frame++)
 		for (uint16_t rank = 0; rank < 2; rank++)
 			push_value(b, rank, frame, 1);
@@ -42,15 +39,11 @@ static void test_lacks_sequence(void **state)
 	send_lacks(b, 1, 16, 1, 3);
 	expect_result(b, WIRE_EVERYONE, 16, 7);
 	expect_nothing(b);
-	bench_close(b);
 }
 
 /* What all have acknowledged is over, even while it still lies in its slot. */
-static void test_lacks_before_base(void **state)
+BENCH_TEST(lacks_before_base, dense_open(1, 64, 0))
 {
-	struct bench *b = dense_open(1, 64, 0);
-
-	(void)state;
 	push_value(b, 0, 0, 1);
 	expect_result(b, WIRE_EVERYONE, 0, 1);
 	send_lacks(b, 0, 0, 1, 1);
@@ -58,17 +51,14 @@ static void test_lacks_before_base(void **state)
 	send_ack(b, 0, 1);
 	send_lacks(b, 0, 0, 1, 1);
 	expect_nothing(b);
-	bench_close(b);
 }
 
 /* 70,000 results: sequences pass 65,535 and go on from 0. */
-static void test_sequence_wraps(void **state)
+BENCH_TEST(sequence_wraps, bench_open(1, 16, UINT32_MAX - 1000))
 {
-	struct bench *b = bench_open(1, 16, UINT32_MAX - 1000);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	uint32_t frame = UINT32_MAX - 1000;
 
-	(void)state;
 	for (uint32_t round = 1; round <= 70000 / FRAMES; round++) {
 		a.generation = round;
 		announce_all(b, &a);
@@ -94,7 +84,6 @@ static void test_sequence_wraps(void **state)
 	assert_int_equal(channel_stats(b->channel)->results, 70000);
 	assert_int_equal(channel_stats(b->channel)->passed_through, 70000);
 	expect_drop(b, WIRE_DROP_NONE);
-	bench_close(b);
 }
 
 /* STATUSes that list all 16 frames, `count` of them: how many RESULTs they draw. */
@@ -128,7 +117,7 @@ static struct bench *complete_open(uint16_t workers)
  * What is asked for again is sent again: to each worker a window, then as much as it earns by what it sends, however
  * long it waits, and by what it acknowledges.
  */
-static void test_lacks_flood(void **state)
+TEST(lacks_flood)
 {
 	const uint32_t lacks_bytes = WIRE_HEADER_BYTES + WIRE_STATUS_BYTES + 8;
 	const uint32_t result_bytes = WIRE_HEADER_BYTES + FRAME_BLOCKS * BLOCK_BYTES;
@@ -136,7 +125,6 @@ static void test_lacks_flood(void **state)
 	struct bench *b = complete_open(2);
 	uint32_t earned = 0;
 
-	(void)state;
 	assert_int_equal(flood(b, 0, 1), 16);
 	assert_int_equal(flood(b, 1, 1), 16); /* each for itself */
 	for (uint32_t i = 1; i <= 1000; i++) {
@@ -153,11 +141,8 @@ static void test_lacks_flood(void **state)
 }
 
 /* What is asked for again while the table of replies is full is not sent, and costs nothing. */
-static void test_lacks_table_full(void **state)
+BENCH_TEST(lacks_table_full, complete_open(1))
 {
-	struct bench *b = complete_open(1);
-
-	(void)state;
 	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
 		send_ask(b, 0, stamp, 0);
 	expect_drop(b, WIRE_DROP_NONE);
@@ -165,37 +150,30 @@ static void test_lacks_table_full(void **state)
 	assert_int_equal(channel_stats(b->channel)->drops[WIRE_DROP_FULL], 16);
 	pull_all(b);
 	assert_int_equal(flood(b, 0, 1), 16);
-	bench_close(b);
 }
 
 /* Nor do PUSHes cost anything that an answer would list, while there is no room for the answer. */
-static void test_wants_table_full(void **state)
+BENCH_TEST(wants_table_full, dense_open(2, 16, 0))
 {
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
 	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
 		send_ask(b, 0, stamp, 0);
 	send_ask(b, 1, 1, 16);
 	expect_drop(b, WIRE_DROP_FULL);
 	assert_int_equal(b->channel->members[1].earned, 16 * WIRE_PAYLOAD_MIN);
-	bench_close(b);
 }
 
 /*
  * A worker that never acknowledges sends whatever draws most, a little or much of it, at any time. Over any span it
  * draws a window and eight bytes for each of its own at the most, STATUSes to it included.
  */
-static void test_draws_little(void **state)
+BENCH_TEST(draws_little, complete_open(2))
 {
-	struct bench *b = complete_open(2);
 	const uint64_t window_bytes = 16 * WIRE_PAYLOAD_MIN;
 	uint64_t said = b->said_bytes[0], drawn = b->drawn_bytes[0];
 	int64_t above = 0; /* of the span that ends now, the one in which most was drawn */
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	uint64_t all_drawn;
 
-	(void)state;
 	for (uint32_t i = 0; i < 20000; i++) {
 		switch (random_bits() % 6) {
 		case 0:
@@ -229,16 +207,13 @@ static void test_draws_little(void **state)
 	all_drawn = b->drawn_bytes[0];
 	assert_true(all_drawn > window_bytes);
 	assert_int_equal(b->drawn_bytes[1], 0);
-	bench_close(b);
 }
 
 /* The same of PUSHes that it is asked for again: none of them arrives, and it asks without end. */
-static void test_wants_little(void **state)
+BENCH_TEST(wants_little, dense_open(1, 16, 0))
 {
-	struct bench *b = dense_open(1, 16, 0);
 	uint64_t listed = 0;
 
-	(void)state;
 	for (uint32_t i = 1; i <= 5000; i++) {
 		b->now_us += 1000;
 		send_ask(b, 0, i, 16);
@@ -252,16 +227,13 @@ static void test_wants_little(void **state)
 	}
 	assert_in_range(listed * WIRE_PAYLOAD_MIN / LISTED_SHARE, 16 * WIRE_PAYLOAD_MIN,
 	                16 * WIRE_PAYLOAD_MIN + EARNED_BY_BYTE * b->said_bytes[0]);
-	bench_close(b);
 }
 
 /* Nothing that was sent again has arrived, and it has used up what it had; then the path is good again. */
-static void test_lacks_recovers(void **state)
+BENCH_TEST(lacks_recovers, complete_open(1))
 {
-	struct bench *b = complete_open(1);
 	uint32_t ack = 0, asks = 0;
 
-	(void)state;
 	flood(b, 0, 100);
 	while (ack < 16) {
 		send_lacks(b, 0, ack, 0xffffu >> ack, b->sequence);
@@ -272,16 +244,13 @@ static void test_lacks_recovers(void **state)
 		send_ack(b, 0, ack);
 	}
 	assert_in_range(asks, 4, 10);
-	bench_close(b);
 }
 
 /* Who gets on has as much sent again as it has lost. */
-static void test_lacks_honest(void **state)
+BENCH_TEST(lacks_honest, bench_open(1, 16, 0))
 {
-	struct bench *b = bench_open(1, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 
-	(void)state;
 	a.count = UINT64_C(1000) * FRAME_BLOCKS * BLOCK_ELEMS;
 	announce_all(b, &a);
 	pull_all(b);
@@ -297,34 +266,6 @@ static void test_lacks_honest(void **state)
 		send_ack(b, 0, frame + 1);
 		pull_all(b);
 	}
-	bench_close(b);
-}
-
-/* An announcement that comes again, and a plan that is lacking, draw answers from the same store. */
-static void test_plan_flood(void **state)
-{
-	struct bench *b = dense_open(2, 16, 0);
-	struct announce a = announce_of(TAG, WIRE_ALL);
-	uint32_t drawn = 0;
-	uint64_t said;
-
-	(void)state;
-	for (uint16_t rank = 0; rank < 2; rank++)
-		push_value(b, rank, 0, 1);
-	pull_all(b);
-	said = b->said_bytes[0];
-	for (uint32_t i = 0; i < 100; i++) {
-		send_announce(b, 0, &a, NULL, 0);
-		send_lacks_plan(b, 0, 0);
-		push_value(b, 0, 0, 1); /* draws nothing */
-		while (bench_pull(b)) {
-			assert_true(b->dest == 0);
-			drawn++;
-		}
-	}
-	said = b->said_bytes[0] - said;
-	assert_in_range(drawn, 100, 16 + EARNED_BY_BYTE * said / WIRE_PAYLOAD_MIN);
-	bench_close(b);
 }
 
 /* ---- plans among many ---- */
@@ -381,11 +322,10 @@ static uint64_t cost_of_lacks(struct bench *b, uint32_t first)
 }
 
 /* Plans are found among many, and what looks for them does not take the longer the more there are. */
-static void test_lacks_plans(void **state)
+TEST(lacks_plans)
 {
 	struct bench *few = hollow_open(1), *many = hollow_open(32);
 
-	(void)state;
 	for (uint32_t frame = 0; frame < 32 * 64; frame += 31) {
 		send_lacks_plan(many, 0, frame);
 		assert_int_equal(expect_plan(many, 0, frame).segment, frame % 64);
@@ -416,12 +356,10 @@ static void expect_wants(struct bench *b, uint16_t dest, uint32_t stamp, uint32_
 }
 
 /* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
-static void test_wants(void **state)
+BENCH_TEST(wants, dense_open(2, 16, UINT32_MAX - 1))
 {
-	struct bench *b = dense_open(2, 16, UINT32_MAX - 1);
 	const uint32_t first = UINT32_MAX - 1;
 
-	(void)state;
 	push_value(b, 0, first + 1, 1);
 	push_value(b, 1, first + 2, 1);
 	send_ask(b, 0, 5, first + 4);
@@ -441,17 +379,14 @@ static void test_wants(void **state)
 	assert_int_equal(channel_stats(b->channel)->wants, 5);
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_nothing(b);
-	bench_close(b);
 }
 
 /* What fits one STATUS; the rest when it is asked for again. */
-static void test_wants_many(void **state)
+BENCH_TEST(wants_many, bench_open(1, 2048, 0))
 {
-	struct bench *b = bench_open(1, 2048, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	struct status status;
 
-	(void)state;
 	a.count = UINT64_C(1100) * FRAME_BLOCKS * BLOCK_ELEMS;
 	announce_all(b, &a);
 	pull_all(b);
@@ -459,34 +394,27 @@ static void test_wants_many(void **state)
 	status = expect_status(b, 0, 3);
 	assert_int_equal(status.word_count, 16);
 	assert_true(status.first == 0 && status.words[0] == UINT64_MAX);
-	bench_close(b);
 }
 
 /* Nonsense about what has been pushed and acknowledged does not make it look for long. */
-static void test_wants_nonsense(void **state)
+BENCH_TEST(wants_nonsense, dense_open(2, 16, 0))
 {
-	struct bench *b = dense_open(2, 16, 0);
-
-	(void)state;
 	for (uint32_t i = 0; i < 200; i++) {
 		b->now_us += 5000;
 		send_ask(b, (uint16_t)(i % 2), 1 + i, (uint32_t)random_bits());
 		while (bench_pull(b))
 			assert_int_equal(b->got.kind, WIRE_STATUS_BACK);
 	}
-	bench_close(b);
 }
 
 /* Of a frame's parts and owners: who has no block in it is not asked for one. */
-static void test_want_owners(void **state)
+BENCH_TEST(want_owners, bench_open(2, 16, 0))
 {
-	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, 0);
 	const uint64_t words[2][2] = {{1, 0}, {0, 1}};
 	uint8_t body[20] = {0xff};
 	struct packet packet = {.kind = WIRE_STATUS, .token = b->tokens[0], .body = body};
 
-	(void)state;
 	a.count = 300 * 100;
 	a.block_elems = 300; /* 1200 bytes: three parts */
 	for (uint16_t rank = 0; rank < 2; rank++)
@@ -506,13 +434,11 @@ static void test_want_owners(void **state)
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 2);
 	assert_int_equal(b->got.body_bytes, 1200 - 2 * 552);
-	bench_close(b);
 }
 
 /* An answer says for how long its STATUS has been here, and how many of the worker's came marked. */
-static void test_answer_of_path(void **state)
+BENCH_TEST(answer_of_path, dense_open(2, 16, 0))
 {
-	struct bench *b = dense_open(2, 16, 0);
 	struct packet packet = {
 		.kind = WIRE_PUSH, .worker = 1, .token = b->tokens[1], .marked = true};
 	struct wire_header head = bench_head(b, 1, WIRE_STATUS, 0);
@@ -520,7 +446,6 @@ static void test_answer_of_path(void **state)
 	struct status status;
 	uint8_t bytes[64];
 
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++)
 		channel_receive(b->channel, &packet, b->now_us);
 	packet_begin(&out, &head);
@@ -543,31 +468,4 @@ static void test_answer_of_path(void **state)
 	assert_int_equal(status.marked, 4);
 	send_ask(b, 0, 5, 0);
 	assert_int_equal(expect_status(b, 0, 5).marked, 0);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_draws_little),
-		cmocka_unit_test(test_wants_little),
-		cmocka_unit_test(test_lacks_recovers),
-		cmocka_unit_test(test_lacks_honest),
-		cmocka_unit_test(test_lacks_plans),
-		cmocka_unit_test(test_lacks_flood),
-		cmocka_unit_test(test_lacks_table_full),
-		cmocka_unit_test(test_wants_table_full),
-		cmocka_unit_test(test_plan_flood),
-		cmocka_unit_test(test_lacks_sequence),
-		cmocka_unit_test(test_lacks_before_base),
-		cmocka_unit_test(test_sequence_wraps),
-		cmocka_unit_test(test_wants),
-		cmocka_unit_test(test_wants_many),
-		cmocka_unit_test(test_wants_nonsense),
-		cmocka_unit_test(test_want_owners),
-		cmocka_unit_test(test_answer_of_path),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -5,12 +5,10 @@
 
 /* ---- pushes ---- */
 
-static void test_closed_frames(void **state)
+BENCH_TEST(closed_frames, bench_open(1, 16, 100))
 {
-	struct bench *b = bench_open(1, 16, 100);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 
-	(void)state;
 	push_value(b, 0, 100, 1); /* nothing is planned */
 	expect_drop(b, WIRE_DROP_FRAME);
 	announce_all(b, &a);
@@ -34,7 +32,6 @@ static void test_closed_frames(void **state)
 	expect_drop(b, WIRE_DROP_STALE);
 	push_value(b, 0, 117, 2);
 	expect_drop(b, WIRE_DROP_FRAME);
-	bench_close(b);
 }
 
 /* Workers 0 and 1 own blocks 0, 1 and 1, 2; of 3 in one frame. */
@@ -51,11 +48,8 @@ static struct bench *sparse_open(enum reduction reduction)
 	return b;
 }
 
-static void test_wrong_lengths(void **state)
+BENCH_TEST(wrong_lengths, sparse_open(REDUCE_SUM))
 {
-	struct bench *b = sparse_open(REDUCE_SUM);
-
-	(void)state;
 	for (uint32_t bytes = 0; bytes < BLOCK_BYTES * 4; bytes++) {
 		if (bytes == BLOCK_BYTES * 2)
 			continue;
@@ -66,17 +60,14 @@ static void test_wrong_lengths(void **state)
 	send_push(b, 0, 0, zeros, BLOCK_BYTES * 2);
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_int_equal(channel_stats(b->channel)->pushes, 1);
-	bench_close(b);
 }
 
 /* ---- acknowledgements and credit ---- */
 
-static void test_acks(void **state)
+BENCH_TEST(acks, dense_open(2, 16, UINT32_MAX - 3))
 {
-	struct bench *b = dense_open(2, 16, UINT32_MAX - 3);
 	const uint32_t first = UINT32_MAX - 3;
 
-	(void)state;
 	send_ack(b, 0, first + 2);
 	expect_nothing(b); /* the other is still at the first */
 	send_ack(b, 1, first + 3);
@@ -99,31 +90,11 @@ static void test_acks(void **state)
 	send_ack(b, 1, first + 18);
 	expect_credit(b);
 	expect_nothing(b);
-	bench_close(b);
-}
-
-static void test_reply_table_full(void **state)
-{
-	struct bench *b = bench_open(1, 16, 0);
-
-	(void)state;
-	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
-		send_ask(b, 0, stamp, 0);
-	expect_drop(b, WIRE_DROP_NONE);
-	send_ask(b, 0, 1025, 0);
-	expect_drop(b, WIRE_DROP_FULL);
-	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
-		expect_answer(b, 0, stamp);
-	expect_nothing(b);
-	bench_close(b);
 }
 
 /* RESULTs that nobody fetches while the window moves on: the oldest stay, the rest can be asked for. */
-static void test_result_table_full(void **state)
+BENCH_TEST(result_table_full, dense_open(1, 4, 0))
 {
-	struct bench *b = dense_open(1, 4, 0);
-
-	(void)state;
 	for (uint32_t frame = 0; frame < 4; frame++)
 		push_value(b, 0, frame, 1);
 	expect_drop(b, WIRE_DROP_NONE);
@@ -135,18 +106,4 @@ static void test_result_table_full(void **state)
 	expect_answer(b, 0, 9);
 	expect_result(b, WIRE_EVERYONE, 4, 5);
 	expect_nothing(b);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_closed_frames),
-		cmocka_unit_test(test_wrong_lengths),
-		cmocka_unit_test(test_acks),
-		cmocka_unit_test(test_reply_table_full),
-		cmocka_unit_test(test_result_table_full),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

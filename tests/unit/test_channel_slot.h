@@ -5,8 +5,6 @@
 
 #include "tests/unit/test_channel.h"
 
-#define FRAME_BYTES (FRAME_BLOCKS * BLOCK_BYTES)
-
 static const float zeros[WIRE_PAYLOAD_MAX / 4];
 
 /* All workers announce all 100 blocks: 25 frames of four from `first` on. */

@@ -39,7 +39,7 @@ static void operation(struct bench *b, uint32_t number, const uint64_t call_us[3
 	assert_int_equal(channel_stats(b->channel)->operations, number + 1);
 }
 
-static void test_times(void **state)
+TEST(times)
 {
 	static const uint64_t done_us[] = {100, 101, 199, 200, 201, 9999999, 10000000, 10000001};
 	static const uint32_t bucket[] = {0, 1, 1, 1, 2, 15, 15, 16};
@@ -47,7 +47,6 @@ static void test_times(void **state)
 	struct bench *b = bench_open(3, 4, 0);
 	uint64_t counts[CHANNEL_TIMES + 1] = {0}, sum_us = 0;
 
-	(void)state;
 	for (uint32_t i = 1; i < CHANNEL_TIMES; i++)
 		assert_true(channel_times_us[i] > channel_times_us[i - 1]);
 	for (uint32_t i = 0; i < sizeof(done_us) / sizeof(done_us[0]); i++) {
@@ -73,12 +72,11 @@ static uint64_t late_us(const struct bench *b, uint32_t rank)
 }
 
 /* Only the last one is late, and only since the one before it. */
-static void test_late(void **state)
+TEST(late)
 {
 	static const uint64_t calls[][3] = {{0, 10, 5000}, {7000, 0, 1}, {3, 900, 1}, {0, 1, 2}};
 	struct bench *b = bench_open(3, 4, 0);
 
-	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		operation(b, i, calls[i], 8000);
 	assert_int_equal(late_us(b, 0), 6999);
@@ -96,14 +94,12 @@ static uint64_t last_us(const struct bench *b, uint32_t rank)
 }
 
 /* Frames wait for the last acknowledgement, and for that of one worker alone: since the one before it. */
-static void test_last(void **state)
+BENCH_TEST(last, bench_open(3, 16, 0))
 {
-	struct bench *b = bench_open(3, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
 	uint64_t start_us = b->now_us;
 	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
 
-	(void)state;
 	announce_all(b, &a);
 	pull_all(b);
 	for (uint16_t rank = 0; rank < 3; rank++)
@@ -126,16 +122,4 @@ static void test_last(void **state)
 	send_ack(b, 0, 9);
 	assert_true(last_us(b, 0) == 307 && last_us(b, 1) == 0 && last_us(b, 2) == 600);
 	channel_check(b->channel);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_times),
-		cmocka_unit_test(test_late),
-		cmocka_unit_test(test_last),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

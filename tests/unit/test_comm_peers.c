@@ -14,8 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/comm/comm_state.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/test_comm.h"
 
 #define HERE 0x7f000001
 #define UNTIL_US 10000000
@@ -42,48 +41,15 @@ static struct net_addr refusing(const struct net_addr *address)
 	return (struct net_addr){.ip = net_ipv4(HERE + 1), .port = address->port};
 }
 
-/* A communicator that is not connected yet, and has no thread. */
+/* A communicator that is not connected yet. */
 static struct winnow_comm *opened(uint32_t peer_count)
 {
-	static const char *const names[] = {"one:1", "two:2"};
-	struct link_config links[2];
-	struct session_config config = {.links = links, .names = names, .link_count = peer_count};
-	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+	struct winnow_comm *comm = comm_made(peer_count);
 
-	assert_non_null(comm);
-	for (uint32_t i = 0; i < 2; i++)
-		links[i] = (struct link_config){.job = "job",
-		                                .host = "host",
-		                                .world = 2,
-		                                .silence_us = 10000000,
-		                                .join_us = 60000000};
-	pthread_mutex_init(&comm->lock, NULL);
-	comm_cond_init(&comm->changed);
-	comm->wake_fd = -1;
-	comm->peer_count = peer_count;
-	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
-		comm->peers[i].fd = -1;
-		comm->peers[i].address_count = 1;
-		comm->peers[i].connect_until_us = UNTIL_US;
-	}
-	assert_int_equal(session_open(&config, 0, &comm->session), 0);
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+		comm->peers[i].tries.until_us = UNTIL_US;
 	return comm;
 }
-
-static void closed(struct winnow_comm *comm)
-{
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		comm_peer_close(&comm->peers[i]);
-	}
-	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-		comm_resolve_drop(&comm->peers[i]);
-	session_close(comm->session);
-	pthread_cond_destroy(&comm->changed);
-	pthread_mutex_destroy(&comm->lock);
-	free(comm);
-}
-
-#define COMM_TEST(name, opened) TEST_ON(name, struct winnow_comm *, comm, opened, closed(comm))
 
 static void failed_as(const struct winnow_comm *comm, const char *text)
 {
@@ -95,25 +61,21 @@ static void failed_as(const struct winnow_comm *comm, const char *text)
 /* A turn in which each connection may have something. */
 static void peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		comm->peers[i].fd_ready = true;
+	for (uint32_t i = 0; i < comm->move.peer_count; i++)
+		comm->peers[i].tcp.ready = true;
 	(void)comm_peers_turn(comm, now_us);
 }
 
-/* Turns until all are connected, or the session has failed; what the clock says stands. */
-static void turn_until_settled(struct winnow_comm *comm, uint64_t now_us)
+/* Turns of a millisecond until its peer is connected, or is not, or the session has failed. */
+static void turn_until(struct winnow_comm *comm, uint32_t peer, bool is_connected, uint64_t now_us)
 {
-	for (uint32_t turn = 0; turn < TURNS_MAX; turn++) {
-		uint32_t connected = 0;
-
+	for (uint32_t turn = 0;
+	     turn < TURNS_MAX && session_state(comm->session) != SESSION_FAILED &&
+	     (comm->peers[peer].state == PEER_CONNECTED) != is_connected;
+	     turn++) {
 		peers_turn(comm, now_us);
-		for (uint32_t i = 0; i < comm->peer_count; i++)
-			connected += comm->peers[i].connected;
-		if (connected == comm->peer_count || session_state(comm->session) == SESSION_FAILED)
-			return;
 		usleep(1000);
 	}
-	fail_msg("neither connected nor failed");
 }
 
 /* Turns until the session has failed. */
@@ -130,9 +92,9 @@ static void turn_until_failed(struct winnow_comm *comm, uint64_t now_us)
 static struct winnow_comm *connected(int *fd)
 {
 	struct winnow_comm *comm = opened(1);
-	int listener = listening(&comm->peers[0].addresses[0], 8);
+	int listener = listening(&comm->peers[0].at.list[0], 8);
 
-	turn_until_settled(comm, 0);
+	turn_until(comm, 0, true, 0);
 	*fd = accept(listener, NULL, NULL);
 	assert_true(*fd >= 0);
 	close(listener);
@@ -144,17 +106,14 @@ static struct winnow_comm *connected_again(int *fd)
 {
 	struct winnow_comm *comm = opened(1);
 	struct comm_peer *peer = &comm->peers[0];
-	int listener = listening(&peer->addresses[0], 8);
+	int listener = listening(&peer->at.list[0], 8);
 
-	turn_until_settled(comm, 0);
+	turn_until(comm, 0, true, 0);
 	close(accept(listener, NULL, NULL));
-	for (uint32_t turn = 0; turn < TURNS_MAX && peer->connected; turn++) {
-		peers_turn(comm, 0);
-		usleep(1000);
-	}
+	turn_until(comm, 0, false, 0);
 	assert_int_equal(session_state(comm->session), SESSION_JOINING);
-	assert_int_equal(peer->fd, -1);
-	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
+	assert_int_equal(peer->tcp.fd, -1);
+	turn_until(comm, 0, true, COMM_CONNECT_AGAIN_US);
 	*fd = accept(listener, NULL, NULL);
 	assert_true(*fd >= 0);
 	close(listener);
@@ -167,24 +126,24 @@ static struct winnow_comm *connected_again(int *fd)
 COMM_TEST(silent_address, opened(1))
 {
 	struct comm_peer *peer = &comm->peers[0];
-	int full = listening(&peer->addresses[0], 0), other = listening(&peer->addresses[1], 8);
+	int full = listening(&peer->at.list[0], 0), other = listening(&peer->at.list[1], 8);
 	struct sockaddr_in to = {.sin_family = AF_INET,
 	                         .sin_addr.s_addr = htonl(HERE),
-	                         .sin_port = htons(peer->addresses[0].port)};
+	                         .sin_port = htons(peer->at.list[0].port)};
 	int filler = socket(AF_INET, SOCK_STREAM, 0);
 
 	/* The queue of one is full: what else knocks is not answered. */
 	assert_int_equal(connect(filler, (struct sockaddr *)&to, sizeof(to)), 0);
-	peer->address_count = 2;
+	peer->at.count = 2;
 	peers_turn(comm, 0);
 	usleep(20000);
 	peers_turn(comm, UNTIL_US / 2 - 1);
-	assert_false(peer->connected);
-	assert_int_equal(peer->address_at, 0);
+	assert_int_not_equal(peer->state, PEER_CONNECTED);
+	assert_int_equal(peer->at.index, 0);
 	peers_turn(comm, UNTIL_US / 2);
-	assert_int_equal(peer->address_at, 1);
-	turn_until_settled(comm, UNTIL_US / 2 + 1);
-	assert_true(peer->connected);
+	assert_int_equal(peer->at.index, 1);
+	turn_until(comm, 0, true, UNTIL_US / 2 + 1);
+	assert_int_equal(peer->state, PEER_CONNECTED);
 	close(filler);
 	close(full);
 	close(other);
@@ -198,14 +157,14 @@ TEST(refused)
 		struct net_addr somewhere;
 		int listener = listening(&somewhere, 8);
 
-		peer->address_count = count;
-		peer->addresses[0] = peer->addresses[1] = refusing(&somewhere);
+		peer->at.count = count;
+		peer->at.list[0] = peer->at.list[1] = refusing(&somewhere);
 		for (uint32_t turn = 0; turn < 20; turn++)
 			peers_turn(comm, 0);
 		assert_int_equal(session_state(comm->session), SESSION_JOINING);
-		assert_int_equal(peer->address_at, 0); /* all again, but not at once */
-		assert_int_equal(peer->fd, -1);
-		assert_int_equal(peer->connect_due_us, COMM_CONNECT_AGAIN_US);
+		assert_int_equal(peer->at.index, 0); /* all again, but not at once */
+		assert_int_equal(peer->tcp.fd, -1);
+		assert_int_equal(peer->tries.due_us, COMM_CONNECT_AGAIN_US);
 		turn_until_failed(comm, UNTIL_US);
 		failed_as(comm,
 		          count == 1 ? "aggregator one:1: no answer: Connection refused; is "
@@ -265,6 +224,50 @@ TEST(not_lines)
 	closed(comm);
 }
 
+/* What breaks a handshake is told to the other side, and is no wrong key. */
+TEST(handshake_broken)
+{
+	static const char broken[] = {0x16, 3, 3, 0, 4, 1, 2, 3, 4},
+			  refused[] = {0x15, 3, 3, 0, 2, 2, 51};
+
+	for (uint32_t way = 0; way < 2; way++) {
+		struct winnow_comm *comm = opened(1);
+		struct comm_peer *peer = &comm->peers[0];
+		char head[5], body[4096];
+		int fd, listener = listening(&peer->at.list[0], 8);
+
+		assert_int_equal(tls_context_open(NULL, &comm->fixed.tls), 0);
+		for (uint32_t i = 0; i < 2 && session_state(comm->session) == SESSION_JOINING;
+		     i++) {
+			turn_until(comm, 0, true, i * COMM_CONNECT_AGAIN_US);
+			fd = accept(listener, NULL, NULL);
+			assert_int_equal(recv(fd, head, sizeof(head), MSG_WAITALL), sizeof(head));
+			assert_int_equal(head[0], TLS_FIRST_BYTE); /* its hello */
+			assert_true(recv(fd, body, (size_t)(uint8_t)head[3] << 8 | (uint8_t)head[4],
+			                 MSG_WAITALL) > 0);
+			if (way == 0)
+				say(fd, broken, sizeof(broken));
+			else
+				say(fd, refused, sizeof(refused));
+			for (uint32_t turn = 0; turn < TURNS_MAX && peer->state == PEER_CONNECTED;
+			     turn++) {
+				peers_turn(comm, 0);
+				usleep(1000);
+			}
+			if (way == 0) {
+				assert_int_equal(recv(fd, head, sizeof(head), MSG_WAITALL),
+				                 sizeof(head));
+				assert_int_equal(head[0], TLS_ALERT_BYTE);
+			}
+			close(fd);
+		}
+		failed_as(comm, way == 0 ? "its TLS is broken" : "wrong key for job 'job'");
+		close(listener);
+		tls_context_close(comm->fixed.tls);
+		closed(comm);
+	}
+}
+
 /* A reset connection is no reason to write into nothing, or to stop the program. */
 TEST(reset)
 {
@@ -283,37 +286,39 @@ TEST(reset)
 /* A socket that takes only a part: what was not taken comes later, nothing twice. */
 TEST(full_socket)
 {
-	size_t bytes = 24u << 20, got = 0;
-	struct winnow_comm *comm;
-	struct comm_peer *peer;
 	static char piece[65536];
-	uint32_t expected = 0;
+	size_t bytes, sent = 0, got = 0;
+	struct winnow_comm *comm;
+	struct comm_connection *tcp;
+	ssize_t count;
 	int fd;
 
 	comm = connected(&fd);
-	peer = &comm->peers[0];
+	tcp = &comm->peers[0].tcp;
+	/* It has said the line with which a worker without a key begins. */
 	assert_int_equal(recv(fd, piece, sizeof(piece), 0), strlen("{\"type\":\"ping\"}\n"));
-	assert_null(
-		peer->pending); /* it has said the line with which a worker without a key begins */
-	peer->pending = malloc(bytes);
-	peer->pending_bytes = bytes;
-	peer->pending_at = 0;
-	assert_non_null(peer->pending);
-	for (size_t i = 0; i < bytes; i++)
-		peer->pending[i] = (char)(1 + i % 251);
-	comm_peer_write(comm, peer, 0);
-	assert_non_null(peer->pending);
-	assert_true(peer->pending_at > 0 && peer->pending_at < bytes);
+	assert_int_equal(tcp->out_at, tcp->out_bytes);
+	do { /* until there is no room */
+		for (size_t i = 0; i < sizeof(piece); i++)
+			piece[i] = (char)(1 + (sent + i) % 251);
+		count = send(tcp->fd, piece, sizeof(piece), MSG_NOSIGNAL);
+		sent += count > 0 ? (size_t)count : 0;
+	} while (count > 0);
+	bytes = sent + sizeof(tcp->out);
+	for (size_t i = 0; i < sizeof(tcp->out); i++)
+		tcp->out[i] = (char)(1 + (sent + i) % 251);
+	tcp->out_bytes = sizeof(tcp->out);
+	tcp->out_at = 0;
+	comm_peer_write(comm, &comm->peers[0], 0);
+	assert_true(tcp->out_at < tcp->out_bytes);
 	for (uint32_t turn = 0; turn < 10 * TURNS_MAX && got < bytes; turn++) {
-		ssize_t count = recv(fd, piece, sizeof(piece), MSG_DONTWAIT);
-
-		comm_peer_write(comm, peer, 0);
-		for (ssize_t i = 0; i < count; i++, expected = (expected + 1) % 251)
-			assert_int_equal((uint8_t)piece[i], 1 + expected);
-		got += count > 0 ? (size_t)count : 0;
+		count = recv(fd, piece, sizeof(piece), MSG_DONTWAIT);
+		comm_peer_write(comm, &comm->peers[0], 0);
+		for (ssize_t i = 0; i < count; i++, got++)
+			assert_int_equal((uint8_t)piece[i], 1 + got % 251);
 	}
 	assert_int_equal(got, bytes);
-	assert_null(peer->pending);
+	assert_int_equal(tcp->out_at, tcp->out_bytes);
 	session_abort(comm->session, "enough");
 	hears(comm, fd, 0, "\"enough\"");
 	close(fd);
@@ -332,33 +337,34 @@ TEST(moved)
 		int listener = listening(&now_at, 8);
 		uint64_t now_us = 0;
 
-		peer->addresses[0] = refusing(&now_at);
+		peer->at.list[0] = refusing(&now_at);
 		snprintf(peer->name, sizeof(peer->name), "127.0.0.1:%u", now_at.port);
-		comm->at_door = way == 0;
-		comm->peers_known = 2;
+		comm->move.at_door = way == 0;
+		comm->fixed.peers_known = 2;
 		if (way == 1)
-			comm->peers[0].connect_due_us = UINT64_MAX;
+			comm->peers[0].tries.due_us = UINT64_MAX;
 		for (uint32_t turn = 0; turn < TURNS_MAX; turn++, now_us += 10000) {
 			peers_turn(comm, now_us);
-			if (net_addr_same(&peer->addresses[0], &now_at))
+			if (net_addr_same(&peer->at.list[0], &now_at))
 				break;
 			usleep(1000);
 		}
-		assert_true(net_addr_same(&peer->addresses[0], &now_at));
-		for (uint32_t turn = 0; turn < TURNS_MAX && way == 0 && !peer->connected; turn++) {
+		assert_true(net_addr_same(&peer->at.list[0], &now_at));
+		for (uint32_t turn = 0;
+		     turn < TURNS_MAX && way == 0 && peer->state != PEER_CONNECTED; turn++) {
 			peers_turn(comm, now_us += COMM_CONNECT_AGAIN_US);
 			usleep(1000);
 		}
-		assert_true(peer->connected == (way == 0));
+		assert_int_equal(peer->state == PEER_CONNECTED, way == 0);
 		/* A name that nobody knows now has its addresses of before. */
 		comm_resolve_drop(peer);
 		strcpy(peer->name, "no.such.host.invalid:1");
 		comm_resolve_again(peer);
 		usleep(20000);
 		comm_resolve_again(peer);
-		assert_int_equal(peer->address_count, 1);
+		assert_int_equal(peer->at.count, 1);
 		close(listener);
-		comm_fork_close(&comm->peers[1].fd);
+		comm_fork_close(&comm->peers[1].tcp.fd);
 		closed(comm);
 	}
 }
@@ -369,23 +375,23 @@ COMM_TEST(look_without_descriptor, opened(1))
 	struct comm_peer *left_out = &comm->peers[1];
 	struct rlimit before, none;
 
-	comm->peers[0].gone = true;
-	comm->peers_known = 2;
+	comm->peers[0].state = PEER_GONE;
+	comm->fixed.peers_known = 2;
 	snprintf(left_out->name, sizeof(left_out->name), "127.0.0.1:1");
-	left_out->addresses[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
-	assert_int_equal(tls_context_open(NULL, &comm->tls), 0);
+	left_out->at.list[0] = (struct net_addr){.ip = net_ipv4(HERE), .port = 1};
+	assert_int_equal(tls_context_open(NULL, &comm->fixed.tls), 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	none = (struct rlimit){.rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	(void)comm_peers_turn(comm, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	assert_int_equal(left_out->fd, -1);
-	assert_null(left_out->tls);
+	assert_int_equal(left_out->tcp.fd, -1);
+	assert_null(left_out->tcp.tls);
 	(void)comm_peers_turn(comm, UNTIL_US);
-	assert_true(left_out->fd >= 0);
-	assert_non_null(left_out->tls);
+	assert_true(left_out->tcp.fd >= 0);
+	assert_non_null(left_out->tcp.tls);
 	comm_peer_close(left_out);
-	tls_context_close(comm->tls);
+	tls_context_close(comm->fixed.tls);
 }
 
 /* ---- forks ---- */
@@ -408,19 +414,19 @@ TEST(forks)
 	int fd, second, other = dup(0);
 	struct winnow_comm *comm = connected(&fd);
 
-	assert_true(comm_fork_socket(&comm->peers[1].fd, AF_INET, SOCK_STREAM) >= 0);
-	second = comm->peers[1].fd;
-	assert_true(open_in_child(comm->peers[0].fd)); /* not known yet */
+	assert_true(comm_fork_socket(&comm->peers[1].tcp.fd, AF_INET) >= 0);
+	second = comm->peers[1].tcp.fd;
+	assert_true(open_in_child(comm->peers[0].tcp.fd)); /* not known yet */
 	comm_fork_add(comm);
-	assert_false(open_in_child(comm->peers[0].fd));
+	assert_false(open_in_child(comm->peers[0].tcp.fd));
 	assert_false(open_in_child(second));
 	assert_true(open_in_child(other));
-	comm_fork_close(&comm->peers[1].fd);
-	assert_int_equal(comm->peers[1].fd, -1);
+	comm_fork_close(&comm->peers[1].tcp.fd);
+	assert_int_equal(comm->peers[1].tcp.fd, -1);
 	assert_int_equal(dup2(other, second), second); /* the number is another's now */
 	assert_true(open_in_child(second));
 	comm_fork_remove(comm);
-	assert_true(open_in_child(comm->peers[0].fd));
+	assert_true(open_in_child(comm->peers[0].tcp.fd));
 	close(second);
 	close(other);
 	close(fd);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_comm_request.c - the life of a request, by every order of its ends; the test is the communicator's thread */
 
-#include "tests/unit/test_comm_request.h"
+#include "tests/unit/test_comm.h"
 
-COMM_TEST(told_again_and_again)
+COMM_TEST(told_again_and_again, comm_made(1))
 {
 	struct winnow_request *request = begin(comm);
 	struct winnow_op_stats stats, again;
@@ -32,17 +32,15 @@ COMM_TEST(told_again_and_again)
 }
 
 /* The same error for ever, whatever happens to the communicator meanwhile. */
-COMM_TEST(failures_are_told_again)
+COMM_TEST(failures_are_told_again, comm_made(1))
 {
-	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
+	struct winnow_request *busy = begin(comm), *lost = begin(comm);
 	char text[WHY_BYTES];
 
-	taken(comm)->task.mismatch = (struct wire_mismatch){.field = WIRE_FIELD_COUNT};
-	end(mismatch, WINNOW_ERR_MISMATCH);
-	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
+	end(taken(comm), WINNOW_ERR_BUSY);
+	assert_int_equal(winnow_wait(busy, -1, NULL), WINNOW_ERR_BUSY);
 	snprintf(text, sizeof(text), "%s", winnow_last_error());
-	assert_non_null(strstr(text, "count is"));
-	assert_string_equal(winnow_comm_error(comm), text);
+	assert_non_null(strstr(text, " is under way"));
 	session_fail(comm->session, WINNOW_ERR_LOST, "rank 1 is lost");
 	end(taken(comm), WINNOW_ERR_LOST);
 	for (int i = 0; i < 2; i++) {
@@ -50,16 +48,16 @@ COMM_TEST(failures_are_told_again)
 
 		assert_int_equal(winnow_test(lost, &done, NULL), WINNOW_ERR_LOST);
 		assert_string_equal(winnow_last_error(), "rank 1 is lost");
-		assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
+		assert_int_equal(winnow_wait(busy, -1, NULL), WINNOW_ERR_BUSY);
 		assert_string_equal(winnow_last_error(), text);
 	}
 	assert_string_equal(winnow_comm_error(comm), "rank 1 is lost");
-	winnow_request_free(&mismatch);
+	winnow_request_free(&busy);
 	winnow_request_free(&lost);
 }
 
 /* What is left of requests goes with the communicator: the sanitizers would see a leak. */
-COMM_TEST(never_freed)
+COMM_TEST(never_freed, comm_made(1))
 {
 	const int64_t index[] = {4, 0};
 	struct winnow_request *request;
@@ -80,7 +78,7 @@ static void *wait_long(void *request)
 }
 
 /* Of milliseconds more than a clock has. */
-COMM_TEST(waits_for_ever)
+COMM_TEST(waits_for_ever, comm_made(1))
 {
 	struct winnow_request *request = begin(comm);
 	pthread_t thread;
@@ -122,20 +120,18 @@ static bool refused_in_child(struct winnow_comm *comm, struct winnow_request *re
 	       strstr(winnow_last_error(), "make one after the fork") != NULL;
 }
 
-COMM_TEST(forked)
+COMM_TEST(forked, comm_made(1))
 {
 	struct winnow_request *request = begin(comm);
 	int status;
 	pid_t child;
 
-	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
-		comm->peers[i].fd = -1;
 	comm_fork_add(comm);
-	pthread_mutex_lock(&comm->lock);
+	pthread_mutex_lock(&comm->shared.lock);
 	child = fork();
 	if (child == 0)
 		_exit(refused_in_child(comm, request) ? 0 : 1);
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&comm->shared.lock);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 	comm_fork_remove(comm);

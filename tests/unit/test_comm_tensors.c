@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_comm_tensors.c - what a call's tensor may be: rows, segments, tiles; and which are refused; the test is the communicator's thread */
 
-#include "tests/unit/test_comm_request.h"
+#include "tests/unit/test_comm.h"
 
 /* Rows have two holders, too: the operation, and who reads them. */
 TEST(rows)
@@ -11,7 +11,7 @@ TEST(rows)
 	for (int order = 0; order < 6; order++) {
 		/* What happens first, second and third. */
 		static const char *const orders[] = {"rqd", "rdq", "qrd", "qdr", "drq", "dqr"};
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request;
 		struct winnow_rows *rows;
 
@@ -21,7 +21,7 @@ TEST(rows)
 		                 WINNOW_OK);
 		assert_ptr_equal(taken(comm)->rows, rows);
 		for (int i = 0; i < 3; i++) {
-			struct winnow_request *only = comm->requests;
+			struct winnow_request *only = comm->shared.requests;
 
 			if (orders[order][i] == 'r') {
 				winnow_rows_free(&rows);
@@ -42,44 +42,53 @@ TEST(rows)
 	}
 }
 
-/* Lists that cannot be: nothing is queued. */
-COMM_TEST(lists_refused)
+/* The last call was refused: it says this, gives no request, and nothing is queued. */
+static void refused(const struct winnow_comm *comm, int result, const char *text,
+                    struct winnow_request **request)
+{
+	assert_int_equal(result, WINNOW_ERR_INVALID);
+	if (strstr(winnow_last_error(), text) == NULL)
+		fail_msg("'%s' does not say '%s'", winnow_last_error(), text);
+	assert_true(request == NULL || *request == NULL);
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+}
+
+static int list_begin(struct winnow_comm *comm, const struct winnow_options *options,
+                      struct winnow_rows **rows, struct winnow_request **request)
+{
+	static const int64_t index[] = {4, 0};
+
+	return winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                   options, comm, rows, request);
+}
+
+static int sparse_begin(struct winnow_comm *comm, const struct winnow_options *options,
+                        struct winnow_request **request)
+{
+	static const int64_t index[] = {4, 0};
+
+	return winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT, WINNOW_I32,
+	                                           WINNOW_SUM, options, comm, request);
+}
+
+/* Lists that cannot be; and calls that are told nowhere to put what they make. */
+COMM_TEST(lists_refused, comm_made(1))
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
 	struct winnow_request *request;
-	const int64_t index[] = {4, 0};
 	struct winnow_rows *rows;
 
-	assert_int_equal(winnow_allreduce_sparse_block_async(given, index, 2, 4, received, COUNT,
-	                                                     WINNOW_I32, WINNOW_SUM, &gpu, comm,
-	                                                     &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
-	assert_null(request);
-	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
-	                                             WINNOW_SUM, &gpu, comm, &rows, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "none is taken from a GPU"));
+	refused(comm, sparse_begin(comm, &gpu, &request), "none is taken from a GPU", &request);
+	refused(comm, list_begin(comm, &gpu, &rows, &request), "none is taken from a GPU",
+	        &request);
 	assert_null(rows);
-	/* Nor a call that is told nowhere to put what it makes. */
-	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
-	                                        NULL, comm, NULL),
-	                 WINNOW_ERR_INVALID);
-	for (int missing = 0; missing < 3; missing++) {
-		int code = missing == 0
-		                   ? winnow_allreduce_sparse_block_async(
-					     given, index, 2, 4, received, COUNT, WINNOW_I32,
-					     WINNOW_SUM, NULL, comm, NULL)
-		                   : winnow_allreduce_rows_async(given, index, 2, 4, COUNT,
-		                                                 WINNOW_I32, WINNOW_SUM, NULL, comm,
-		                                                 missing == 1 ? &rows : NULL,
-		                                                 missing == 1 ? NULL : &request);
-
-		assert_int_equal(code, WINNOW_ERR_INVALID);
-		assert_non_null(strstr(winnow_last_error(),
-		                       missing == 2 ? "rows is NULL" : "request is NULL"));
-	}
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	refused(comm, sparse_begin(comm, NULL, NULL), "request is NULL", NULL);
+	refused(comm, list_begin(comm, NULL, &rows, NULL), "request is NULL", NULL);
+	refused(comm, list_begin(comm, NULL, NULL, &request), "rows is NULL", &request);
+	refused(comm,
+	        winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM, NULL, comm,
+	                               NULL),
+	        "request is NULL", NULL);
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
@@ -101,12 +110,12 @@ static struct winnow_request *begin_parts(struct winnow_comm *comm,
 TEST(parts)
 {
 	for (int freed = 0; freed < 2; freed++) {
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request = begin_parts(comm, two, 2), *queued = taken(comm);
 		struct winnow_op_stats stats;
 
 		assert_ptr_equal(queued, request);
-		assert_true(STAILQ_EMPTY(&comm->submitted));
+		assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 		assert_int_equal(queued->task.part_count, 2);
 		assert_int_equal(queued->task.parts[0].count, 2 * COUNT);
 		assert_int_equal(queued->task.parts[0].tile_columns, 16);
@@ -154,7 +163,7 @@ TEST(parts_of_segments)
 	};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		struct winnow_comm *comm = opened();
+		struct winnow_comm *comm = comm_made(1);
 		struct winnow_request *request =
 			begin_parts(comm, cases[c].segments, cases[c].count);
 
@@ -174,7 +183,7 @@ TEST(parts_of_segments)
 }
 
 /* Tiles that cannot be: nothing is queued. */
-COMM_TEST(tiles_refused)
+COMM_TEST(tiles_refused, comm_made(1))
 {
 	static const struct {
 		struct winnow_segment segment;
@@ -190,58 +199,54 @@ COMM_TEST(tiles_refused)
 	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
 	struct winnow_request *request;
 
-	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		assert_int_equal(winnow_allreduce_segments_async(
-					 given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
-					 &cases[c].segment, 1, NULL, comm, &request),
-		                 WINNOW_ERR_INVALID);
-		assert_non_null(strstr(winnow_last_error(), cases[c].why));
-		assert_null(request);
-	}
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
+		refused(comm,
+		        winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+		                                        WINNOW_SUM, &cases[c].segment, 1, NULL,
+		                                        comm, &request),
+		        cases[c].why, &request);
 	assert_non_null(strstr(comm_wrong_segments(&large, 1, 1 << 20, false), "65536 elements"));
-	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
-	                                                 WINNOW_SUM, &good, 1, &gpu, comm,
-	                                                 &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	refused(comm,
+	        winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        &good, 1, &gpu, comm, &request),
+	        "has no tiles", &request);
 }
 
 /* What only the job, or the whole of an operation, makes impossible; and nothing is queued. */
-COMM_TEST(impossible)
+COMM_TEST(impossible, comm_made(1))
 {
 	struct winnow_options fixed8 = {.wire = WINNOW_WIRE_FIXED8}, fine = {.block = 1};
+	const struct {
+		uint64_t count;
+		int dtype, op;
+		const struct winnow_options *options;
+		const char *why;
+	} cases[] = {
+		{4, WINNOW_F32, WINNOW_SUM, &fixed8, "at most 256 workers"},
+		{UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM, &fine, "has 2^38 blocks or more"},
+		{4, 257, WINNOW_SUM, NULL, "unknown element type"},
+		{4, WINNOW_F32, 257, NULL, "unknown operation"},
+	};
 	struct winnow_request *request;
 	static float one[4];
 
-	comm->config.world = 2; /* it has been reconfigured since */
-	comm->config.world = 257;
-	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
-	                                        &request),
-	                 WINNOW_ERR_INVALID);
-	assert_non_null(strstr(winnow_last_error(), "at most 256 workers"));
-	comm->config.world = 257;
-	comm->config.world = 2;
-	assert_int_equal(winnow_allreduce_async(one, one, UINT64_C(1) << 39, WINNOW_F32, WINNOW_SUM,
-	                                        &fine, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_string_equal(winnow_last_error(), "the tensor has 2^38 blocks or more");
-	assert_int_equal(winnow_allreduce_async(one, one, 4, (enum winnow_dtype)257, WINNOW_SUM,
-	                                        NULL, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, (enum winnow_op)257, NULL,
+	comm->shared.view.world = 257;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		refused(comm,
+		        winnow_allreduce_async(
+				one, one, cases[i].count, (enum winnow_dtype)cases[i].dtype,
+				(enum winnow_op)cases[i].op, cases[i].options, comm, &request),
+		        cases[i].why, &request);
+	refused(comm,
+	        winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL, 1, NULL,
 	                                        comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_int_equal(winnow_allreduce_segments_async(one, one, 4, WINNOW_F32, WINNOW_SUM, NULL,
-	                                                 1, NULL, comm, &request),
-	                 WINNOW_ERR_INVALID);
-	assert_null(request);
-	assert_true(STAILQ_EMPTY(&comm->submitted));
+	        "segments is NULL", &request);
+	comm->shared.view.world = 2; /* it has been reconfigured since */
 	assert_int_equal(winnow_allreduce_async(one, one, 4, WINNOW_F32, WINNOW_SUM, &fixed8, comm,
 	                                        &request),
 	                 WINNOW_OK);
 	end(taken(comm), WINNOW_OK);
 	winnow_request_free(&request);
 	winnow_comm_abort(comm, "one\nand \x1btwo");
-	assert_string_equal(comm->abort_text, "one and  two");
+	assert_string_equal(comm->shared.end.text, "one and  two");
 }

@@ -215,9 +215,8 @@ void data_detach(void *data, uint16_t id)
 	notes.id = id;
 }
 
-void data_stats(struct data *data, struct data_stats *out)
+void data_await(struct data *data)
 {
-	*out = (struct data_stats){0};
 	notes.looks++;
 }
 
@@ -287,6 +286,13 @@ static void close_control(void)
 	assert_int_equal(notes.http_closes, 1);
 }
 
+/* Until it ends; what happens at a tick ends it. */
+static void run_control(void (*on_tick)(void))
+{
+	notes.on_tick = on_tick;
+	assert_int_equal(control_run(control), 0);
+}
+
 static void report_stall(uint16_t id)
 {
 	const struct report report = {.kind = REPORT_STALL, .id = id, .stall.tag = 1000u + id};
@@ -309,18 +315,6 @@ static void terminate(void)
 		raise(SIGTERM);
 }
 
-TEST_BETWEEN(drain, begin, end)
-{
-	open_control();
-	notes.on_tick = terminate;
-	assert_int_equal(control_run(control), 0);
-	assert_int_equal(notes.drains, 1);
-	assert_int_equal(notes.stops, 1);
-	assert_string_equal(notes.end_text, "");
-	assert_int_equal(notes.connection_ticks, notes.ticks);
-	close_control();
-}
-
 /* Jobs may end by themselves; and nothing ends before the last connection has. */
 static void jobs_end_by_themselves(void)
 {
@@ -338,8 +332,7 @@ TEST_BETWEEN(drain_waits, begin, end)
 	open_control();
 	notes.jobs = 1;
 	notes.connected = true;
-	notes.on_tick = jobs_end_by_themselves;
-	assert_int_equal(control_run(control), 0);
+	run_control(jobs_end_by_themselves);
 	assert_string_equal(notes.end_text, "");
 	assert_in_range(notes.ticks, 12, 14);
 	close_control();
@@ -356,6 +349,7 @@ TEST_BETWEEN(drain_limit, begin, end)
 	before_us = uv_hrtime() / 1000;
 	assert_int_equal(control_run(control), 0);
 	assert_string_equal(notes.end_text, "the aggregator is shutting down");
+	assert_true(notes.drains == 1 && notes.stops == 1 && notes.connection_ticks == notes.ticks);
 	assert_true(uv_hrtime() / 1000 - before_us >= config.drain_us - 50000); /* a tick */
 	close_control();
 }
@@ -404,8 +398,7 @@ TEST_BETWEEN(reload, begin, end)
 {
 	open_with_keys("a key-of-tenant-a\n");
 	keys_write("b key-of-tenant-b\nc key-of-tenant-c\n");
-	notes.on_tick = hang_up;
-	assert_int_equal(control_run(control), 0);
+	run_control(hang_up);
 	assert_int_equal(notes.keys_set, 1);
 	assert_true(notes.fresh);
 	assert_int_equal(notes.keys->count, 2);
@@ -418,15 +411,13 @@ TEST_BETWEEN(reload_fails, begin, end)
 {
 	open_with_keys("a key-of-tenant-a\nb key-of-tenant-b\nc key-of-tenant-c\n");
 	keys_write("short\n");
-	notes.on_tick = hang_up;
-	assert_int_equal(control_run(control), 0);
+	run_control(hang_up);
 	assert_true(notes.keys_set == 1 && !notes.fresh);
 	assert_int_equal(notes.keys->count, 3);
 	close_with_keys();
 	begin(NULL);
 	open_control();
-	notes.on_tick = hang_up;
-	assert_int_equal(control_run(control), 0);
+	run_control(hang_up);
 	assert_true(notes.keys_set == 1 && notes.fresh && notes.keys == NULL);
 	close_control();
 }
@@ -464,8 +455,7 @@ TEST_BETWEEN(keys_aside, begin, end)
 	assert_int_equal(job_keys_find(config.keys, "quick", &got), 0);
 	assert_int_equal(job_keys_find(config.keys, "nobody", &got), -ENOENT);
 	assert_int_equal(job_keys_find(config.keys, "job0", &got), -EAGAIN);
-	notes.on_tick = watch_keys;
-	assert_int_equal(control_run(control), 0);
+	run_control(watch_keys);
 	assert_true(longest_us < (last_us - begun_us) / 2);
 	assert_int_equal(job_keys_find(config.keys, "same", &got), 0);
 	assert_int_equal(job_key_from_text("passphrase-number-7", &want), 0);
@@ -482,8 +472,7 @@ TEST_BETWEEN(keys_end, begin, end)
 	for (uint32_t i = 0, used = 0; i < 200; i++)
 		used += (uint32_t)sprintf(text + used, "job%u passphrase-number-%u\n", i, i);
 	open_with_keys(text);
-	notes.on_tick = terminate;
-	assert_int_equal(control_run(control), 0);
+	run_control(terminate);
 	close_with_keys();
 	assert_true(uv_hrtime() / 1000 - before_us < 4000000); /* all take 8 s and more */
 }
@@ -545,8 +534,7 @@ TEST_BETWEEN(stalls, begin, end)
 {
 	report_stall(6); /* before anybody listens */
 	open_control();
-	notes.on_tick = stall_and_end;
-	assert_int_equal(control_run(control), 0);
+	run_control(stall_and_end);
 	assert_int_equal(notes.stalls, 2);
 	assert_true(notes.detached == 1 && notes.released == 1 && notes.id == 8);
 	close_control();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_cpu.c - the CPU is asked once what it can do: in a virtual machine each question is slow */
 
+#ifdef __x86_64__
+
 #include <cpuid.h>
 
 static unsigned int questions;
@@ -26,3 +28,16 @@ TEST(asked_once)
 		assert_ptr_equal(bitmap_best(), best);
 	assert_int_equal(questions, asked);
 }
+
+#else
+
+#include "bitmap/bitmap.h"
+#include "tests/unit/unit.h"
+
+TEST(engines)
+{
+	assert_string_equal(bitmap_best()->name, "neon");
+	assert_ptr_equal(bitmap_named("avx2"), NULL);
+}
+
+#endif

@@ -35,29 +35,6 @@ TEST(order)
 	crowd_close(&crowd);
 }
 
-/* A flood from one address leaves others alone: it is always one of its own that goes. */
-TEST(flood)
-{
-	struct crowd crowd;
-
-	assert_int_equal(crowd_open(&crowd, 100), 0);
-	for (uint32_t i = 0; i < 10; i++)
-		crowd_add(&crowd, i / 2, &people[i]);
-	for (uint32_t i = 10; i < 1000; i++) {
-		if (crowd.count == 100) {
-			struct crowd_heaviest heaviest = crowd_heaviest(&crowd);
-
-			assert_int_equal(heaviest.count, 90);
-			assert_ptr_equal(heaviest.oldest, &people[i - 90]);
-			assert_true(crowd_remove(&crowd, heaviest.oldest));
-		}
-		crowd_add(&crowd, 77, &people[i]);
-	}
-	for (uint32_t i = 0; i < 10; i++)
-		assert_true(crowd_remove(&crowd, &people[i]));
-	crowd_close(&crowd);
-}
-
 /* The same by counting. */
 static struct crowd_heaviest counted(const struct crowd *crowd)
 {

@@ -61,8 +61,6 @@ static unsigned long allocations;
 
 /* ---- tests ---- */
 
-/* RESULTs of `bytes` bytes that have gone to `ip` for frames [first, first + SHARE_BLOCKS). */
-#define SHARE_BLOCKS 8
 /*
  * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
  * batch, takes its orders, and sends again when there is room.
@@ -73,36 +71,29 @@ STARTED_TEST(stuck, some)
 	uint64_t from_ms = clock_ms(), took_ms;
 	struct data_stats stats = {0};
 
-	pthread_mutex_lock(&net->lock);
-	net->full_calls = UINT32_MAX;
-	pthread_mutex_unlock(&net->lock);
+	locked(net, net->full_calls = UINT32_MAX);
 	/* Announcements, pushes and questions, in many turns. */
 	operation(net, BLOCKS);
 	for (uint32_t i = 0; i < 100; i++) {
-		deliver(net, (struct datagram *[]){status_of(ID, i % WORKERS, FIRST_FRAME, true)},
-		        1);
+		deliver_one(net, status_of(ID, i % WORKERS, FIRST_FRAME, true));
 		await(net, net->in_count == 0);
 	}
 	while (stats.unsent < 3 * (1 + BLOCKS) + 100 && clock_ms() < from_ms + LIMIT_MS)
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	took_ms = clock_ms() - from_ms;
 	/* PLAN and RESULTs to the group and to two workers, and an answer to each question. */
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
 	assert_int_equal(net->sent_count, 0);
 	if (took_ms > 5000) /* 102 turns of 100 ms are twice that */
 		fail_msg("a full network has kept the thread for %u ms", (unsigned)took_ms);
-	pthread_mutex_lock(&net->lock);
-	net->full_calls = 0;
-	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, true)}, 1);
+	locked(net, net->full_calls = 0);
+	deliver_one(net, status_of(ID, 1, FIRST_FRAME, true));
 	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(1)) == 1);
 	/* And it waits again. */
-	pthread_mutex_lock(&net->lock);
-	net->full_calls = 5;
-	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){status_of(ID, 3, FIRST_FRAME, true)}, 1);
+	locked(net, net->full_calls = 5);
+	deliver_one(net, status_of(ID, 3, FIRST_FRAME, true));
 	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(3)) == 1);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
 }
 
@@ -112,33 +103,11 @@ STARTED_TEST(writable_but_full, all)
 	struct net *net = nets[0];
 	uint32_t before, after;
 
-	pthread_mutex_lock(&net->lock);
-	net->full_calls = UINT32_MAX;
-	before = net->ready_calls;
-	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, true)}, 1);
+	locked(net, net->full_calls = UINT32_MAX; before = net->ready_calls);
+	deliver_one(net, status_of(ID, 1, FIRST_FRAME, true));
 	usleep(500000); /* an eventfd is always writable */
-	pthread_mutex_lock(&net->lock);
-	after = net->ready_calls;
-	net->full_calls = 0;
-	pthread_mutex_unlock(&net->lock);
+	locked(net, after = net->ready_calls; net->full_calls = 0);
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
-}
-
-/* A thread with nothing under way sleeps until something comes. */
-STARTED_TEST(idle, all)
-{
-	uint32_t before, after;
-
-	usleep(600000); /* until the last look for stalls is over */
-	pthread_mutex_lock(&nets[0]->lock);
-	before = nets[0]->recv_calls;
-	pthread_mutex_unlock(&nets[0]->lock);
-	usleep(800000);
-	pthread_mutex_lock(&nets[0]->lock);
-	after = nets[0]->recv_calls;
-	pthread_mutex_unlock(&nets[0]->lock);
-	assert_in_range(after - before, 0, 1);
 }
 
 /* Data threads allocate nothing. */
@@ -199,9 +168,7 @@ WORLD_TEST(sealed)
 	                            .seals = seals};
 	const struct seal_key strange = {{1, 2}};
 	struct datagram *list[3];
-	struct channel_stats stats;
-	struct channel_view view;
-	struct channel_waits waits[WORKERS] = {0};
+	struct data_look look;
 
 	memcpy(tokens, usual.tokens, WORKERS * sizeof(*tokens));
 	for (size_t i = 0; i < sizeof(seals->stretch) / sizeof(uint64_t); i++)
@@ -225,8 +192,8 @@ WORLD_TEST(sealed)
 	seal_all(list[2], seals, &seals->workers[2]);
 	deliver(nets[0], list, 3);
 	await(nets[0], count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(2)) == 1);
-	assert_true(channel_looked(w, ID, &stats, &view, waits));
-	assert_int_equal(stats.drops[WIRE_DROP_WORKER], 1);
-	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
+	assert_true(channel_looked(w, ID, &look));
+	assert_int_equal(look.stats.drops[WIRE_DROP_WORKER], 1);
+	assert_int_equal(look.stats.drops[WIRE_DROP_SEAL], 1);
 	assert_int_equal(count_sent(nets[0], WIRE_STATUS_BACK, WORKER_IP(1)), 0);
 }

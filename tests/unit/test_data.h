@@ -16,6 +16,7 @@
 
 #include "aggregator/jobs/knocks.h"
 #include "bitmap/bitmap.h"
+#include "bitmap/net/clock.h"
 #include "tests/flatten.h"
 #include "tests/unit/test_data_net.h"
 
@@ -42,10 +43,7 @@ static const bool __attribute__((unused)) none[WORKERS];
 
 static inline uint64_t clock_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return clock_us() / 1000;
 }
 
 /* Wait until `sign` is true of the net, looked at under its lock. */
@@ -63,6 +61,14 @@ static inline uint64_t clock_ms(void)
 			if (!seen_)                                                                \
 				usleep(1000);                                                      \
 		}                                                                                  \
+	} while (0)
+
+/* Do this under the net's lock. */
+#define locked(net, statement)                                                                     \
+	do {                                                                                       \
+		pthread_mutex_lock(&(net)->lock);                                                  \
+		statement;                                                                         \
+		pthread_mutex_unlock(&(net)->lock);                                                \
 	} while (0)
 
 static const struct seal_key knock_secret = {{0x0123456789abcdef, 0x1122334455667788}};
@@ -91,9 +97,7 @@ static inline struct told told_of(struct world *w)
 {
 	struct told told;
 
-	pthread_mutex_lock(&w->lock);
-	told = w->told;
-	pthread_mutex_unlock(&w->lock);
+	locked(w, told = w->told);
 	return told;
 }
 
@@ -178,18 +182,16 @@ static inline struct channel_config channel_usual(uint16_t id)
 	};
 }
 
-/* What data_look() says of a channel. False: it knows no such channel. */
-static inline bool channel_looked(struct world *w, uint16_t id, struct channel_stats *stats,
-                                  struct channel_view *view, struct channel_waits *waits)
+/* What data_look() says of a channel, in *look. False: it knows no such channel. */
+static inline bool channel_looked(struct world *w, uint16_t id, struct data_look *look)
 {
-	struct data_look look = {
-		.id = id, .group_token = GROUP_TOKEN, .worker_count = WORKERS, .waits = waits};
+	struct channel_waits waits[WORKERS] = {0};
 	struct data_stats unused;
 
-	data_look(w->data, &look, 1, &unused);
-	*stats = look.stats;
-	*view = look.view;
-	return look.found;
+	*look = (struct data_look){
+		.id = id, .group_token = GROUP_TOKEN, .worker_count = WORKERS, .waits = waits};
+	data_look(w->data, look, 1, &unused);
+	return look->found;
 }
 
 static inline void attach(struct world *w, const struct channel_config *config)
@@ -255,10 +257,15 @@ static inline void deliver(struct net *net, struct datagram *const list[], uint3
 	pthread_mutex_unlock(&net->lock);
 }
 
-/* What KNOCKs from there must carry, as an answer has said. */
-static inline uint64_t proof_of_worker(uint16_t id, uint16_t rank)
+static inline void deliver_one(struct net *net, struct datagram *datagram)
 {
-	const struct net_ip from = net_ipv4(WORKER_IP(rank)), local = net_ipv4(LOCAL_IP(rank));
+	deliver(net, &datagram, 1);
+}
+
+/* What KNOCKs of a worker from the address of another must carry, as an answer has said. */
+static inline uint64_t proof_at(uint16_t id, uint16_t rank, uint16_t ip_rank)
+{
+	const struct net_ip from = net_ipv4(WORKER_IP(ip_rank)), local = net_ipv4(LOCAL_IP(rank));
 	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(rank), (uint64_t)id << 32 | rank};
 
 	memcpy(path, from.bytes, sizeof(from.bytes));
@@ -273,7 +280,7 @@ static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t byt
 	struct wire_header head = head_of(id, rank, WIRE_KNOCK, ++count);
 	struct packet_out out;
 
-	head.number = proof_of_worker(id, rank);
+	head.number = proof_at(id, rank, rank);
 	packet_begin(&out, &head);
 	packet_point(&out, padding, bytes - WIRE_HEADER_BYTES);
 	return datagram_of(rank, &out);
@@ -350,9 +357,7 @@ static inline uint32_t count_sent(const struct net *net, uint8_t kind, uint32_t 
 
 static inline void forget_sent(struct net *net)
 {
-	pthread_mutex_lock(&net->lock);
-	net->sent_count = net->batches = 0;
-	pthread_mutex_unlock(&net->lock);
+	locked(net, net->sent_count = net->batches = 0);
 }
 
 /* All workers knock; each has its answer. */
@@ -360,7 +365,7 @@ static inline void knock_all(struct net *net, uint16_t id, uint32_t bytes)
 {
 	forget_sent(net); /* other channels' answers are none */
 	for (uint16_t rank = 0; rank < WORKERS; rank++) {
-		deliver(net, (struct datagram *[]){knock_of(id, rank, bytes)}, 1);
+		deliver_one(net, knock_of(id, rank, bytes));
 		await(net, count_sent(net, WIRE_KNOCKED, WORKER_IP(rank)) > 0);
 	}
 }

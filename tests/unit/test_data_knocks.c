@@ -10,9 +10,7 @@ WORLD_TEST(knocks)
 	const struct channel_config config = channel_usual(ID);
 	struct datagram *list[5];
 	struct data_stats stats;
-	struct channel_stats of_channel;
-	struct channel_view view;
-	struct channel_waits waits[WORKERS] = {0};
+	struct data_look look;
 
 	attach(w, &config);
 	list[0] = knock_of(ID, 1, 1472);
@@ -36,11 +34,11 @@ WORLD_TEST(knocks)
 	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.to.ip), GROUP_IP);
 	assert_int_equal(nets[0]->sent[1].to.to.port, GROUP_PORT);
 	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.local), LOCAL_IP(2));
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
-	assert_false(channel_looked(w, ID, &of_channel, &view, waits));
+	assert_false(channel_looked(w, ID, &look));
 }
 
 static struct datagram *knock_with(uint64_t number, uint16_t ip_rank)
@@ -62,11 +60,11 @@ WORLD_TEST(knock_proofs)
 	uint64_t proof;
 
 	attach(w, &config);
-	deliver(net, (struct datagram *[]){knock_with(0, 1)}, 1);
+	deliver_one(net, knock_with(0, 1));
 	await(net, net->sent_count == 1);
 	assert_int_equal(net->sent[0].bytes, WIRE_HEADER_BYTES);
 	proof = net->sent[0].number;
-	assert_true(proof == proof_of_worker(ID, 1));
+	assert_true(proof == proof_at(ID, 1, 1));
 	deliver(net, (struct datagram *[]){knock_with(proof, 2), knock_with(proof ^ 1, 1)}, 2);
 	await(net, net->sent_count == 3);
 	assert_int_equal(net_ip_number(&net->sent[1].to.to.ip), WORKER_IP(2));
@@ -75,10 +73,10 @@ WORLD_TEST(knock_proofs)
 	/* To another address of ours it proves nothing: answers would come from there. */
 	from_there = knock_with(proof, 1);
 	from_there->local = net_ipv4(LOCAL_IP(3));
-	deliver(net, (struct datagram *[]){from_there}, 1);
+	deliver_one(net, from_there);
 	await(net, net->sent_count == 4);
 	assert_int_equal(net->sent[3].bytes, WIRE_HEADER_BYTES);
-	deliver(net, (struct datagram *[]){knock_with(proof, 1)}, 1);
+	deliver_one(net, knock_with(proof, 1));
 	await(net, net->sent_count == 6);
 	assert_int_equal(net->sent[4].bytes, 1472);
 	assert_int_equal(net->sent[4].number, 0);
@@ -92,19 +90,8 @@ WORLD_TEST(knock_proofs)
 	await(net, net->sent_count == 1);
 	assert_int_equal(net_ip_number(&net->sent[0].to.local), LOCAL_IP(1));
 	assert_int_equal(net->sent[0].bytes, 1472);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_ADDRESS], 1);
-}
-
-/* For worker 1 at the address of another. */
-static uint64_t proof_at(uint16_t ip_rank)
-{
-	const struct net_ip from = net_ipv4(WORKER_IP(ip_rank)), local = net_ipv4(LOCAL_IP(1));
-	uint64_t path[KNOCK_PATH_WORDS] = {[4] = WORKER_PORT(1), (uint64_t)ID << 32 | 1};
-
-	memcpy(path, from.bytes, sizeof(from.bytes));
-	memcpy(path + 2, local.bytes, sizeof(local.bytes));
-	return knock_proof(&knock_secret, path);
 }
 
 /* Once a job without a key runs its addresses are what they are. */
@@ -115,13 +102,13 @@ WORLD_TEST(stays)
 	struct data_stats stats;
 
 	attach(w, &config);
-	deliver(net, (struct datagram *[]){knock_with(proof_of_worker(ID, 1), 1)}, 1);
+	deliver_one(net, knock_with(proof_at(ID, 1, 1), 1));
 	await(net, net->sent_count == 2);
 	start(w, &config, none);
 	forget_sent(net);
-	deliver(net, (struct datagram *[]){knock_with(proof_at(2), 2), knock_with(0, 2)}, 2);
+	deliver(net, (struct datagram *[]){knock_with(proof_at(ID, 1, 2), 2), knock_with(0, 2)}, 2);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_ADDRESS] < 2);
 	assert_int_equal(net->sent_count, 0);
 }
@@ -142,7 +129,7 @@ WORLD_TEST(large_knocks)
 	await(nets[0], nets[0]->sent_count >= 2);
 	assert_int_equal(nets[0]->sent_count, 2); /* KNOCKED and PROBE */
 	assert_int_equal(nets[0]->sent[0].bytes, most);
-	data_stats(w->data, &stats);
+	data_look(w->data, NULL, 0, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_LENGTH], 2);
 }
 
@@ -169,7 +156,7 @@ WORLD_TEST(probes)
 	forget_sent(nets[0]);
 	from_ms = clock_ms();
 	for (uint16_t i = 0; probes < 10; i++) {
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, i % WORKERS, 1472)}, 1);
+		deliver_one(nets[0], knock_of(ID, i % WORKERS, 1472));
 		await(nets[0], nets[0]->in_count == 0);
 		usleep(1000); /* the list of what was sent has an end */
 		pthread_mutex_lock(&nets[0]->lock);

@@ -9,11 +9,9 @@ TEST(lost)
 {
 	struct world *w = world_open(2);
 
-	pthread_mutex_lock(&nets[1]->lock);
-	nets[1]->ill = "port net_fake0 has been removed";
-	pthread_mutex_unlock(&nets[1]->lock);
+	locked(nets[1], nets[1]->ill = "port net_fake0 has been removed");
 	for (uint32_t i = 0; i < 3; i++) {
-		deliver(nets[1], (struct datagram *[]){knock_of(ID, 0, 600)}, 1);
+		deliver_one(nets[1], knock_of(ID, 0, 600));
 		await(w, w->told.losses > i);
 	}
 	assert_string_equal(told_of(w).lost, "port net_fake0 has been removed");
@@ -25,37 +23,34 @@ TEST(orders)
 {
 	const struct net_facts *facts;
 	struct channel_config configs[3];
-	struct channel_stats stats;
-	struct channel_view view;
+	struct data_look look;
 	struct data_stats sum;
-	struct channel_waits waits[WORKERS] = {0};
 	struct world *w = world_open(3);
 
 	for (uint16_t i = 0; i < 3; i++) {
 		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
 		attach(w, &configs[i]);
-		assert_false(
-			channel_looked(w, (uint16_t)(configs[i].id + 0x100), &stats, &view, waits));
+		assert_false(channel_looked(w, (uint16_t)(configs[i].id + 0x100), &look));
 	}
 	for (uint16_t i = 0; i < 3; i++) {
 		struct net *own = nets[configs[i].id % 256 % 3];
 
-		deliver(own, (struct datagram *[]){knock_of(configs[i].id, 0, 700)}, 1);
+		deliver_one(own, knock_of(configs[i].id, 0, 700));
 		await(own, count_sent(own, WIRE_KNOCKED, WORKER_IP(0)) == 1);
 		start(w, &configs[i], all);
-		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
+		deliver_one(own, announce_of(configs[i].id, 0, 40, 64));
 		do
-			assert_true(channel_looked(w, configs[i].id, &stats, &view, waits));
-		while (stats.received == 0);
-		assert_int_equal(view.operations, 1);
-		assert_int_equal(view.slots, 64);
-		assert_int_equal(view.wait.stall.missing, 3);
+			assert_true(channel_looked(w, configs[i].id, &look));
+		while (look.stats.received == 0);
+		assert_int_equal(look.view.operations, 1);
+		assert_int_equal(look.view.slots, 64);
+		assert_int_equal(look.view.wait.stall.missing, 3);
 	}
-	data_stats(w->data, &sum);
+	data_look(w->data, NULL, 0, &sum);
 	assert_int_equal(sum.net.received, 6);
 	for (uint16_t i = 0; i < 3; i++) {
 		data_detach(w->data, configs[i].id);
-		assert_false(channel_looked(w, configs[i].id, &stats, &view, waits));
+		assert_false(channel_looked(w, configs[i].id, &look));
 	}
 	facts = data_facts(w->data);
 	assert_string_equal(data_backend(w->data), "fake");
@@ -70,9 +65,7 @@ TEST(counters)
 {
 	const struct channel_config config = channel_usual(ID);
 	struct world *w = world_open(1);
-	struct channel_stats of_channel;
-	struct channel_view view;
-	struct channel_waits waits[WORKERS] = {0};
+	struct data_look look;
 	struct data_stats stats;
 
 	for (uint32_t job = 0; job < 3; job++) {
@@ -81,21 +74,21 @@ TEST(counters)
 		attach(w, &config);
 		start(w, &config, all);
 		bad->data[8]++; /* the token */
-		deliver(nets[0], (struct datagram *[]){bad}, 1);
+		deliver_one(nets[0], bad);
 		do
-			assert_true(channel_looked(w, ID, &of_channel, &view, waits));
-		while (of_channel.drops[WIRE_DROP_SEAL] == 0);
-		assert_int_equal(of_channel.drops[WIRE_DROP_SEAL], 1);
-		data_stats(w->data, &stats);
+			assert_true(channel_looked(w, ID, &look));
+		while (look.stats.drops[WIRE_DROP_SEAL] == 0);
+		assert_int_equal(look.stats.drops[WIRE_DROP_SEAL], 1);
+		data_look(w->data, NULL, 0, &stats);
 		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job); /* of those that have ended */
 		data_detach(w->data, ID);
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job + 1);
 	}
 	/* For nobody now. */
-	deliver(nets[0], (struct datagram *[]){push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS)}, 1);
+	deliver_one(nets[0], push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS));
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
 	world_close(w);
@@ -146,11 +139,9 @@ static void *look_on(void *context)
 	struct looker *looker = context;
 
 	while (!atomic_load(&looker->stop)) {
-		struct channel_waits waits[WORKERS] = {0};
-		struct channel_stats of_channel;
-		struct channel_view view;
+		struct data_look look;
 
-		looker->found += channel_looked(looker->w, ID, &of_channel, &view, waits);
+		looker->found += channel_looked(looker->w, ID, &look);
 		looker->looked++;
 	}
 	return NULL;
@@ -178,34 +169,6 @@ WORLD_TEST(looks_beside_orders)
 	assert_true(looker.looked >= looker.found && looker.found > 0);
 }
 
-/* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */
-TEST(channels)
-{
-	struct channel_config configs[4];
-	struct world *w = world_open(1);
-	struct datagram *list[4];
-	struct net *net = nets[0];
-
-	for (uint16_t i = 0; i < 4; i++) {
-		configs[i] = channel_usual((uint16_t)(0x0100 * (i + 1)));
-		attach(w, &configs[i]);
-		knock_all(net, configs[i].id, 600);
-		start(w, &configs[i], all);
-	}
-	forget_sent(net);
-	for (uint16_t i = 0; i < 4; i++)
-		list[i] = status_of(configs[i].id, i, FIRST_FRAME, true);
-	deliver(net, list, 4);
-	await(net, net->sent_count == 4);
-	for (uint16_t i = 0; i < 4; i++) {
-		assert_int_equal(count_sent(net, WIRE_STATUS_BACK, WORKER_IP(i)), 1);
-		assert_int_equal(net->sent[i].worker, i);
-	}
-	for (uint16_t i = 0; i < 4; i++)
-		data_detach(w->data, configs[i].id);
-	world_close(w);
-}
-
 /* Datagrams of three threads come in one burst, joined by the kernel: each goes to its own thread. */
 TEST(strays)
 {
@@ -230,14 +193,14 @@ TEST(strays)
 			      count_sent(nets[configs[i].id % 256 % 3], WIRE_KNOCKED,
 			                 WORKER_IP(rank)) == 1);
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
 	for (uint16_t i = 0; i < 3; i++)
 		data_detach(w->data, configs[i].id);
-	deliver(nets[2], (struct datagram *[]){knock_of(configs[0].id, 0, 600)}, 1);
+	deliver_one(nets[2], knock_of(configs[0].id, 0, 600));
 	do
-		data_stats(w->data, &stats);
+		data_look(w->data, NULL, 0, &stats);
 	while (stats.drops[WIRE_DROP_CHANNEL] == 1);
 	world_close(w);
 }

@@ -13,10 +13,8 @@
 
 static void trouble_with(struct net *net, uint32_t count, const struct net_trouble list[])
 {
-	pthread_mutex_lock(&net->lock);
-	net->trouble_count = count;
-	memcpy(net->troubles, list, count * sizeof(list[0]));
-	pthread_mutex_unlock(&net->lock);
+	locked(net, net->trouble_count = count;
+	       memcpy(net->troubles, list, count * sizeof(list[0])));
 }
 
 static struct net_trouble with_worker(uint16_t rank, int error)
@@ -30,9 +28,7 @@ static uint32_t reports_after(struct world *w, uint32_t looks)
 {
 	uint32_t from;
 
-	pthread_mutex_lock(&nets[0]->lock);
-	from = nets[0]->health_calls;
-	pthread_mutex_unlock(&nets[0]->lock);
+	locked(nets[0], from = nets[0]->health_calls);
 	await(nets[0], nets[0]->health_calls >= from + looks);
 	return told_of(w).troubles;
 }
@@ -73,9 +69,9 @@ STARTED_TEST(trouble_merged, none)
 	uint64_t of;
 
 	list[0].mark = 0; /* nothing was sent */
-	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
+	deliver_one(nets[0], announce_of(ID, 0, BLOCKS, BLOCK_ELEMS));
 	for (uint32_t i = 0; i < 30; i++)
-		deliver(nets[0], (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, false)}, 1);
+		deliver_one(nets[0], status_of(ID, 1, FIRST_FRAME, false));
 	await(nets[0], nets[0]->in_count == 0);
 	reports_after(w, 2); /* what comes before counts no more */
 	trouble_with(nets[0], 1, list);
@@ -87,7 +83,7 @@ STARTED_TEST(trouble_merged, none)
 	of = told_of(w).trouble.of;
 	assert_int_equal(of, 0);
 	for (uint32_t i = 0; i < 50; i++)
-		deliver(nets[0], (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, false)}, 1);
+		deliver_one(nets[0], status_of(ID, 1, FIRST_FRAME, false));
 	await(nets[0], nets[0]->in_count == 0);
 	await(w, w->told.troubles >= 3);
 	assert_int_equal(told_of(w).trouble.of, of + 50);
@@ -153,17 +149,14 @@ STARTED_TEST(no_trouble, none)
 	const struct net_trouble list[] = {with_worker(1, EPERM)};
 
 	trouble_with(nets[0], 1, list);
-	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
+	deliver_one(nets[0], announce_of(ID, 0, BLOCKS, BLOCK_ELEMS));
 	assert_int_equal(reports_after(w, 6), 0); /* busy, with no frame planned */
 	for (uint16_t rank = 1; rank < WORKERS; rank++)
-		deliver(nets[0], (struct datagram *[]){announce_of(ID, rank, BLOCKS, BLOCK_ELEMS)},
-		        1);
+		deliver_one(nets[0], announce_of(ID, rank, BLOCKS, BLOCK_ELEMS));
 	/* A frame every 100 ms or so, for 2 s. */
 	for (uint32_t i = 1; i <= 20; i++) {
 		for (uint16_t rank = 0; rank < WORKERS; rank++) {
-			deliver(nets[0],
-			        (struct datagram *[]){status_of(ID, rank, FIRST_FRAME + i, false)},
-			        1);
+			deliver_one(nets[0], status_of(ID, rank, FIRST_FRAME + i, false));
 		}
 		usleep(100000);
 	}
@@ -202,7 +195,7 @@ WORLD_TEST(trouble_before_start)
 	knock_all(nets[0], ID, 600);
 	trouble_with(nets[0], 2, fine);
 	for (uint64_t from_ms = clock_ms(); clock_ms() < from_ms + 1500; usleep(20000))
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
+		deliver_one(nets[0], knock_of(ID, 1, 1472));
 	assert_int_equal(told_of(w).troubles, 0);
 	expect_told_while_knocking(w, true);
 }

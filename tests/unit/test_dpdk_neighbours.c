@@ -144,7 +144,7 @@ static void pcap_put_query(FILE *file, uint32_t group)
 			memcpy(bytes + 70, address(group).bytes, 16);
 		word_put(bytes + 64, 0);
 		word_put(bytes + 64,
-		         (uint16_t)~plain_sum(plain_icmp6(bytes + 14, 24), bytes + 62, 24));
+		         (uint16_t)~plain_sum(plain_pseudo(bytes + 14, 58, 24), bytes + 62, 24));
 	} else {
 		size = from_hex(IGMP_ASKS_ALL, bytes);
 		last = bytes + 42;
@@ -237,7 +237,8 @@ static void without_option(uint8_t *bytes)
 {
 	word_put(bytes + 18, 24);
 	word_put(bytes + 56, 0);
-	word_put(bytes + 56, (uint16_t)~plain_sum(plain_icmp6(bytes + 14, 24), bytes + 54, 24));
+	word_put(bytes + 56,
+	         (uint16_t)~plain_sum(plain_pseudo(bytes + 14, 58, 24), bytes + 54, 24));
 }
 
 /* What RFC 4861 has beside the usual: who tries out our address, who does not say his own, who is far away. */

@@ -26,6 +26,7 @@
 #define AT_IP 14
 #define AT_UDP 34
 #define AT_PAYLOAD 42
+#define AT_SIX 54 /* what follows the IPv6 header */
 
 /* "winnow!": an odd number of bytes. */
 #define UDP_TEXT                                                                                   \
@@ -137,6 +138,34 @@ static inline size_t from_hex(const char *text, uint8_t *out)
 
 static const uint8_t here[] = {2, 0, 0, 0, 0, 1}, there[] = {2, 0, 0, 0, 0, 2};
 
+/* What differs by family; most tests are of both. */
+static const struct family {
+	const char *text, *options, *empty, *zero, *to_group;
+	size_t at_udp;
+	uint32_t most; /* bytes of a payload */
+	struct net_ip from, to, group;
+} families[] = {{UDP_TEXT, UDP_OPTIONS, UDP_EMPTY, UDP_ZERO, UDP_GROUP, AT_UDP, 65507,
+                 NET_IPV4(HERE), NET_IPV4(THERE), NET_IPV4(GROUP)},
+                {UDP6_TEXT,
+                 UDP6_OPTIONS,
+                 UDP6_EMPTY,
+                 UDP6_ZERO,
+                 UDP6_GROUP,
+                 AT_SIX,
+                 65527,
+                 {.bytes = {0xfd, 0x77, [15] = 1}},
+                 {.bytes = {0xfd, 0x77, [15] = 0x65}},
+                 {.bytes = {0xff, 0x15, [12] = 0x80, 0x77, 0, 7}}}};
+
+#define FAMILY_TEST(name)                                                                          \
+	static void test_##name##_of(const struct family *family, bool six);                       \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		test_##name##_of(&families[0], false);                                             \
+		test_##name##_of(&families[1], true);                                              \
+	}                                                                                          \
+	static void test_##name##_of(const struct family *family, bool six)
+
 /* What is read of a copy in memory of exactly its size, at an odd address: a sanitizer sees a read beyond. */
 static inline struct frame parsed(const uint8_t *bytes, size_t size, unsigned checked)
 {
@@ -191,20 +220,24 @@ static inline void word_put(uint8_t *bytes, uint32_t word)
 	bytes[1] = (uint8_t)word;
 }
 
-/* The sum of the pseudo-header of the datagram at `ip`, whose UDP header is at `udp`. */
-static inline uint16_t plain_pseudo(const uint8_t *ip, const uint8_t *udp)
+/* The sum of the pseudo-header of what the packet at `ip`, of either family, carries: so many bytes. */
+static inline uint16_t plain_pseudo(const uint8_t *ip, uint8_t protocol, uint32_t bytes)
 {
-	uint8_t rest[4] = {0, 17, udp[4], udp[5]};
+	bool of_six = ip[0] >> 4 == 6;
+	uint8_t rest[4] = {0, protocol, (uint8_t)(bytes >> 8), (uint8_t)bytes};
 
-	return plain_sum(plain_sum(0, ip + 12, 8), rest, sizeof(rest));
+	return plain_sum(plain_sum(0, ip + (of_six ? 8 : 12), of_six ? 32 : 8), rest, sizeof(rest));
 }
 
-/* The same of an ICMPv6 message in the packet at `ip`. */
-static inline uint16_t plain_icmp6(const uint8_t *ip, uint32_t bytes)
+/* Make the checksum of an ICMPv6 message right again. */
+static inline void mend_icmp6(uint8_t *bytes)
 {
-	uint8_t rest[4] = {0, 58, (uint8_t)(bytes >> 8), (uint8_t)bytes};
+	uint32_t count = word_at(bytes + AT_IP + 4);
+	uint8_t *message = bytes + AT_SIX;
 
-	return plain_sum(plain_sum(0, ip + 8, 32), rest, sizeof(rest));
+	word_put(message + 2, 0);
+	word_put(message + 2,
+	         (uint16_t)~plain_sum(plain_pseudo(bytes + AT_IP, 58, count), message, count));
 }
 
 /* Make the IP checksum right again. */

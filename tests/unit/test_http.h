@@ -61,7 +61,7 @@ static struct jobs_copy *copy_made(void *context)
 		.job = "gone", .code = "lost", .text = "rank 1 is lost", .age_us = 2000000};
 	copy->job_count = totals.jobs;
 	copy->jobs[0].view = (struct jobs_view){.name = "made-up",
-	                                        .state = "running",
+	                                        .state = JOB_RUNNING,
 	                                        .world = 2,
 	                                        .joined = 2,
 	                                        .channel_count = 3,
@@ -190,9 +190,17 @@ static inline const char *ask(int fd, const char *method, const char *path)
 	return answer_of(fd);
 }
 
+/* A page is one that was made since. */
 static inline const char *get(const char *path)
 {
-	return ask(dial(&address, 1), "GET", path);
+	const bool page = strcmp(path, "/metrics") == 0 || strcmp(path, "/status") == 0;
+	const uint32_t before = copies;
+	const char *answer;
+
+	do
+		answer = ask(dial(&address, 1), "GET", path);
+	while (page && copies == before);
+	return answer;
 }
 
 static inline void expect_answer(const char *answer, const char *status, const char *body)

@@ -8,15 +8,25 @@
 #include "aggregator/log.h"
 #include "tests/unit/unit.h"
 
-static json_t *status_job(void)
-{
-	json_t *root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL), *job;
+static json_t *root; /* the last /status */
 
-	assert_non_null(root);
-	job = json_incref(json_array_get(json_object_get(root, "jobs"), 0));
-	assert_int_equal(json_array_size(json_object_get(root, "jobs")), 1);
+static const json_t *status_job(void)
+{
 	json_decref(root);
-	return job;
+	root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL);
+	assert_non_null(root);
+	assert_int_equal(json_array_size(json_object_get(root, "jobs")), 1);
+	return json_array_get(json_object_get(root, "jobs"), 0);
+}
+
+static const json_t *worker_in(const json_t *job, size_t rank)
+{
+	return json_array_get(json_object_get(job, "workers"), rank);
+}
+
+static const char *word(const json_t *object, const char *name)
+{
+	return json_string_value(json_object_get(object, name));
 }
 
 static double number(const json_t *object, const char *name)
@@ -31,7 +41,7 @@ static double number(const json_t *object, const char *name)
 /* Whole operations are on all channels, an eager one on one of them. */
 TEST_BETWEEN(operations, begin, end)
 {
-	json_t *job;
+	const json_t *job;
 
 	channel_numbers[0] = (struct channel_stats){.operations = 12,
 	                                            .eager = 4,
@@ -48,7 +58,6 @@ TEST_BETWEEN(operations, begin, end)
 	assert_true(number(job, "operations") == 9 + 5);
 	assert_true(number(job, "blocks") == 200 && number(job, "blocks_nonzero") == 40);
 	assert_true(number(job, "union") == 0.2 && number(job, "density") == 0.13);
-	json_decref(job);
 	expect_answer(get("/metrics"), OK, "winnow_allreduce_total{job=\"made-up\"} 14\n");
 	expect_answer(get("/metrics"), OK,
 	              "winnow_blocks_total{job=\"made-up\",kind=\"nonzero\"} 40\n"
@@ -57,7 +66,6 @@ TEST_BETWEEN(operations, begin, end)
 	detached[1] = true;
 	job = status_job();
 	assert_true(number(job, "operations") == 8 + 4);
-	json_decref(job);
 }
 
 /* Each counter has a number of its own, and comes under its own name. */
@@ -92,7 +100,7 @@ TEST_BETWEEN(counters, begin, end)
 #undef COUNTER
 	};
 	const size_t count = sizeof(counters) / sizeof(counters[0]);
-	json_t *job;
+	const json_t *job;
 
 	for (uint64_t i = 0; i < count; i++)
 		memcpy((uint8_t *)&channel_numbers[0] + counters[i].at, &(uint64_t){1000 + i},
@@ -107,51 +115,43 @@ TEST_BETWEEN(counters, begin, end)
 		if (counters[i].metric != NULL)
 			expect_answer(get("/metrics"), OK, line);
 	}
-	json_decref(job);
+}
+
+static struct channel_view view_of(uint32_t operations, uint64_t age_us, uint64_t tag,
+                                   uint64_t count)
+{
+	return (struct channel_view){.operations = operations,
+	                             .age_us = age_us,
+	                             .tag = tag,
+	                             .slots = 64,
+	                             .dtype = DTYPE_F32,
+	                             .reduction = REDUCE_SUM,
+	                             .count = count};
 }
 
 /* The oldest operation is on one channel, most are on another, the longest wait on a third. */
 TEST_BETWEEN(views, begin, end)
 {
 	const json_t *operation, *waiting;
-	json_t *job;
+	const json_t *job;
 
-	channel_views[0] = (struct channel_view){.operations = 2,
-	                                         .age_us = 100,
-	                                         .tag = 1,
-	                                         .slots = 64,
-	                                         .slots_used = 4,
-	                                         .dtype = DTYPE_F32,
-	                                         .reduction = REDUCE_SUM,
-	                                         .count = 1};
-	channel_views[1] = (struct channel_view){.operations = 1,
-	                                         .age_us = 900000,
-	                                         .tag = 0x77,
-	                                         .slots = 64,
-	                                         .slots_used = 9,
-	                                         .dtype = DTYPE_F32,
-	                                         .reduction = REDUCE_SUM,
-	                                         .count = 2};
+	channel_views[0] = view_of(2, 100, 1, 1);
+	channel_views[1] = view_of(1, 900000, 0x77, 2);
+	channel_views[2] = view_of(5, 300, 2, 3);
+	channel_views[0].slots_used = 4;
+	channel_views[1].slots_used = 9;
 	channel_views[1].wait.stall = (struct channel_stall){.missing = 1, .waited_us = 1000};
-	channel_views[2] = (struct channel_view){.operations = 5,
-	                                         .age_us = 300,
-	                                         .tag = 2,
-	                                         .slots = 64,
-	                                         .dtype = DTYPE_F32,
-	                                         .reduction = REDUCE_SUM,
-	                                         .count = 3};
 	channel_views[2].wait = (struct channel_wait){
 		.stall = {.missing = 2, .waited_us = 2500000}, .rank_count = 1, .ranks = {1}};
 	job = status_job();
 	operation = json_object_get(job, "operation");
 	waiting = json_object_get(job, "waiting");
-	assert_string_equal(json_string_value(json_object_get(operation, "tag")), "0x77");
+	assert_string_equal(word(operation, "tag"), "0x77");
 	assert_true(number(operation, "age_s") == 0.9 && number(operation, "count") == 2);
 	assert_true(number(job, "under_way") == 5);
 	assert_true(number(waiting, "waited_s") == 2.5 && number(waiting, "missing") == 2);
 	assert_true(number(json_object_get(job, "slots"), "total") == 192);
 	assert_true(number(json_object_get(job, "slots"), "used") == 13);
-	json_decref(job);
 	expect_answer(get("/metrics"), OK, "winnow_job_wait_seconds{job=\"made-up\"} 2.5\n");
 	/* The other way round. */
 	channel_views[0].operations = 9;
@@ -159,11 +159,8 @@ TEST_BETWEEN(views, begin, end)
 	channel_views[2].wait.stall.missing = 0;
 	job = status_job();
 	assert_true(number(job, "under_way") == 9);
-	assert_string_equal(
-		json_string_value(json_object_get(json_object_get(job, "operation"), "tag")),
-		"0x1");
+	assert_string_equal(word(json_object_get(job, "operation"), "tag"), "0x1");
 	assert_true(number(json_object_get(job, "waiting"), "waited_s") == 0.001);
-	json_decref(job);
 }
 
 /* Of whole operations the first channel's times, of eager ones all channels'. */
@@ -204,7 +201,7 @@ TEST_BETWEEN(seen, begin, end)
 		"worker_lost_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 24\n",
 	};
 	const json_t *worker, *lately;
-	json_t *job;
+	const json_t *job;
 
 	waits[2][1] = (struct channel_waits){.late_us = 1, .last_us = 750000};
 	seen[1] = (struct control_seen){.rtt_us = 240,
@@ -224,12 +221,11 @@ TEST_BETWEEN(seen, begin, end)
 	assert_null(
 		strstr(get("/metrics"), "winnow_worker_rtt_seconds{job=\"made-up\",rank=\"0\""));
 	job = status_job();
-	worker = json_array_get(json_object_get(job, "workers"), 1);
+	worker = worker_in(job, 1);
 	assert_true(json_is_null(json_object_get(worker, "lately")));
 	assert_true(number(worker, "rtt_s") == 0.00024 && number(worker, "in_lost") == 24 &&
 	            number(worker, "pushes") == 250);
-	assert_string_equal(json_string_value(json_object_get(worker, "says")), "2 rows");
-	json_decref(job);
+	assert_string_equal(word(worker, "says"), "2 rows");
 	seen_before[1] = (struct control_seen){.held_window_us = 2500000,
 	                                       .held_credit_us = 4000001,
 	                                       .out = 200,
@@ -239,38 +235,33 @@ TEST_BETWEEN(seen, begin, end)
 	                                       .in_lost = 4};
 	seen_over_us[1] = 2000000;
 	job = status_job();
-	worker = json_array_get(json_object_get(job, "workers"), 1);
+	worker = worker_in(job, 1);
 	lately = json_object_get(worker, "lately");
 	assert_true(number(lately, "held_window") == 0.25 && number(lately, "held_credit") == 0);
 	assert_true(number(lately, "out_lost") == 0.1 && number(lately, "over_s") == 2);
 	assert_true(number(lately, "in_lost") == 0.2); /* 20 besides the 80 that came */
-	assert_true(json_is_null(
-		json_object_get(json_array_get(json_object_get(job, "workers"), 0), "lately")));
-	json_decref(job);
+	assert_true(json_is_null(json_object_get(worker_in(job, 0), "lately")));
 	seen_before[1] = seen[1];
 	job = status_job();
-	lately = json_object_get(json_array_get(json_object_get(job, "workers"), 1), "lately");
+	lately = json_object_get(worker_in(job, 1), "lately");
 	assert_true(json_is_null(json_object_get(lately, "in_lost"))); /* nothing came */
-	json_decref(job);
 }
 
 /* Each drop is counted once. */
 TEST_BETWEEN(drops, begin, end)
 {
-	json_t *root, *drops;
+	const json_t *drops;
 
 	channel_numbers[0].drops[WIRE_DROP_MAGIC] = 1000;
 	channel_numbers[2].drops[WIRE_DROP_DUPLICATE] = 4000;
-	root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL);
+	(void)status_job();
 	drops = json_object_get(root, "drops");
 	assert_true(number(drops, drop_name(WIRE_DROP_MAGIC)) == 1105);
 	assert_true(number(drops, drop_name(WIRE_DROP_DUPLICATE)) == 4007);
 	assert_true(number(root, "memory_limit_bytes") == 1 << 20 &&
 	            number(root, "rcvbuf_bytes") == 65536);
-	assert_string_equal(json_string_value(json_object_get(root, "memory_limit_from")),
-	                    "option");
+	assert_string_equal(word(root, "memory_limit_from"), "option");
 	assert_true(number(json_object_get(root, "last_failure"), "age_s") == 2);
-	json_decref(root);
 	expect_answer(get("/metrics"), OK, "winnow_joins_refused_total{reason=\"b\"} 17\n");
 }
 
@@ -278,10 +269,14 @@ TEST_BETWEEN(drops, begin, end)
 TEST_BETWEEN(memberships, begin, end)
 {
 	static const struct jobs_view here[] = {
-		{.name = "train/d", .state = "forming", .world = 6, .state_us = 1, .trouble = ""},
-		{.name = "train/b", .state = "running", .world = 4, .state_us = 10, .trouble = ""},
-		{.name = "train/c", .state = "running", .world = 5, .state_us = 5, .trouble = ""},
-		{.name = "train/next.1a", .state = "ending", .world = 3, .trouble = ""},
+		{.name = "train/d", .state = JOB_FORMING, .world = 6, .state_us = 1, .trouble = ""},
+		{.name = "train/b",
+	         .state = JOB_RUNNING,
+	         .world = 4,
+	         .state_us = 10,
+	         .trouble = ""},
+		{.name = "train/c", .state = JOB_RUNNING, .world = 5, .state_us = 5, .trouble = ""},
+		{.name = "train/next.1a", .state = JOB_ENDING, .world = 3, .trouble = ""},
 	};
 
 	for (uint32_t first = 0; first < 4; first++) {
@@ -298,6 +293,7 @@ TEST_BETWEEN(memberships, begin, end)
 		for (line = page; (line = strstr(line, "winnow_job_workers{")) != NULL; line++)
 			count++;
 		assert_int_equal(count, 2);
+		expect_answer(get("/status"), OK, "train/next.1a");
 	}
 	totals.jobs = 1;
 }

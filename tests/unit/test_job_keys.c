@@ -14,18 +14,25 @@
 
 static char folder[64];
 
-static struct job_keys *keys_of(const char *contents, int want, const char *reason)
+static char path[128]; /* of the last file */
+
+static void file_write(const char *name, const char *contents)
 {
-	struct job_keys *keys = NULL;
-	char path[128];
-	struct why why = {""};
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/keys", folder);
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	file = fopen(path, "we");
 	assert_non_null(file);
 	fputs(contents, file);
 	fclose(file);
+}
+
+static struct job_keys *keys_of(const char *contents, int want, const char *reason)
+{
+	struct job_keys *keys = NULL;
+	struct why why = {""};
+
+	file_write("keys", contents);
 	assert_int_equal(job_keys_load(path, NULL, &keys, &why), want);
 	if (reason != NULL && strstr(why.text, reason) == NULL)
 		fail_msg("'%s' does not say %s", why.text, reason);
@@ -179,15 +186,9 @@ TEST(key_file_exposed)
 		bool exposed;
 	} cases[] = {{0600, false}, {0640, false}, {0660, false}, {0604, true}, {0644, true}};
 	struct job_keys *keys = NULL;
-	char path[96];
 	struct why why;
-	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/keys", folder);
-	file = fopen(path, "we");
-	assert_non_null(file);
-	fputs("* key-of-all\n", file);
-	fclose(file);
+	file_write("keys", "* key-of-all\n");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(chmod(path, cases[i].mode), 0);
 		assert_int_equal(job_keys_load(path, NULL, &keys, &why), 0);
@@ -203,7 +204,7 @@ TEST(key_file_exposed)
 TEST(key_file_refused)
 {
 	struct job_keys *keys = NULL;
-	char line[1100], path[96];
+	char line[1100];
 	struct why why;
 
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
@@ -240,8 +241,7 @@ TEST(key_file_refused)
 	assert_null(keys);
 	if (geteuid() == 0)
 		return; /* root reads everything */
-	snprintf(path, sizeof(path), "%s/secret", folder);
-	fclose(fopen(path, "we"));
+	file_write("secret", "");
 	chmod(path, 0);
 	assert_int_equal(job_keys_load(path, NULL, &keys, &why), -EACCES);
 	unlink(path);

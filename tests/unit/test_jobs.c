@@ -18,7 +18,7 @@ BENCH_TEST(way)
 	say(b, 1, &m);
 	expect_silence(b, 1); /* one is missing */
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "forming");
+	assert_int_equal(view.state, JOB_FORMING);
 	assert_int_equal(totals_of(b).bytes, 0);
 	join(b, 0, "way", 0, 2);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -53,7 +53,7 @@ BENCH_TEST(way)
 	assert_int_equal(b->started, 2);
 	assert_int_equal(b->start_window, 16);
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "running");
+	assert_int_equal(view.state, JOB_RUNNING);
 	assert_string_equal(view.name, "way");
 	assert_true(view.world == 2 && view.joined == 2 && view.payload == 1252 && !view.multicast);
 	assert_int_equal(view.bytes, totals_of(b).bytes);
@@ -376,17 +376,11 @@ BENCH_TEST(copy)
 	assert_int_equal(copy->totals.jobs, 2);
 	assert_int_equal(copy->totals.peers, 3);
 	assert_string_equal(copy->jobs[0].view.name, "two");
-	assert_string_equal(copy->jobs[0].view.state, "running");
+	assert_int_equal(copy->jobs[0].view.state, JOB_RUNNING);
 	assert_int_equal(copy->jobs[0].view.channel_count, 2);
 	assert_int_not_equal(copy->jobs[0].view.channel_ids[0], copy->jobs[0].view.channel_ids[1]);
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		const struct jobs_worker *worker = &copy->jobs[0].workers[rank];
-		char host[16];
-
-		snprintf(host, sizeof(host), "host%u", rank);
-		assert_string_equal(worker->host, host);
-		assert_string_equal(worker->state, "ready");
-	}
+	assert_string_equal(copy->jobs[0].workers[1].host, "host1");
+	assert_string_equal(copy->jobs[0].workers[1].state, "ready");
 	assert_string_equal(copy->jobs[1].view.name, "one-of-three");
 	assert_string_equal(copy->jobs[1].workers[0].state, "missing");
 	assert_string_equal(copy->jobs[1].workers[1].host, "host1");
@@ -397,7 +391,7 @@ BENCH_TEST(copy)
 	free(copy);
 }
 
-/* Nobody is impatient with one whose key is being made, but with one that shakes no hands. */
+/* Nobody is impatient with one whose key is being made, until some time after, but with one that shakes no hands. */
 TEST(key_awaited)
 {
 	struct jobs_config config = config_usual();
@@ -407,13 +401,12 @@ TEST(key_awaited)
 	b = bench_open(&config);
 	for (uint32_t i = 0; i < 2; i++)
 		assert_true(connect_from(b, i, 0x0a000001 + i));
-	jobs_awaits_key(b->workers[0].peer, true);
+	jobs_awaits_key(b->workers[0].peer, b->now_us + 1);
 	b->now_us += b->config.hello_us;
 	jobs_tick(b->jobs, b->now_us);
 	expect_silence(b, 0);
 	expect_end(b, 1, "timeout", 0);
-	jobs_awaits_key(b->workers[0].peer, false);
-	jobs_tick(b->jobs, b->now_us);
+	jobs_tick(b->jobs, ++b->now_us);
 	expect_end(b, 0, "timeout", 0);
 	/* One that has shaken none is told why, and counted; a member is not ended so. */
 	assert_true(connect_from(b, 2, 0x0a000001));

@@ -257,6 +257,13 @@ static inline struct jobs_totals totals_of(const struct bench *b)
 
 /* ---- talking ---- */
 
+static inline void tick(struct bench *b, uint64_t us)
+{
+	b->now_us += us;
+	jobs_tick(b->jobs, b->now_us);
+	jobs_check(b->jobs);
+}
+
 /* The next line to worker `i` is of this kind. */
 static inline const struct control_message *expect_line(struct bench *b, uint32_t i,
                                                         enum control_kind kind)
@@ -274,6 +281,14 @@ static inline void expect_silence(const struct bench *b, uint32_t i)
 	assert_int_equal(b->workers[i].read, b->workers[i].written);
 }
 
+static inline void read_pings(struct bench *b, uint32_t i)
+{
+	struct worker *w = &b->workers[i];
+
+	while (w->read != w->written && w->inbox[w->read % INBOX_MAX].kind == CONTROL_PING)
+		w->read++;
+}
+
 /* The last word: why, about whom, and the connection is closed; by a worker that does not continue where it could. */
 static inline const struct control_message *expect_end(struct bench *b, uint32_t i,
                                                        const char *code, uint32_t rank)
@@ -283,8 +298,8 @@ static inline const struct control_message *expect_end(struct bench *b, uint32_t
 	assert_string_equal(m->code, code);
 	assert_int_equal(m->rank, rank);
 	assert_true(strlen(m->text) > 10);
-	while (!b->workers[i].closed && b->workers[i].read != b->workers[i].written)
-		expect_line(b, i, CONTROL_PING);
+	if (!b->workers[i].closed)
+		read_pings(b, i);
 	expect_silence(b, i);
 	if (message_code_continues(code) && !b->workers[i].closed)
 		jobs_gone(b->jobs, b->workers[i].peer, "closed");
@@ -308,6 +323,19 @@ static inline void say_kind(struct bench *b, uint32_t i, enum control_kind kind)
 	struct control_message message = {.kind = kind, .payload = PAYLOAD};
 
 	say(b, i, &message);
+}
+
+/* For so many seconds; these are alive, as bits. */
+static inline void wait(struct bench *b, uint32_t seconds, uint32_t alive)
+{
+	for (; seconds > 0; seconds--) {
+		tick(b, 1000000);
+		for (uint32_t i = 0; alive >> i != 0; i++) {
+			read_pings(b, i);
+			if (alive >> i & 1 && !b->workers[i].closed)
+				say_kind(b, i, CONTROL_PING);
+		}
+	}
 }
 
 /* From this address. False: there was no room. */
@@ -361,13 +389,29 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 	return join;
 }
 
-/* Worker `i` connects and joins. */
+/* Worker `i` connects, and says this first. */
+static inline void join_by(struct bench *b, uint32_t i, const struct control_message *message)
+{
+	connect_worker(b, i);
+	say(b, i, message);
+}
+
 static inline void join(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world)
 {
-	struct control_message message = join_of(job, rank, world);
+	const struct control_message message = join_of(job, rank, world);
 
-	connect_worker(b, i);
-	say(b, i, &message);
+	join_by(b, i, &message);
+}
+
+/* Workers [first, first + world) have joined: all have their WELCOME, and are ready. */
+static inline void expect_running(struct bench *b, uint32_t first, uint32_t world)
+{
+	for (uint32_t i = first; i < first + world; i++)
+		expect_line(b, i, CONTROL_WELCOME);
+	for (uint32_t i = first; i < first + world; i++)
+		say_kind(b, i, CONTROL_READY);
+	for (uint32_t i = first; i < first + world; i++)
+		expect_line(b, i, CONTROL_START);
 }
 
 /* Workers [first, first + world) form a job; all have their WELCOME. */
@@ -381,11 +425,9 @@ static inline void job_probing(struct bench *b, uint32_t first, const char *job,
 
 static inline void job_running(struct bench *b, uint32_t first, const char *job, uint32_t world)
 {
-	job_probing(b, first, job, world);
 	for (uint32_t rank = 0; rank < world; rank++)
-		say_kind(b, first + rank, CONTROL_READY);
-	for (uint32_t rank = 0; rank < world; rank++)
-		expect_line(b, first + rank, CONTROL_START);
+		join(b, first + rank, job, rank, world);
+	expect_running(b, first, world);
 }
 
 /* The job of three is over: the others are told of rank 1, nothing is left. */

@@ -17,12 +17,10 @@ static void expect_waiting(struct bench *b, uint32_t i, uint32_t count)
 }
 
 /* Members hear at once that somebody waits; when all want to, they continue with those that have waited longest. */
-static void test_admit(void **state)
+BENCH_TEST(admit)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = usual_open();
 
-	(void)state;
 	knock(b, 5, "job", 0);
 	expect_silence(b, 5);
 	b->now_us += 10;
@@ -52,7 +50,6 @@ static void test_admit(void **state)
 	jobs_gone(b->jobs, b->workers[4].peer, "reset");
 	tick(b, 1000000);
 	expect_waiting(b, 0, 0);
-	bench_close(b);
 }
 
 /* Two members and two that were ranks `one` and `other` of them: which ranks do they all get? */
@@ -62,12 +59,10 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 	char name[CONTROL_JOB_BYTES] = "";
 	struct bench *b = usual_open();
 
-	connect_worker(b, 4);
-	say(b, 4, &back);
+	join_by(b, 4, &back);
 	b->now_us += 10;
 	back.rank = other;
-	connect_worker(b, 5);
-	say(b, 5, &back);
+	join_by(b, 5, &back);
 	job_running(b, 0, "job/3", 2);
 	expect_waiting(b, 0, 2);
 	expect_waiting(b, 1, 2);
@@ -81,12 +76,10 @@ static void expect_ranks(uint32_t one, uint32_t other, const uint32_t want[4])
 }
 
 /* A newcomer may found the job under its name alone, where no membership of it is that has been named here. */
-static void test_found(void **state)
+BENCH_TEST(found)
 {
 	char name[CONTROL_JOB_BYTES] = "";
-	struct bench *b = usual_open();
 
-	(void)state;
 	join(b, 0, "job", 0, 1);
 	expect_line(b, 0, CONTROL_WELCOME);
 	join(b, 1, "job", 0, 1);
@@ -108,15 +101,11 @@ static void test_found(void **state)
 	jobs_gone(b->jobs, b->workers[0].peer, "reset");
 	join(b, 1, "job", 0, 1);
 	expect_line(b, 1, CONTROL_WELCOME);
-	bench_close(b);
 }
 
 /* A decider that drains names nothing at a boundary: its members come back, and it takes nobody. */
-static void test_drains(void **state)
+BENCH_TEST(drains)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "job", 2);
 	jobs_drain(b->jobs);
 	for (uint32_t i = 0; i < 2; i++)
@@ -133,13 +122,11 @@ static void test_drains(void **state)
 	wait(b, 61, 7);
 	for (uint32_t i = 0; i < 3; i++)
 		expect_silence(b, i);
-	bench_close(b);
 }
 
 /* Who comes back has its rank again, and so have the others; but rank 0 is a member's, and no rank two newcomers'. */
-static void test_own_rank(void **state)
+TEST(own_rank)
 {
-	(void)state;
 	expect_ranks(0, 0, (uint32_t[]){0, 1, 2, 3});
 	expect_ranks(1, 2, (uint32_t[]){0, 3, 1, 2});
 	expect_ranks(3, 1, (uint32_t[]){0, 2, 3, 1});
@@ -148,18 +135,15 @@ static void test_own_rank(void **state)
 }
 
 /* After a loss no newcomers come. A newcomer must live, say nothing else, and be well spoken. */
-static void test_door(void **state)
+BENCH_TEST(door)
 {
 	char name[CONTROL_JOB_BYTES] = "";
 	struct jobs_worker worker;
 	struct jobs_view view;
-	struct bench *b = usual_open();
 	struct control_message wrong = join_of("job/2", 0, 0),
 			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
 
-	(void)state;
-	connect_worker(b, 3);
-	say(b, 3, &wrong);
+	join_by(b, 3, &wrong);
 	assert_non_null(strstr(expect_end(b, 3, "world", 0)->text, "is a membership"));
 	knock(b, 3, "job", 0);
 	say_kind(b, 3, CONTROL_READY);
@@ -181,7 +165,7 @@ static void test_door(void **state)
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	expect_told(b, 2, "lost");
 	assert_true(jobs_view(b->jobs, 0, &view));
-	assert_string_equal(view.state, "ending");
+	assert_int_equal(view.state, JOB_ENDING);
 	jobs_worker(b->jobs, 0, 0, &worker);
 	assert_string_equal(worker.state, "stays");
 	jobs_worker(b->jobs, 0, 1, &worker);
@@ -192,16 +176,4 @@ static void test_door(void **state)
 	expect_next(b, 0, 0, 2, 0, name);
 	expect_next(b, 2, 1, 2, 0, name);
 	expect_silence(b, 3);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_admit),  cmocka_unit_test(test_found),
-		cmocka_unit_test(test_drains), cmocka_unit_test(test_own_rank),
-		cmocka_unit_test(test_door),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

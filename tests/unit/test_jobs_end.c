@@ -3,11 +3,9 @@
 
 #include "tests/unit/test_jobs.h"
 
-/* ---- deaths ---- */
-
 /* ---- what is no message, or comes at the wrong time ---- */
 
-static void test_garbage(void **state)
+TEST(garbage)
 {
 	const struct {
 		const char *line, *why;
@@ -23,7 +21,6 @@ static void test_garbage(void **state)
 	         "ready: 'multicast' is missing, or not true or false"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct bench *b = usual_open();
 
@@ -39,11 +36,8 @@ static void test_garbage(void **state)
 }
 
 /* Its job is not whole yet: it is told why, and its place is free again. */
-static void test_before_welcome(void **state)
+BENCH_TEST(before_welcome)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	for (uint32_t i = 0; i < 2; i++) {
 		join(b, 0, "job", 0, 2);
 		if (i == 0)
@@ -55,55 +49,53 @@ static void test_before_welcome(void **state)
 			strstr(expect_end(b, 0, "protocol", 0)->text, "is not a message: "));
 		assert_int_equal(totals_of(b).joins_refused, i + 1);
 	}
-	bench_close(b);
 }
 
-static void test_wrong_time(void **state)
+/* Rank 1 says it when it is not the time for it, or with a payload that cannot be. */
+TEST(wrong_time)
 {
-	struct control_message again = join_of("job", 1, 3), ready = {.kind = CONTROL_READY};
-	struct bench *b;
+	static const struct {
+		bool runs;
+		enum control_kind kind;
+		uint32_t payload;
+		uint32_t times; /* The last one is too much. */
+		const char *text;
+	} cases[] = {
+		{true, CONTROL_JOIN, PAYLOAD, 1, "not a message"},
+		{true, CONTROL_READY, PAYLOAD, 1, "not a message"},
+		{false, CONTROL_READY, PAYLOAD, 2, "not a message"},
+		{false, CONTROL_READY, 0, 1, "not a message"},
+		{false, CONTROL_READY, WIRE_PAYLOAD_MIN - 1, 1, "not a message"},
+		{false, CONTROL_READY, PAYLOAD + 1, 1, "not a message"},
+		{false, CONTROL_LEAVE, 0, 1, "before the job began"},
+	};
 
-	(void)state;
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	say(b, 1, &again);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_READY);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_READY);
-	say_kind(b, 1, CONTROL_READY);
-	expect_lost(b, "lost", "not a message");
-	b = usual_open();
-	job_probing(b, 0, "job", 3);
-	say_kind(b, 1, CONTROL_LEAVE);
-	expect_lost(b, "lost", "before the job began");
-	for (unsigned i = 0; i < 3; i++) {
-		const uint32_t payloads[] = {0, WIRE_PAYLOAD_MIN - 1, PAYLOAD + 1};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message m = join_of("job", 1, 3);
+		struct bench *b = usual_open();
 
-		b = usual_open();
-		job_probing(b, 0, "job", 3);
-		ready.payload = payloads[i];
-		say(b, 1, &ready);
-		expect_lost(b, "lost", "not a message");
+		m.kind = cases[i].kind;
+		m.payload = cases[i].payload;
+		if (cases[i].runs)
+			job_running(b, 0, "job", 3);
+		else
+			job_probing(b, 0, "job", 3);
+		for (uint32_t k = 0; k < cases[i].times; k++)
+			say(b, 1, &m);
+		expect_lost(b, "lost", cases[i].text);
 	}
 }
 
 /* ---- leaving, aborting, stalling ---- */
 
 /* What `winnow status` shows of a job and its workers, and of the last that failed. */
-static void test_looking(void **state)
+BENCH_TEST(looking)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
-	struct bench *b = usual_open();
 	struct jobs_failure failure;
 	struct jobs_worker worker;
 	struct jobs_view view;
 
-	(void)state;
 	assert_false(jobs_last_failure(b->jobs, &failure));
 	join(b, 1, "job", 1, 2);
 	jobs_worker(b->jobs, 0, 0, &worker);
@@ -157,15 +149,13 @@ static void test_looking(void **state)
 	assert_string_equal(failure.code, "lost");
 	assert_string_equal(failure.text, "rank 1 (host1) is lost: connection reset");
 	assert_true(failure.age_us == 7000000);
-	bench_close(b);
 }
 
-static void test_leave(void **state)
+TEST(leave)
 {
 	struct bench *b = usual_open();
 	struct jobs_view view;
 
-	(void)state;
 	job_running(b, 0, "job", 3);
 	say_kind(b, 1, CONTROL_LEAVE);
 	assert_true(b->workers[1].closed);
@@ -196,14 +186,13 @@ static void test_leave(void **state)
 	bench_close(b);
 }
 
-static void test_abort(void **state)
+TEST(abort)
 {
 	const char *const codes[][2] = {{"aborted", "aborted"},
 	                                {"lost", "lost"},
 	                                {"stalled", "stalled"},
 	                                {"nonsense", "aborted"}};
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		struct control_message m = {.kind = CONTROL_ABORT, .text = "the disk is full"};
 		struct bench *b = usual_open();
@@ -216,80 +205,73 @@ static void test_abort(void **state)
 	}
 }
 
-static void expect_stalled(struct bench *b, uint32_t count, const char *text)
-{
-	for (uint32_t i = 0; i < count; i++) {
-		const char *said = expect_end(b, i, "stalled", 1)->text;
-
-		if (strcmp(said, text) != 0)
-			fail_msg("'%s' is not '%s'", said, text);
-	}
-	bench_close(b);
-}
-
 /* The line says who is awaited, for what, and what it does meanwhile, by its heartbeats. */
-static void test_stalled(void **state)
+TEST(stalled)
 {
-	struct control_message ping = {.kind = CONTROL_PING};
-	struct channel_stall stall = {
-		.tag = 0xbeef, .rank = 1, .missing = 2, .waited_us = 61000000};
-	struct bench *b = usual_open();
-	char many[256];
-
-	(void)state;
-	job_running(b, 3, "other", 1);
-	job_running(b, 0, "job", 3);
-	jobs_stalled(b->jobs, 0xffff, &stall);
-	assert_int_equal(totals_of(b).jobs, 2);
-	jobs_stalled(b->jobs, b->attached[3].id, &stall);
-	expect_silence(b, 3);
-	expect_stalled(b, 3,
-	               "rank 1 (host1) and 1 more have not called operation 0xbeef for 61.0 s: it "
-	               "is alive, in no operation");
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	ping.open = 2;
-	ping.tag = (UINT64_C(1) << 63) + 16;
-	say(b, 1, &ping);
-	ping.tag++;
-	say(b, 2, &ping);
-	stall.tag = UINT64_C(1) << 63;
-	stall.missing = 1;
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	expect_stalled(b, 3,
-	               "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in "
-	               "operation #17 (2 under way)");
-	/* It has called more than it has slots for. */
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	ping.open = b->config.op_slots + 1;
-	say(b, 1, &ping);
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	snprintf(many, sizeof(many),
+	const uint64_t untagged = UINT64_C(1) << 63;
+	static const uint32_t slots = 2; /* of a worker */
+	const struct {
+		uint32_t open; /* what rank 1 says that it is in */
+		uint64_t doing;
+		struct channel_stall stall;
+		const char *text;
+	} cases[] = {
+		{0,
+	         0,
+	         {.tag = 0xbeef, .missing = 2},
+	         "rank 1 (host1) and 1 more have not called operation 0xbeef for 61.0 s: it is "
+	         "alive, in no operation"},
+		{2,
+	         untagged + 16,
+	         {.tag = untagged, .missing = 1},
 	         "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in operation "
-	         "#18 (%u under way, %u at a time: do workers call them in different orders?)",
-	         ping.open, b->config.op_slots);
-	expect_stalled(b, 3, many);
-	b = usual_open();
-	job_running(b, 0, "job", 3);
-	stall.streaming = true;
-	jobs_stalled(b->jobs, b->attached[1].id, &stall);
-	expect_stalled(
-		b, 3,
-		"operation #1 has waited 61.0 s for data of rank 1 (host1): it is alive, in no "
-		"operation");
-	/* The one that is missing has left. */
-	b = usual_open();
-	job_running(b, 0, "job", 2);
-	say_kind(b, 1, CONTROL_LEAVE);
-	expect_line(b, 0, CONTROL_LEFT);
-	stall.streaming = false;
-	jobs_stalled(b->jobs, b->attached[0].id, &stall);
-	expect_stalled(b, 1, "rank 1 has not called operation #1 for 61.0 s: it has left the job");
+	         "#17 (2 under way)"},
+		{slots + 1,
+	         untagged + 17,
+	         {.tag = untagged, .missing = 1},
+	         "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in operation "
+	         "#18 (3 under way, 2 at a time: do workers call them in different orders?)"},
+		{0,
+	         0,
+	         {.tag = untagged, .missing = 1, .streaming = true},
+	         "operation #1 has waited 61.0 s for data of rank 1 (host1): it is alive, in no "
+	         "operation"},
+		{UINT32_MAX,
+	         0,
+	         {.tag = untagged, .missing = 1},
+	         "rank 1 has not called operation #1 for 61.0 s: it has left the job"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct control_message ping = {
+			.kind = CONTROL_PING, .open = cases[i].open, .tag = cases[i].doing};
+		struct channel_stall stall = cases[i].stall;
+		struct bench *b = usual_open();
+
+		assert_int_equal(b->config.op_slots, slots);
+		stall.rank = 1;
+		stall.waited_us = 61000000;
+		job_running(b, 3, "other", 1);
+		job_running(b, 0, "job", 3);
+		if (cases[i].open == UINT32_MAX) {
+			say_kind(b, 1, CONTROL_LEAVE);
+			expect_line(b, 0, CONTROL_LEFT);
+			expect_line(b, 2, CONTROL_LEFT);
+		} else {
+			say(b, 1, &ping);
+		}
+		jobs_stalled(b->jobs, 0xffff, &stall);
+		assert_int_equal(totals_of(b).jobs, 2);
+		jobs_stalled(b->jobs, b->attached[3].id, &stall);
+		expect_silence(b, 3);
+		for (uint32_t rank = 0; rank < 3; rank += 2)
+			assert_string_equal(expect_end(b, rank, "stalled", 1)->text, cases[i].text);
+		bench_close(b);
+	}
 }
 
 /* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
-static void test_path(void **state)
+TEST(path)
 {
 	static const struct {
 		uint64_t any_us, whole_us; /* since KNOCKs came; its silence time is 4 s */
@@ -314,7 +296,6 @@ static void test_path(void **state)
 	struct control_message m = {.kind = CONTROL_PATH, .payload = PAYLOAD, .sent = 48};
 	struct bench *b;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		b = usual_open();
 		job_running(b, 0, "job", 3);
@@ -342,11 +323,8 @@ static void test_path(void **state)
 	expect_lost(b, "lost", "not a message");
 }
 
-static void test_shutdown(void **state)
+BENCH_TEST(shutdown)
 {
-	struct bench *b = usual_open();
-
-	(void)state;
 	job_running(b, 0, "job", 2);
 	join(b, 2, "forming", 0, 2);
 	connect_worker(b, 3);
@@ -354,21 +332,4 @@ static void test_shutdown(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		assert_string_equal(expect_end(b, i, "shutdown", 2)->text, "the power is off");
 	assert_true(b->workers[3].closed);
-	bench_close(b);
-}
-
-/* ---- what is given back ---- */
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_garbage),    cmocka_unit_test(test_before_welcome),
-		cmocka_unit_test(test_wrong_time), cmocka_unit_test(test_looking),
-		cmocka_unit_test(test_leave),      cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_stalled),    cmocka_unit_test(test_path),
-		cmocka_unit_test(test_shutdown),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

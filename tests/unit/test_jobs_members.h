@@ -6,30 +6,6 @@
 #include "tests/check/check.h"
 #include "tests/unit/test_jobs.h"
 
-static inline void tick(struct bench *b, uint64_t us)
-{
-	b->now_us += us;
-	jobs_tick(b->jobs, b->now_us);
-	jobs_check(b->jobs);
-}
-
-/* For so many seconds; these are alive, as bits. */
-static inline void wait(struct bench *b, uint32_t seconds, uint32_t alive)
-{
-	for (; seconds > 0; seconds--) {
-		tick(b, 1000000);
-		for (uint32_t i = 0; alive >> i != 0; i++) {
-			struct worker *w = &b->workers[i];
-
-			while (w->read != w->written &&
-			       w->inbox[w->read % INBOX_MAX].kind == CONTROL_PING)
-				w->read++;
-			if (alive >> i & 1 && !w->closed)
-				say_kind(b, i, CONTROL_PING);
-		}
-	}
-}
-
 /* The job has ended for this worker, and its connection stands. */
 static inline void expect_told(struct bench *b, uint32_t i, const char *code)
 {
@@ -62,8 +38,7 @@ static inline void knock(struct bench *b, uint32_t i, const char *job, uint32_t 
 {
 	const struct control_message message = join_of(job, rank, 0);
 
-	connect_worker(b, i);
-	say(b, i, &message);
+	join_by(b, i, &message);
 }
 
 /* The connection stands. Out: the name of the membership; in: "", or what it must be. */

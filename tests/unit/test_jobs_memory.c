@@ -55,12 +55,15 @@ TEST(no_memory_to_continue)
 		more.admit = 1;
 		job_running(b, 0, "job", 2);
 		knock(b, 2, "job", 0);
+		expect_line(b, 0, CONTROL_PING);
+		expect_line(b, 1, CONTROL_PING);
 		say(b, 0, &more);
 		more.rank = 1;
 		callocs_left = left;
 		say(b, 1, &more);
 		callocs_left = UINT32_MAX;
-		assert_true(b->workers[0].closed && b->workers[1].closed);
+		expect_end(b, 0, "memory", left == 0 ? 2 : 0);
+		expect_end(b, 1, "memory", left == 0 ? 2 : 0);
 		assert_int_equal(totals_of(b).jobs, 0);
 		assert_false(b->workers[2].closed);
 		job_running(b, 3, "job/2", 2);
@@ -127,50 +130,13 @@ TEST(payload)
 		for (uint32_t rank = 0; rank < 2; rank++) {
 			m = join_of("job", rank, 2);
 			m.payload = payloads[i][1 + rank];
-			connect_worker(b, rank);
-			say(b, rank, &m);
+			join_by(b, rank, &m);
 		}
 		for (uint32_t rank = 0; rank < 2; rank++)
 			assert_int_equal(expect_line(b, rank, CONTROL_WELCOME)->payload,
 			                 payloads[i][3]);
 		bench_close(b);
 	}
-}
-
-/*
- * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
- * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
- */
-TEST(window_of_path)
-{
-	static const struct {
-		uint32_t payload, window;
-	} paths[] = {{8972, 128}, {3470, 512}, {1472, 1024}, {WIRE_PAYLOAD_MIN, 2048}};
-	size_t bytes[4];
-
-	for (uint32_t i = 0; i < 4; i++) {
-		struct control_message m = join_of("job", 0, 1);
-		struct jobs_config config = config_usual();
-		struct jobs_view view;
-		struct bench *b;
-
-		config.payload_max = m.payload = 8972;
-		config.window_bytes = 2 << 20;
-		config.rcvbuf_bytes = m.rcvbuf = 32 << 20;
-		b = bench_open(&config);
-		connect_worker(b, 0);
-		say(b, 0, &m);
-		expect_line(b, 0, CONTROL_WELCOME);
-		m = (struct control_message){.kind = CONTROL_READY, .payload = paths[i].payload};
-		say(b, 0, &m);
-		assert_int_equal(expect_line(b, 0, CONTROL_START)->window, paths[i].window);
-		assert_int_equal(b->start_window, paths[i].window);
-		assert_true(jobs_view(b->jobs, 0, &view) && view.window == paths[i].window);
-		bytes[i] = totals_of(b).bytes;
-		assert_int_equal(view.bytes, bytes[i]);
-		bench_close(b);
-	}
-	assert_true(bytes[0] != bytes[2]);
 }
 
 /* What the job turns out to need at START may be more than there is: it ends, and nothing stays. */
@@ -189,8 +155,7 @@ TEST(start_memory)
 			m.rank = rank;
 			m.payload = 8972;
 			m.rcvbuf = 32 << 20;
-			connect_worker(b, rank);
-			say(b, rank, &m);
+			join_by(b, rank, &m);
 		}
 		for (uint32_t rank = 0; rank < 2; rank++)
 			expect_line(b, rank, CONTROL_WELCOME);
@@ -208,26 +173,83 @@ TEST(start_memory)
 	}
 }
 
-/* A job has no more frames under way than slots in the kernel, which were lent when it formed. */
-TEST(window_of_kernel)
+/* A job of one worker, whose interface carries `joins` and whose path `ready` bytes; `slots`: the kernel lends some. */
+static struct control_message run_alone(struct bench *b, uint32_t joins, uint32_t ready, bool slots)
 {
 	struct control_message m = join_of("job", 0, 1);
-	struct jobs_config config = config_usual();
-	struct bench *b;
 
-	config.threads = 1;
-	config.payload_max = m.payload = FAST_PAYLOAD_MAX;
-	b = bench_open(&config);
-	b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
-	connect_worker(b, 0);
-	say(b, 0, &m);
+	m.payload = joins;
+	m.rcvbuf = 32 << 20;
+	if (slots)
+		b->slots = calloc(b->config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
+	join_by(b, 0, &m);
 	expect_line(b, 0, CONTROL_WELCOME);
-	m = (struct control_message){.kind = CONTROL_READY, .payload = WIRE_PAYLOAD_MIN};
+	assert_int_equal(b->lent >= 0, slots);
+	m = (struct control_message){.kind = CONTROL_READY, .payload = ready};
 	say(b, 0, &m);
-	m = *expect_line(b, 0, CONTROL_START);
-	assert_true(m.fast);
-	assert_int_equal(m.window, 8); /* 64 without */
-	bench_close(b);
+	return *expect_line(b, 0, CONTROL_START);
+}
+
+/*
+ * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
+ * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
+ */
+TEST(window_of_path)
+{
+	static const struct {
+		uint32_t payload, window;
+	} paths[] = {{8972, 128}, {3470, 512}, {1472, 1024}, {WIRE_PAYLOAD_MIN, 2048}};
+	size_t bytes[4];
+
+	for (uint32_t i = 0; i < 4; i++) {
+		struct jobs_config config = config_usual();
+		struct jobs_view view;
+		struct bench *b;
+
+		config.payload_max = 8972;
+		config.window_bytes = 2 << 20;
+		config.rcvbuf_bytes = 32 << 20;
+		b = bench_open(&config);
+		assert_int_equal(run_alone(b, 8972, paths[i].payload, false).window,
+		                 paths[i].window);
+		assert_int_equal(b->start_window, paths[i].window);
+		assert_true(jobs_view(b->jobs, 0, &view) && view.window == paths[i].window);
+		bytes[i] = totals_of(b).bytes;
+		assert_int_equal(view.bytes, bytes[i]);
+		bench_close(b);
+	}
+	assert_true(bytes[0] != bytes[2]);
+}
+
+/*
+ * Slots of the kernel were lent when the job formed. A job whose datagrams they hold keeps them, and has no more frames
+ * under way than there are; another gives them back at START.
+ */
+TEST(slots)
+{
+	static const struct {
+		uint32_t joins, ready, window;
+		bool fast;
+	} cases[] = {{FAST_PAYLOAD_MAX, WIRE_PAYLOAD_MIN, 8, true}, /* 64 without */
+	             {8972, FAST_PAYLOAD_MAX, 8, true},
+	             {8972, FAST_PAYLOAD_MAX + 1, 8, false}};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct jobs_config config = config_usual();
+		struct control_message start;
+		struct jobs_view view;
+		struct bench *b;
+
+		config.threads = 1;
+		config.payload_max = 8972;
+		b = bench_open(&config);
+		start = run_alone(b, cases[i].joins, cases[i].ready, true);
+		assert_int_equal(start.window, cases[i].window);
+		assert_int_equal(start.fast, cases[i].fast);
+		assert_int_equal(b->lent >= 0, cases[i].fast);
+		assert_true(jobs_view(b->jobs, 0, &view) && view.fast == cases[i].fast);
+		bench_close(b);
+	}
 }
 
 /* The data plane has no room for the first, or the second, of two channels. */
@@ -245,37 +267,6 @@ TEST(attach_fails)
 		assert_int_equal(totals_of(b).bytes, 0);
 		b->attach_left = 2;
 		job_running(b, 0, "job", 2);
-		bench_close(b);
-	}
-}
-
-/* Slots of the fast path: kept by a job whose datagrams they hold, given back at START by another. */
-TEST(slots_given_back)
-{
-	static const uint32_t payloads[] = {FAST_PAYLOAD_MAX, FAST_PAYLOAD_MAX + 1};
-
-	for (uint32_t large = 0; large < 2; large++) {
-		struct control_message message = join_of("job", 0, 1);
-		struct jobs_config config = config_usual();
-		struct jobs_view view;
-		struct bench *b;
-
-		config.threads = 1;
-		config.payload_max = message.payload = 8972;
-		b = bench_open(&config);
-		b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
-		assert_non_null(b->slots);
-		connect_worker(b, 0);
-		say(b, 0, &message);
-		expect_line(b, 0, CONTROL_WELCOME);
-		assert_true(b->lent >= 0);
-		message =
-			(struct control_message){.kind = CONTROL_READY, .payload = payloads[large]};
-		say(b, 0, &message);
-		assert_int_equal(expect_line(b, 0, CONTROL_START)->fast, !large);
-		assert_int_equal(b->lent >= 0, !large);
-		assert_true(jobs_view(b->jobs, 0, &view));
-		assert_int_equal(view.fast, !large);
 		bench_close(b);
 	}
 }

@@ -3,12 +3,6 @@
 
 #include "tests/unit/test_jobs.h"
 
-static void tick(struct bench *b, uint64_t us)
-{
-	b->now_us += us;
-	jobs_tick(b->jobs, b->now_us);
-}
-
 /* The only job ends when nobody has said anything for so long, and not before. */
 static void ends_after(struct bench *b, uint64_t us)
 {
@@ -40,9 +34,7 @@ TEST(silence)
 	expect_silence(b, 0);
 	tick(b, 1);
 	for (uint32_t i = 0; i < 3; i++)
-		if (b->workers[i].read != b->workers[i].written &&
-		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
-			b->workers[i].read++;
+		read_pings(b, i);
 	/* The worker itself is told, too: its connection stands. */
 	m = expect_end(b, 1, "lost", 1);
 	assert_non_null(strstr(m->text, "silent for 4.0 s"));
@@ -98,15 +90,9 @@ BENCH_TEST(rare_heartbeats)
 		struct control_message m = join_of("job", rank, 2);
 
 		m.silence_ms = 60000;
-		connect_worker(b, rank);
-		say(b, rank, &m);
+		join_by(b, rank, &m);
 	}
-	for (uint32_t rank = 0; rank < 2; rank++)
-		expect_line(b, rank, CONTROL_WELCOME);
-	for (uint32_t rank = 0; rank < 2; rank++)
-		say_kind(b, rank, CONTROL_READY);
-	for (uint32_t rank = 0; rank < 2; rank++)
-		expect_line(b, rank, CONTROL_START);
+	expect_running(b, 0, 2);
 	/* Both are in one long operation; rank 0 says so in the middle between two of our pings. */
 	for (uint32_t i = 0; i < 4; i++) {
 		tick(b, 7000000);
@@ -140,8 +126,7 @@ TEST(shortest)
 
 			m.silence_ms = i == first ? 400 : 4000;
 			m.stall_ms = i == first ? 60000 : 5000;
-			connect_worker(b, i);
-			say(b, i, &m);
+			join_by(b, i, &m);
 		}
 		for (uint32_t i = 0; i < 2; i++) {
 			const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
@@ -166,8 +151,7 @@ BENCH_TEST(own_silence)
 
 	join(b, 0, "job", 0, 3);
 	m.silence_ms = 100;
-	connect_worker(b, 1);
-	say(b, 1, &m);
+	join_by(b, 1, &m);
 	tick(b, 50000);
 	tick(b, 49999);
 	expect_silence(b, 0);
@@ -175,8 +159,7 @@ BENCH_TEST(own_silence)
 	tick(b, 1);
 	assert_int_equal(totals_of(b).peers, 1);
 	m.silence_ms = 400;
-	connect_worker(b, 1);
-	say(b, 1, &m);
+	join_by(b, 1, &m);
 	tick(b, 300000);
 	expect_silence(b, 0);
 	expect_line(b, 1, CONTROL_PING);
@@ -195,52 +178,36 @@ BENCH_TEST(no_join)
 	expect_end(b, 0, "timeout", 0);
 }
 
-static void keep_alive(struct bench *b, uint32_t i)
-{
-	say_kind(b, i, CONTROL_PING);
-	while (b->workers[i].read != b->workers[i].written &&
-	       b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
-		b->workers[i].read++;
-}
-
 /* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
 BENCH_TEST(join_timeouts)
 {
 	join(b, 0, "job", 2, 4);
-	for (unsigned i = 0; i < 9; i++) {
-		tick(b, 1000000);
-		keep_alive(b, 0);
-	}
+	wait(b, 9, 1);
 	tick(b, 999999);
-	keep_alive(b, 0);
 	assert_int_equal(totals_of(b).jobs, 1);
 	tick(b, 1);
-	keep_alive(b, 0);
+	read_pings(b, 0);
 	assert_non_null(strstr(expect_end(b, 0, "join_timeout", 4)->text, "rank 0, 1, 3 of 4"));
 
 	join(b, 0, "job", 0, 3);
 	join(b, 1, "job", 1, 3);
 	tick(b, 3000000); /* which count no more once the last is here */
-	keep_alive(b, 0);
-	keep_alive(b, 1);
+	read_pings(b, 0);
+	read_pings(b, 1);
 	join(b, 2, "job", 2, 3);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		expect_line(b, rank, CONTROL_WELCOME);
 	say_kind(b, 1, CONTROL_READY);
-	for (unsigned i = 0; i < 10; i++) {
-		tick(b, 999999);
-		for (uint32_t rank = 0; rank < 3; rank++)
-			keep_alive(b, rank);
-	}
+	wait(b, 9, 7);
+	tick(b, 999999);
 	assert_int_equal(totals_of(b).jobs, 1);
-	tick(b, 10);
-	for (uint32_t rank = 0; rank < 3; rank++)
+	tick(b, 1);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		read_pings(b, rank);
 		assert_non_null(strstr(expect_end(b, rank, "udp_timeout", 3)->text, "rank 0, 2 "));
+	}
 	/* A job that runs has all the time. */
 	job_running(b, 0, "job", 1);
-	for (unsigned i = 0; i < 100; i++) {
-		tick(b, 1000000);
-		keep_alive(b, 0);
-	}
+	wait(b, 100, 1);
 	assert_int_equal(totals_of(b).jobs, 1);
 }

@@ -14,7 +14,7 @@ TEST(sizes)
 	uint32_t channels;
 
 	config.silence_us = config.join_us = UINT32_MAX; /* only knocking is due */
-	link = probing(&config);
+	link = probing(config);
 	for (size_t i = 0; i < 5 * count + 1; i++) {
 		const uint32_t size = sizes[i % count];
 		const uint64_t wait_us = 20000u << (i / count < 3 ? i / count : 3);
@@ -41,7 +41,7 @@ TEST(wrong_answers)
 	uint32_t channels;
 
 	config.multicast = false;
-	link = probing(&config);
+	link = probing(config);
 	answer(link, WIRE_KNOCKED, 9, 8972);
 	link_packet(link, &packet, 8972, now_us);
 	packet.token = GROUP_TOKEN;
@@ -80,7 +80,7 @@ TEST(asked)
 	uint32_t channels;
 
 	config.multicast = false;
-	link = probing(&config);
+	link = probing(config);
 	assert_int_equal(knocks(link, 8972, &channels), 2);
 	answer_with(link, 9, 32, 0x99);
 	assert_true(link_deadline(link) <= now_us);
@@ -109,8 +109,7 @@ TEST(asked)
 /* Without a PROBE: 100 ms more of knocking, on one channel, then without multicast. */
 TEST(no_probe)
 {
-	const struct link_config config = basic();
-	struct link *link = probing(&config);
+	struct link *link = probing(basic());
 	uint64_t from_us = now_us;
 	uint32_t channels;
 
@@ -128,7 +127,7 @@ TEST(no_probe)
 	link_ready(link, 8972);
 	assert_false(heard(link, CONTROL_READY).multicast);
 	link_close(link);
-	link = probing(&config);
+	link = probing(basic());
 	link_no_multicast(link);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);

@@ -5,16 +5,14 @@
 #include "tests/unit/test_link.h"
 
 /* Only what the aggregator may say at this point; the first error stays. */
-static void test_out_of_turn(void **state)
+TEST(out_of_turn)
 {
 	static const enum control_kind early[] = {CONTROL_START, CONTROL_LEFT,  CONTROL_READY,
 	                                          CONTROL_JOIN,  CONTROL_LEAVE, CONTROL_ABORT};
-	const struct link_config config = basic();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++) {
 		struct control_message message = welcome();
-		struct link *link = opened(&config);
+		struct link *link = opened(basic());
 
 		message.kind = early[i];
 		message.window_start = 1;
@@ -28,15 +26,13 @@ static void test_out_of_turn(void **state)
 	}
 }
 
-static void test_garbage(void **state)
+TEST(garbage)
 {
 	static const char *const lines[] = {"", "HTTP/1.1 400 Bad Request", "{}",
 	                                    "{\"type\":\"hello\"}", "{\"type\":\"\033[2J\"}"};
-	const struct link_config config = basic();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		struct link *link = opened(&config);
+		struct link *link = opened(basic());
 
 		link_line(link, lines[i], now_us);
 		assert_failed(link, "protocol", "does not speak Winnow's protocol");
@@ -47,52 +43,34 @@ static void test_garbage(void **state)
 	}
 }
 
-static void test_refused(void **state)
+LINK_TEST(refused, opened(basic()))
 {
-	const struct link_config config = basic();
-	struct control_message refusal = {.kind = CONTROL_FAILED, .rank = 2, .code = "world"};
-	struct link *link = opened(&config);
-
-	(void)state;
-	strcpy(refusal.text, "job 'job' has 8 workers");
 	say(link, &hello);
-	say(link, &refusal);
+	say(link, &(struct control_message){.kind = CONTROL_FAILED,
+	                                    .rank = 2,
+	                                    .code = "world",
+	                                    .text = "job 'job' has 8 workers"});
 	assert_failed(link, "world", "job 'job' has 8 workers");
-	link_close(link);
-	link = opened(&config);
-	refusal.rank = 99;
-	say(link, &refusal);
-	link_close(link);
-	link = opened(&config);
-	link_gone(link, "connection reset");
-	assert_failed(link, "gone", "connection reset");
-	link_close(link);
 }
 
-static void test_hello(void **state)
+LINK_TEST(hello, opened(basic()))
 {
-	struct link_config config = basic();
 	struct control_message other = hello;
-	struct link *link = opened(&config);
 
-	(void)state;
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
 	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
-	link_close(link);
 }
 
 /* Times are the shortest that any worker has asked for: so none is longer than ours. */
-static void test_times(void **state)
+TEST(times)
 {
 	static const char *const texts[] = {"silence_ms 60000: want at most",
 	                                    "stall_ms 864000000: want"};
-	const struct link_config config = basic();
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct control_message message = welcome();
-		struct link *link = opened(&config);
+		struct link *link = opened(basic());
 
 		*(i == 0 ? &message.silence_ms : &message.stall_ms) = i == 0 ? 60000 : 864000000;
 		say(link, &hello);
@@ -104,7 +82,7 @@ static void test_times(void **state)
 }
 
 /* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
-static void test_key(void **state)
+TEST(key)
 {
 	const struct seal_key own = {{1, 2}};
 	struct link_config config = basic();
@@ -115,12 +93,11 @@ static void test_key(void **state)
 	struct packet packet;
 	struct link *link;
 
-	(void)state;
 	config.keyed = true;
 	message.token = message.group_token = 0;
 	memset(message.seed, 5, sizeof(message.seed));
 	assert_int_equal(seed_expand(message.seed, &keys), 0);
-	link = opened(&config);
+	link = opened(config);
 	link_secured(link, &own);
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
@@ -145,7 +122,7 @@ static void test_key(void **state)
 }
 
 /* Without TLS, where there is a key, nobody can send a worker elsewhere, nor make it send anything anywhere. */
-static void test_plain(void **state)
+TEST(plain)
 {
 	static const struct {
 		const char *line, *code, *text;
@@ -164,11 +141,10 @@ static void test_plain(void **state)
 	};
 	struct link_config config = basic();
 
-	(void)state;
 	config.keyed = true;
 	config.world = 0;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct link *link = opened(&config);
+		struct link *link = opened(config);
 
 		link_plain(link, cases[i].line);
 		assert_failed(link, cases[i].code, cases[i].text);
@@ -180,27 +156,25 @@ static void test_plain(void **state)
 	}
 }
 
-static void test_no_key(void **state)
+TEST(no_key)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.keyed = true;
 	config.job = "job/7";
-	link = opened(&config);
+	link = opened(config);
 	link_refused(link);
 	assert_failed(link, "key", "wrong key for job 'job'");
 	link_close(link);
 }
 
-static void test_senseless(void **state)
+TEST(senseless)
 {
 	struct link_config config = basic();
 	struct control_message wrong[5], start = {.kind = CONTROL_START, .window_start = 1};
 	struct link *link;
 
-	(void)state;
 	for (int i = 0; i < 5; i++)
 		wrong[i] = welcome();
 	wrong[0].payload = 8973;
@@ -209,7 +183,7 @@ static void test_senseless(void **state)
 	wrong[3].payload = 0;
 	wrong[4].window = 24;
 	for (int i = 0; i < 5; i++) {
-		link = opened(&config);
+		link = opened(config);
 		say(link, &hello);
 		say(link, &wrong[i]);
 		assert_failed(link, "protocol",
@@ -217,11 +191,8 @@ static void test_senseless(void **state)
 		link_close(link);
 	}
 	for (int i = 0; i < 4; i++) {
-		link = probing(&config);
-		answer(link, WIRE_PROBE, 0, 8972);
-		answer(link, WIRE_KNOCKED, 5, 8972);
-		answer(link, WIRE_KNOCKED, 9, 8972);
-		link_ready(link, 1472);
+		link = probing(config);
+		probed(link, 1472);
 		start.payload = i == 0 ? 1473 : i == 1 ? WIRE_PAYLOAD_MIN - 1 : 1472;
 		start.window = i == 2 ? 48 : 128; /* it may be larger than WELCOME's */
 		say(link, &start);
@@ -232,17 +203,4 @@ static void test_senseless(void **state)
 			assert_int_equal(link_look(link)->state, LINK_RUNNING);
 		link_close(link);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_out_of_turn), cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused),     cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_key),         cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_times),       cmocka_unit_test(test_no_key),
-		cmocka_unit_test(test_senseless),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

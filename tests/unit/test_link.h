@@ -5,17 +5,14 @@
 #ifndef TESTS_UNIT_TEST_LINK_H
 #define TESTS_UNIT_TEST_LINK_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "client/worker/link.h"
 #include "tests/flatten.h"
+#include "tests/unit/unit.h"
 
+#define LINK_TEST(name, open) TEST_ON(name, struct link *, link, open, link_close(link))
 #define SILENCE_US 4000000
 #define JOIN_US 30000000
 #define GROUP_TOKEN 0x77
@@ -40,11 +37,11 @@ static inline struct link_config basic(void)
 	};
 }
 
-static inline struct link *opened(const struct link_config *config)
+static inline struct link *opened(struct link_config config)
 {
 	struct link *link;
 
-	assert_int_equal(link_open(config, now_us, &link), 0);
+	assert_int_equal(link_open(&config, now_us, &link), 0);
 	link_connected(link, now_us);
 	return link;
 }
@@ -157,28 +154,41 @@ static inline void answer_with(struct link *link, uint16_t channel, uint32_t byt
 	link_packet(link, &packet, bytes, now_us);
 }
 
-static inline struct link *probing(const struct link_config *config)
+/* HELLO, JOIN, WELCOME, which says what the link has asked for. */
+static inline void let_in(struct link *link)
 {
-	struct link *link = opened(config);
 	struct control_message message = welcome();
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	message.silence_ms = (uint32_t)(config->silence_us / 1000);
-	message.stall_ms = (uint32_t)(config->stall_us / 1000);
+	message.silence_ms = (uint32_t)(link_look(link)->config.silence_us / 1000);
+	message.stall_ms = (uint32_t)(link_look(link)->config.stall_us / 1000);
 	say(link, &message);
 	assert_int_equal(link_look(link)->state, LINK_PROBING);
+}
+
+static inline struct link *probing(struct link_config config)
+{
+	struct link *link = opened(config);
+
+	let_in(link);
 	return link;
 }
 
-static inline struct link *link_running(const struct link_config *config)
+/* Datagrams pass, by the group as well; READY is to say this size. */
+static inline void probed(struct link *link, uint32_t ready)
 {
-	struct link *link = probing(config);
-
 	answer(link, WIRE_PROBE, 0, 8972);
 	answer(link, WIRE_KNOCKED, 5, 8972);
 	answer(link, WIRE_KNOCKED, 9, 8972);
-	link_ready(link, 1472);
+	link_ready(link, ready);
+}
+
+static inline struct link *link_running(struct link_config config)
+{
+	struct link *link = probing(config);
+
+	probed(link, 1472);
 	heard(link, CONTROL_READY);
 	say(link, &(struct control_message){
 			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});

@@ -3,14 +3,13 @@
 
 #include "tests/unit/test_link.h"
 
-static void test_heartbeat(void **state)
+TEST(heartbeat)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.join_us = UINT32_MAX;
-	link = opened(&config);
+	link = opened(config);
 	now_us += SILENCE_US - 1; /* its HELLO takes long: there is nothing to say before JOIN */
 	assert_null(link_take_line(link, now_us));
 	say(link, &hello);
@@ -39,14 +38,13 @@ static void test_heartbeat(void **state)
 }
 
 /* What has failed stays as it is, also when it would be time to give up joining. */
-static void test_failed_stays(void **state)
+TEST(failed_stays)
 {
 	struct link_config config = basic();
 	struct link *link;
 
-	(void)state;
 	config.join_us = SILENCE_US / 2;
-	link = opened(&config);
+	link = opened(config);
 	say(link, &hello);
 	link_gone(link, "connection closed");
 	link_tick(link, now_us + config.join_us);
@@ -84,15 +82,12 @@ static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
 }
 
 /* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
-static void test_path_dead(void **state)
+LINK_TEST(path_dead, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
 	uint64_t since_us = now_us;
 	struct control_message message;
 	uint32_t channels;
 
-	(void)state;
 	assert_int_equal(wait_on(link, UINT64_MAX, since_us + 10 * SILENCE_US), 0);
 	since_us = now_us;
 	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US / 4), 0);
@@ -108,16 +103,14 @@ static void test_path_dead(void **state)
 	assert_int_equal(link_look(link)->state, LINK_RUNNING);
 	link_tick(link, ++now_us);
 	assert_failed(link, "path", "no datagrams come back from its data port");
-	link_close(link);
 }
 
 /* An aggregator that is alive, but never lets us in; and one that never answers at all. */
-static void test_join_timeout(void **state)
+TEST(join_timeout)
 {
 	const struct link_config config = basic();
-	struct link *link = probing(&config);
+	struct link *link = probing(config);
 
-	(void)state;
 	while (now_us < START_US + JOIN_US - SILENCE_US / 2) {
 		now_us += SILENCE_US / 2;
 		say(link, &(struct control_message){.kind = CONTROL_PING});
@@ -141,16 +134,14 @@ static void test_join_timeout(void **state)
 }
 
 /* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
-static void test_no_room(void **state)
+TEST(no_room)
 {
-	const struct link_config config = basic();
 	struct control_message full = {
 		.kind = CONTROL_FAILED, .code = "connections", .text = "4096 are open"};
 	struct link *link;
 
-	(void)state;
 	for (uint32_t again = 0; again < 2; again++) {
-		link = opened(&config);
+		link = opened(basic());
 		say(link, &full);
 		assert_int_equal(link_look(link)->state, LINK_JOINING);
 		if (again) {
@@ -166,49 +157,34 @@ static void test_no_room(void **state)
 		link_close(link);
 	}
 	/* Let in after all, and then lost, it is lost as any other. */
-	link = opened(&config);
+	link = opened(basic());
 	say(link, &full);
 	assert_true(link_again(link));
 	link_connected(link, now_us);
-	say(link, &hello);
-	heard(link, CONTROL_JOIN);
-	{
-		struct control_message message = welcome();
-
-		say(link, &message);
-	}
+	let_in(link);
 	link_gone(link, "connection closed");
 	assert_failed(link, "gone", "connection closed");
 	assert_true(link_lost(link));
 	link_close(link);
 	/* Nor does it come when the connection stays. */
-	link = opened(&config);
+	link = opened(basic());
 	say(link, &full);
 	pass(link, SILENCE_US);
 	assert_failed(link, "gone", "silent");
 	link_close(link);
 	/* Whoever is let in is not asked twice. */
-	link = opened(&config);
-	say(link, &hello);
-	heard(link, CONTROL_JOIN);
-	{
-		struct control_message message = welcome();
-
-		say(link, &message);
-	}
+	link = opened(basic());
+	let_in(link);
 	assert_false(link_again(link));
 	link_close(link);
 }
 
 /* Its address may be another: it shows on each channel that it hears what is sent there. To be asked for that is no answer. */
-static void test_moved(void **state)
+LINK_TEST(moved, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
 	struct packet_out out = {.scratch = scratch};
 	uint64_t since_us = now_us, number;
 
-	(void)state;
 	now_us += SILENCE_US / 4;
 	for (int round = 0; round < 6; round++) {
 		link_waits(link, since_us, now_us);
@@ -222,17 +198,13 @@ static void test_moved(void **state)
 		assert_true(link_checks(link));
 		now_us += SILENCE_US / 64;
 	}
-	link_close(link);
 }
 
 /* Before the others have come, a connection may be made once more; the second end is the end. */
-static void test_again(void **state)
+LINK_TEST(again, opened(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = opened(&config);
 	struct control_message join;
 
-	(void)state;
 	say(link, &hello);
 	assert_true(link_again(link)); /* with the JOIN not yet sent */
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
@@ -247,16 +219,14 @@ static void test_again(void **state)
 	link_gone(link, "connection closed");
 	assert_failed(link, "gone", "connection closed");
 	assert_false(link_again(link));
-	link_close(link);
 }
 
-static void test_abort(void **state)
+TEST(abort)
 {
 	const struct link_config config = basic();
-	struct link *link = opened(&config);
+	struct link *link = opened(config);
 	struct control_message message;
 
-	(void)state;
 	link_gone(link, "lost");
 	link_abort(link, "stalled", "rank 3 is late");
 	message = heard(link, CONTROL_ABORT);
@@ -266,23 +236,11 @@ static void test_abort(void **state)
 	assert_int_equal(link_look(link)->config.world, 4);
 	link_close(link);
 	/* One that is there is told at once, though nothing comes from it. */
-	link = opened(&config);
+	link = opened(config);
 	assert_true(link_deadline(link) > now_us);
 	link_abort(link, "stalled", "rank 3 is late");
 	assert_true(link_deadline_lines(link) == 0);
 	heard(link, CONTROL_ABORT);
 	assert_true(link_deadline_lines(link) > now_us);
 	link_close(link);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abort),     cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_again),     cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_path_dead), cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_no_room),   cmocka_unit_test(test_failed_stays),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "tests/unit/test_link.h"
 
 /* FAILED about a loss leaves the connection; after that its end is no loss of the aggregator. */
-static void test_stands(void **state)
+TEST(stands)
 {
 	static const struct {
 		const char *code;
@@ -14,9 +14,8 @@ static void test_stands(void **state)
 	             {"shutdown", false, true, false},
 	             {"aborted", false, false, true}};
 	struct link_config config = basic();
-	struct link *link = link_running(&config);
+	struct link *link = link_running(config);
 
-	(void)state;
 	assert_true(link_stands(link) && !link_lost(link));
 	link_gone(link, "connection reset");
 	assert_true(!link_stands(link) && link_lost(link) && !link_ended(link));
@@ -26,7 +25,7 @@ static void test_stands(void **state)
 			.kind = CONTROL_FAILED, .rank = 2, .text = "is no more"};
 
 		strcpy(failed.code, cases[i].code);
-		link = link_running(&config);
+		link = link_running(config);
 		say(link, &failed);
 		assert_int_equal(link_stands(link), cases[i].stands);
 		link_gone(link, "connection closed");
@@ -36,7 +35,7 @@ static void test_stands(void **state)
 		link_close(link);
 	}
 	/* Silence is its end, unless we stood still ourselves. */
-	link = link_running(&config);
+	link = link_running(config);
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
 	assert_string_equal(link_look(link)->error, "it ended the job, and said only 'lost'");
 	now_us += 3600000000;
@@ -51,23 +50,18 @@ static const struct control_message next = {
 	.kind = CONTROL_NEXT, .next = "job/next.0123456789abcdef", .next_world = 3};
 
 /* How to go on is heard at the door alone: another word of it ends the session. */
-static void test_next_unasked(void **state)
+LINK_TEST(next_unasked, link_running(basic()))
 {
-	const struct link_config config = basic();
-	struct link *link = link_running(&config);
-
-	(void)state;
 	say(link, &next);
 	assert_failed(link, "protocol", "out of turn");
 	assert_null(link_next(link));
-	link_close(link);
 }
 
 /* A member's, by the connection that it has. */
 static struct link *link_at_door(void)
 {
 	struct link_config config = basic();
-	struct link *before = link_running(&config), *link;
+	struct link *before = link_running(config), *link;
 
 	config.world = 0;
 	config.from = before;
@@ -79,7 +73,7 @@ static struct link *link_at_door(void)
 }
 
 /* What was under way when its membership ended is nothing new; what ends the job does. */
-static void test_door(void **state)
+TEST(door)
 {
 	static const struct control_message late[] = {
 		{.kind = CONTROL_START, .payload = 1472, .window = 32, .window_start = 8},
@@ -87,7 +81,6 @@ static void test_door(void **state)
 		{.kind = CONTROL_FAILED, .rank = 2, .code = "lost"}};
 	struct link *link = link_at_door();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
 		say(link, &late[i]);
 		assert_int_equal(link_look(link)->state, LINK_JOINING);
@@ -104,11 +97,8 @@ static void test_door(void **state)
 }
 
 /* Its connection ends, or is silent: it makes another one, and says the same by that. */
-static void test_door_again(void **state)
+LINK_TEST(door_again, link_at_door())
 {
-	struct link *link = link_at_door();
-
-	(void)state;
 	pass(link, SILENCE_US);
 	assert_int_equal(link_look(link)->state, LINK_JOINING);
 	assert_false(link_stands(link));
@@ -118,17 +108,4 @@ static void test_door_again(void **state)
 	say(link, &hello);
 	assert_int_equal(heard(link, CONTROL_JOIN).world, 0);
 	assert_string_equal(heard(link, CONTROL_STAY).job, "job");
-	link_close(link);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stands),
-		cmocka_unit_test(test_next_unasked),
-		cmocka_unit_test(test_door),
-		cmocka_unit_test(test_door_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,21 +37,28 @@ static void begin(void)
 	assert_int_equal(log_open(ends[1]), 0);
 }
 
+/* False: nothing has come for so long. */
+static bool read_some(int wait_ms, size_t bytes)
+{
+	struct pollfd fd = {.fd = ends[0], .events = POLLIN};
+	ssize_t count;
+
+	if (poll(&fd, 1, wait_ms) != 1)
+		return false;
+	assert_true(used + bytes < sizeof(text));
+	count = read(ends[0], text + used, bytes);
+	assert_true(count > 0);
+	used += (size_t)count;
+	text[used] = '\0';
+	return true;
+}
+
 /* Read until `what` has come. */
 static void read_until(const char *what)
 {
-	while (used == 0 || strstr(text, what) == NULL) {
-		struct pollfd fd = {.fd = ends[0], .events = POLLIN};
-		ssize_t count;
-
-		if (poll(&fd, 1, 20000) != 1)
+	while (used == 0 || strstr(text, what) == NULL)
+		if (!read_some(20000, 65536))
 			fail_msg("'%s' does not come", what);
-		assert_true(used + 65536 < sizeof(text));
-		count = read(ends[0], text + used, 65536);
-		assert_true(count > 0);
-		used += (size_t)count;
-		text[used] = '\0';
-	}
 }
 
 static void end(void)
@@ -118,20 +125,6 @@ TEST(full)
 	end();
 }
 
-static void read_some(void)
-{
-	struct pollfd fd = {.fd = ends[0], .events = POLLIN};
-	ssize_t count;
-
-	if (poll(&fd, 1, 10) != 1)
-		return;
-	assert_true(used + 4096 < sizeof(text));
-	count = read(ends[0], text + used, 4096);
-	assert_true(count > 0);
-	used += (size_t)count;
-	text[used] = '\0';
-}
-
 /* A reader that is too slow all the time: there are few gaps, and large ones. */
 TEST(slow)
 {
@@ -142,12 +135,12 @@ TEST(slow)
 		flood(100);
 	for (uint32_t i = 0; i < 400; i++) {
 		flood(50);
-		read_some();
+		read_some(10, 4096);
 	}
 	assert_in_range(lines_with("event=lines_lost"), 1, used / (LOG_QUEUE_BYTES / 2) + 1);
 	do {
 		log_event("error", "after", NULL, NULL);
-		read_some();
+		read_some(10, 4096);
 	} while (strstr(text, "event=after") == NULL);
 	log_close();
 	end();

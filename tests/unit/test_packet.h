@@ -20,24 +20,23 @@ struct vector {
 static struct vector vectors[VECTORS_MAX];
 static size_t vector_count;
 
+static inline void vector_add(struct paragraph *p)
+{
+	struct vector *v = &vectors[vector_count++];
+
+	assert_true(vector_count <= VECTORS_MAX);
+	strcpy(v->name, p->name);
+	v->byte_count = bytes_of(p, "hex", v->bytes);
+	assert_true(v->byte_count <= PACKET_BYTES);
+	for (uint32_t i = 0; i < p->count; i++)
+		if (strcmp(p->lines[i].key, "hex") != 0)
+			sprintf(v->text + strlen(v->text), "%s %s\n", p->lines[i].key,
+			        p->lines[i].value);
+}
+
 static inline int vectors_load(void **state)
 {
-	FILE *file = fopen(VECTORS "packets.txt", "r");
-	static struct paragraph p;
-
-	for (; paragraph_read(file, &p); vector_count++) {
-		struct vector *v = &vectors[vector_count];
-
-		assert_true(vector_count < VECTORS_MAX);
-		strcpy(v->name, p.name);
-		v->byte_count = bytes_of(&p, "hex", v->bytes);
-		assert_true(v->byte_count <= PACKET_BYTES);
-		for (uint32_t i = 0; i < p.count; i++)
-			if (strcmp(p.lines[i].key, "hex") != 0)
-				sprintf(v->text + strlen(v->text), "%s %s\n", p.lines[i].key,
-				        p.lines[i].value);
-	}
-	fclose(file);
+	paragraphs_each(VECTORS "packets.txt", vector_add);
 	return 0;
 }
 

@@ -162,7 +162,7 @@ TEST(limits)
 	free(text);
 }
 
-/* ---- docs/OPERATE.md: when is it degraded? ---- */
+/* ---- docs/status.md: when is it degraded? ---- */
 
 #define WORKERS                                                                                    \
 	"\"workers\":[{\"rank\":0,\"state\":\"ready\",\"host\":\"h0\",\"silent_s\":%s},"           \

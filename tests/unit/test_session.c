@@ -3,25 +3,19 @@
 
 #include "tests/unit/test_session.h"
 
-static void test_smallest_size(void **state)
+SESSION_TEST(smallest_size, running())
 {
-	struct session *session = running();
 	struct winnow_stats stats;
 
-	(void)state;
 	session_stats(session, &stats);
 	assert_int_equal(stats.payload, 1472);
 	assert_int_equal(stats.channels, LINKS);
 	assert_int_equal(session_own_queue(session),
 	                 262144); /* its windows are small: four super-packets */
-	session_close(session);
 }
 
-static void test_abort(void **state)
+SESSION_TEST(abort, running())
 {
-	struct session *session = running();
-
-	(void)state;
 	session_abort(session, "of my own will");
 	assert_int_equal(session_state(session), SESSION_FAILED);
 	assert_int_equal(session_result(session), WINNOW_ERR_ABORTED);
@@ -36,16 +30,14 @@ static void test_abort(void **state)
 		assert_string_equal(message.text, "of my own will");
 		assert_null(session_take_line(session, i, now_us));
 	}
-	session_close(session);
 }
 
 /* The worker itself goes on, and says so to all. */
-static void test_moves(void **state)
+TEST(moves)
 {
 	struct session *session = running();
 	struct allreduce task;
 
-	(void)state;
 	assert_int_equal(session_passes(session), 1472);
 	submit(session, &task);
 	session_move(session, false);
@@ -59,41 +51,41 @@ static void test_moves(void **state)
 	session_close(session);
 }
 
-/* Aggregators that live and send nothing: the limit, and no later. */
-static void test_stall(void **state)
+/* Time passes, and the aggregators are heard of. */
+static void session_pass(struct session *session, uint64_t us)
 {
-	struct session *session = running();
-	struct allreduce task;
-	uint64_t end_us = now_us + STALL_US + SILENCE_US;
+	now_us += us;
+	for (uint32_t i = 0; i < LINKS; i++)
+		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
+	session_tick(session, now_us);
+}
 
-	(void)state;
+/* Aggregators that live and send nothing: the limit, and no later. */
+SESSION_TEST(stall, running())
+{
+	struct allreduce task;
+
 	submit(session, &task);
-	while (now_us < end_us) {
+	for (uint64_t us = 0; us < STALL_US + SILENCE_US; us += 1000000) {
 		assert_int_equal(session_state(session), SESSION_RUNNING);
-		now_us += 1000000;
-		for (uint32_t i = 0; i < LINKS; i++)
-			tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-		session_tick(session, now_us);
+		session_pass(session, 1000000);
 	}
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_non_null(strstr(session_error(session), "for 64.0 s, and no aggregator says why"));
 	assert_null(strstr(session_error(session), "not taken"));
 	assert_int_equal(done, 1);
 	assert_int_equal(task.status, WINNOW_ERR_TIMEOUT);
-	session_close(session);
 }
 
 /* Then the line says what has come instead. */
-static void test_stall_with_garbage(void **state)
+SESSION_TEST(stall_with_garbage, running())
 {
-	struct session *session = running();
 	struct allreduce task;
 	uint8_t data[WIRE_PAYLOAD_MAX] = {0};
 	struct wire_header head = {.kind = WIRE_RESULT, .channel = 5, .seal = GROUP_TOKEN + 1};
 	struct packet_out out = {.scratch = scratch};
 	struct winnow_stats stats;
 
-	(void)state;
 	submit(session, &task);
 	packet_begin(&out, &head);
 	packet_flatten(&out, data);
@@ -104,48 +96,24 @@ static void test_stall_with_garbage(void **state)
 		                 now_us);
 	session_stats(session, &stats);
 	assert_int_equal(stats.dropped, 3);
-	now_us += STALL_US + SILENCE_US;
-	for (uint32_t i = 0; i < LINKS; i++)
-		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-	session_tick(session, now_us);
+	session_pass(session, STALL_US + SILENCE_US);
 	assert_non_null(strstr(session_error(session),
 	                       "; 3 datagrams came and were not taken: 1 had a wrong seal or "
 	                       "token, 2 made no sense"));
-	session_close(session);
 }
 
 /* The same when a worker has left: then an operation has the silence time, and the line says who. */
-static void test_left(void **state)
+SESSION_TEST(left, running())
 {
-	struct session *session = running();
 	struct allreduce task;
 
-	(void)state;
 	submit(session, &task);
 	tell(session, 1,
 	     &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "rank 2 has left"});
 	session_tick(session, now_us);
 	assert_int_equal(session_state(session), SESSION_RUNNING);
-	now_us += SILENCE_US;
-	for (uint32_t i = 0; i < LINKS; i++)
-		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
-	session_tick(session, now_us);
+	session_pass(session, SILENCE_US);
 	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
 	assert_non_null(strstr(session_error(session), "rank 2 has left"));
 	assert_int_equal(done, 1);
-	session_close(session);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smallest_size),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_stall_with_garbage),
-		cmocka_unit_test(test_left),
-	};
-
-	return cmocka_run_group_tests(tests, pool_open, pool_close);
 }

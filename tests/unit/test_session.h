@@ -8,6 +8,8 @@
 #include "client/worker/array.h"
 #include "client/worker/session.h"
 
+#define SESSION_TEST(name, open)                                                                   \
+	TEST_ON(name, struct session *, session, open, session_close(session))
 #define LINKS 2
 #define STALL_US 60000000
 
@@ -185,17 +187,14 @@ static inline struct session *all_joined(void)
 	return session;
 }
 
-static inline int pool_open(void **state)
+int main(void)
 {
-	(void)state;
-	return bitmap_pool_open(bitmap_best(), 1, &pool);
-}
+	int failed = 1;
 
-static inline int pool_close(void **state)
-{
-	(void)state;
+	if (bitmap_pool_open(bitmap_best(), 1, &pool) == 0)
+		failed = unit_run(NULL, NULL);
 	bitmap_pool_close(pool);
-	return 0;
+	return failed;
 }
 
 #endif /* TESTS_UNIT_TEST_SESSION_H */

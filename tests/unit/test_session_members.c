@@ -46,13 +46,12 @@ static struct session *door_after(struct session *before)
 }
 
 /* It says so to the first aggregator, once, and does what that says; the other one's word is nothing. */
-static void test_next(void **state)
+TEST(next)
 {
 	struct control_message failed = ended("lost");
 	struct session *session = running();
 	struct control_message stay;
 
-	(void)state;
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
 	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "lost");
@@ -71,14 +70,13 @@ static void test_next(void **state)
 }
 
 /* Which aggregators are lost: those whose connection has ended without a word, or that were shut down. */
-static void test_without(void **state)
+TEST(without)
 {
 	static const struct {
 		const char *code;
 		uint64_t without;
 	} cases[] = {{"", 2}, {"shutdown", 2}, {"lost", 0}, {"moved", 0}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct control_message failed = ended(cases[i].code), stay;
 		struct session *session = running();
@@ -93,12 +91,11 @@ static void test_without(void **state)
 }
 
 /* It has not begun: what was begun before counts. */
-static void test_not_begun(void **state)
+TEST(not_begun)
 {
 	struct session *session = all_joined();
 	struct control_message stay;
 
-	(void)state;
 	session_gone(session, 1, "connection reset");
 	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "gone");
 	session = door_after(session);
@@ -110,13 +107,12 @@ static void test_not_begun(void **state)
 }
 
 /* The decider is lost: at its door the worker says the same after each JOIN. */
-static void test_away(void **state)
+TEST(away)
 {
 	struct control_message failed = ended("running");
 	struct session *session = running(), *door;
 	struct control_message stay;
 
-	(void)state;
 	session_gone(session, 0, "connection reset");
 	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
 	door = door_after(session);
@@ -142,11 +138,10 @@ static void test_away(void **state)
 }
 
 /* What ends the job for good may come before or after STAY: nobody says who continues. */
-static void test_over_at_door(void **state)
+TEST(over_at_door)
 {
 	static const char *const codes[] = {"stalled", "moved", "aborted"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		struct control_message failed = ended(codes[i]);
 		struct session *session = running();
@@ -160,11 +155,10 @@ static void test_over_at_door(void **state)
 }
 
 /* A newcomer says nothing more, and is let in; what is refused to it is no loss. */
-static void test_newcomer(void **state)
+TEST(newcomer)
 {
 	struct control_message failed = ended("running");
 
-	(void)state;
 	for (uint32_t let_in = 0; let_in < 2; let_in++) {
 		struct session *door = session_at_door(&(struct control_message){0});
 
@@ -179,12 +173,11 @@ static void test_newcomer(void **state)
 }
 
 /* NEXT has come: the connection goes on in the session after it, which sends JOIN at once. */
-static void test_carried(void **state)
+TEST(carried)
 {
 	struct session *session = running();
 	struct control_message stay;
 
-	(void)state;
 	session_move(session, true);
 	told(session, 1, CONTROL_LEAVE);
 	assert_null(session_take_line(session, 0, now_us));
@@ -203,12 +196,11 @@ static void test_carried(void **state)
 }
 
 /* The next membership ends before its session is there: what was heard of that by the one before is heard. */
-static void test_carried_failed(void **state)
+TEST(carried_failed)
 {
 	const struct control_message failed = ended("lost");
 	struct session *session = door_after(running());
 
-	(void)state;
 	told(session, 0, CONTROL_STAY);
 	tell(session, 0, &next);
 	tell(session, 0, &failed);
@@ -221,27 +213,23 @@ static void test_carried_failed(void **state)
 }
 
 /* One that accepts it after another one is lost is sent no KNOCKs, so none is due. */
-static void test_no_knocks(void **state)
+SESSION_TEST(no_knocks, session_opened())
 {
-	struct session *session = session_opened();
 	struct packet_out out = {.scratch = scratch};
 
-	(void)state;
 	session_gone(session, 1, "connection reset");
 	welcomed(session, 0, 8972);
 	told(session, 0, CONTROL_ABORT);
 	assert_false(session_pull(session, 0, now_us, &out));
 	assert_true(session_deadline(session) > now_us);
-	session_close(session);
 }
 
 /* The worker that one aggregator has waited for in vain is lost on the others as well. */
-static void test_absent(void **state)
+TEST(absent)
 {
 	struct control_message failed = ended("join_timeout");
 	struct session *session = session_opened();
 
-	(void)state;
 	welcomed(session, 0, 8972);
 	tell(session, 1, &hello);
 	told(session, 1, CONTROL_JOIN);
@@ -252,45 +240,27 @@ static void test_absent(void **state)
 }
 
 /* With something still under way it does not leave the others: it ends the membership for them. */
-static void test_busy(void **state)
+SESSION_TEST(busy, running())
 {
-	struct session *session = running();
 	struct allreduce task;
 
-	(void)state;
 	submit(session, &task);
 	session_move(session, true);
 	assert_int_equal(task.status, WINNOW_ERR_MEMBERS);
 	assert_string_equal(told(session, 1, CONTROL_ABORT).code, "moved");
 	assert_null(session_take_line(session, 0, now_us));
-	session_close(session);
 }
 
 /* Which aggregators will end soon. */
-static void test_drains(void **state)
+TEST(drains)
 {
 	struct control_message ping = {.kind = CONTROL_PING};
 	struct session *session = running();
 
-	(void)state;
 	for (uint32_t i = 0; i < 3; i++) {
 		ping.drains = i == 1;
 		tell(session, 1, &ping);
 		assert_true(session_drains(session) == (i == 1 ? 2 : 0));
 	}
 	session_close(session);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_next),           cmocka_unit_test(test_without),
-		cmocka_unit_test(test_not_begun),      cmocka_unit_test(test_away),
-		cmocka_unit_test(test_newcomer),       cmocka_unit_test(test_carried),
-		cmocka_unit_test(test_no_knocks),      cmocka_unit_test(test_absent),
-		cmocka_unit_test(test_busy),           cmocka_unit_test(test_drains),
-		cmocka_unit_test(test_carried_failed), cmocka_unit_test(test_over_at_door),
-	};
-
-	return cmocka_run_group_tests(tests, pool_open, pool_close);
 }

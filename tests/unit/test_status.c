@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bitmap/net/clock.h"
 #include "client/cli/status/status.h"
 #include "tests/unit/unit.h"
 
@@ -69,56 +69,26 @@ static void stop(struct server *server)
 	close(server->listener);
 }
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static enum status_health health;
-static uint32_t answers;
-
-static void answered(enum status_health worst)
-{
-	health = worst;
-	answers++;
-}
-
 static enum status_health ask_all(uint64_t timeout_us)
 {
-	answers = 0;
 	targets.timeout_us = timeout_us;
 	targets.late_s = 5;
-	status_ask(uv_default_loop(), &targets, answered);
-	assert_int_equal(uv_run(uv_default_loop(), UV_RUN_DEFAULT), 0);
-	assert_int_equal(answers, 1);
-	return health;
+	return status_ask(&targets);
 }
 
 /* Ask one server, once. */
-static const struct status_target *ask(struct server server, uint64_t timeout_us)
+static void expect_unreachable(struct server server, const char *pattern)
 {
+	const struct status_target *target = &targets.list[0];
+	const uint64_t limit_us = server.holds ? 1000000 : 10000000, start_us = clock_us();
 	const char *address = server.address;
-	double start_s = now_s();
 
 	start(&server);
 	status_targets_free(&targets);
 	assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
-	(void)ask_all(timeout_us);
-	if (now_s() - start_s > (double)timeout_us / 1e6 + 2)
-		fail_msg("%.1f s for a limit of %.1f s", now_s() - start_s,
-		         (double)timeout_us / 1e6);
+	assert_int_equal(ask_all(limit_us), STATUS_UNREACHABLE);
+	assert_in_range(clock_us() - start_us, 0, limit_us + 2000000);
 	stop(&server);
-	return &targets.list[0];
-}
-
-static void expect_unreachable(struct server server, const char *pattern)
-{
-	const struct status_target *target = ask(server, server.holds ? 1000000 : 10000000);
-
-	assert_int_equal(target->health, STATUS_UNREACHABLE);
 	assert_null(target->report);
 	if (strstr(target->why.text, pattern) == NULL)
 		fail_msg("'%s' lacks '%s'", target->why.text, pattern);
@@ -128,26 +98,25 @@ static void expect_unreachable(struct server server, const char *pattern)
 
 TEST(strangers)
 {
-	expect_unreachable((struct server){.says = "SSH-2.0-OpenSSH_9.2\r\n"}, "HTTP");
-	expect_unreachable((struct server){.says = ""}, "the connection ended");
-	expect_unreachable((struct server){.says = "", .holds = true}, "no answer");
-	expect_unreachable((struct server){.says = OK_HEAD, .holds = true}, "no answer");
-	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 100\r\n\r\n{\"ver"},
-	                   "the answer");
-	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 2\r\n\r\n{}"},
-	                   "not winnowd");
-	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 5\r\n\r\n\033[2Jx"},
-	                   "no JSON");
-	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: -1\r\n\r\n{}"}, "");
-	expect_unreachable(
-		(struct server){.says = OK_HEAD "Content-Length: 99999999999999\r\n\r\n{}"}, "");
-	expect_unreachable(
-		(struct server){.says = "HTTP/1.1 404 Not\033 Found\r\nContent-Length: 0\r\n\r\n"},
-		"HTTP 404");
-	expect_unreachable(
-		(struct server){.says = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n"
-	                                "Content-Length: 0\r\n\r\n"},
-		"HTTP 302");
+	static const struct {
+		const char *pattern;
+		struct server server;
+	} cases[] = {
+		{"HTTP", {.says = "SSH-2.0-OpenSSH_9.2\r\n"}},
+		{"the connection ended", {.says = ""}},
+		{"no answer", {.says = "", .holds = true}},
+		{"no answer", {.says = OK_HEAD, .holds = true}},
+		{"the answer", {.says = OK_HEAD "Content-Length: 100\r\n\r\n{\"ver"}},
+		{"not winnowd", {.says = OK_HEAD "Content-Length: 2\r\n\r\n{}"}},
+		{"no JSON", {.says = OK_HEAD "Content-Length: 5\r\n\r\n\033[2Jx"}},
+		{"", {.says = OK_HEAD "Content-Length: -1\r\n\r\n{}"}},
+		{"", {.says = OK_HEAD "Content-Length: 99999999999999\r\n\r\n{}"}},
+		{"HTTP 404", {.says = "HTTP/1.1 404 Not\033 Found\r\nContent-Length: 0\r\n\r\n"}},
+		{"HTTP 302", {.says = "HTTP/1.1 302 Found\r\nLocation: http://a:1/\r\n\r\n"}},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		expect_unreachable(cases[i].server, cases[i].pattern);
 }
 
 /* So often that sixteen megabytes of it are few writes. */
@@ -236,14 +205,19 @@ static const char *shown_as(const struct status_view *view)
 	return text;
 }
 
-static const char *shown(void)
-{
-	return shown_as(&(struct status_view){0});
-}
+#define shown() shown_as(&(struct status_view){0})
+#define shown_workers() shown_as(&(struct status_view){.workers = true})
 
-static const char *shown_workers(void)
+/* The one report that is shown from now on. */
+static void report_is(const char *body)
 {
-	return shown_as(&(struct status_view){.workers = true});
+	struct why why;
+
+	status_targets_free(&targets);
+	memset(&targets, 0, sizeof(targets));
+	targets.count = 1;
+	targets.list[0].report = report_parse(body, strlen(body), &why);
+	assert_non_null(targets.list[0].report);
 }
 
 static void answer_again(const char *uptime_s, const char *job, const char *operations,
@@ -290,19 +264,12 @@ static const char *shown_of(const char *root_fields, const char *results, const 
                             const char *fast)
 {
 	char body[2048], job[512];
-	struct why why;
-	const char *text;
 
-	status_targets_free(&targets);
-	memset(&targets, 0, sizeof(targets));
-	targets.count = 1;
 	snprintf(job, sizeof(job), JOB, results, resends, fast);
 	snprintf(body, sizeof(body), "{\"version\":\"0.1\",\"uptime_s\":1,%s,\"jobs\":[%s]}",
 	         root_fields, job);
-	targets.list[0].report = report_parse(body, strlen(body), &why);
-	assert_non_null(targets.list[0].report);
-	text = shown();
-	return text;
+	report_is(body);
+	return shown();
 }
 
 static void expect_shown(const char *text, const char *what)
@@ -311,19 +278,23 @@ static void expect_shown(const char *text, const char *what)
 		fail_msg("no '%s' in: %s", what, text != NULL ? text : "nothing");
 }
 
-/* Results sent again, of those that went to each worker. */
+/* Results sent again, of those that went to each worker; and the job's own data path. */
 TEST(loss)
 {
-	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "6", "false"),
-	             " 1.50%    -  -     udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "0", "false"),
-	             " 0.00%    -  -     udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"udp\"", "0", "6", "false"),
-	             " -    -  -     udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "true"),
-	             " -    -  -     xdp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "false"),
-	             " -    -  -     udp+mcast ");
+	static const struct {
+		const char *path, *results, *resends, *fast, *shown;
+	} cases[] = {
+		{"\"datapath\":\"udp\"", "100", "6", "false", " 1.50%    -  -     udp+mcast "},
+		{"\"datapath\":\"udp\"", "100", "0", "false", " 0.00%    -  -     udp+mcast "},
+		{"\"datapath\":\"udp\"", "0", "6", "false", " -    -  -     udp+mcast "},
+		{"\"datapath\":\"xdp\"", "0", "0", "true", " -    -  -     xdp+mcast "},
+		{"\"datapath\":\"xdp\"", "0", "0", "false", " -    -  -     udp+mcast "},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		expect_shown(
+			shown_of(cases[i].path, cases[i].results, cases[i].resends, cases[i].fast),
+			cases[i].shown);
 	expect_shown(shown(), "  7/64  0.250  0.500 ");
 }
 
@@ -341,32 +312,25 @@ TEST(paths)
 		"{\"rank\":1,\"rtt_s\":0.0031,\"last_s\":7,\"lately\":null},"
 		"{\"rank\":2,\"rtt_s\":1.2,\"last_s\":2,\"lately\":{\"held_window\":%s,"
 		"\"held_credit\":0.1}}]}]}";
+	static const struct {
+		const char *credit, *window, *held, *first, *second;
+	} turns[] = {
+		{"0.4", "0.63", "1.2s  window 63%: 2", "credit 40%  1.2s", "-           7.0s"},
+		{"0.4", "0.3", "1.2s  credit 40%: 1", "credit 40%  1.2s", "-           7.0s"},
+		{"0", "1.7", "1.2s  window 100%: 2", "window 20%   1.2s", "-            7.0s"}};
 	char text[2048];
-	struct why why;
 
 	for (int turn = 0; turn < 3; turn++) {
-		static const char *const credits[] = {"0.4", "0.4", "0"};
-		static const char *const windows[] = {"0.63", "0.3", "1.7"};
-		static const char *const held[] = {"1.2s  window 63%: 2", "1.2s  credit 40%: 1",
-		                                   "1.2s  window 100%: 2"};
-
-		status_targets_free(&targets);
-		memset(&targets, 0, sizeof(targets));
-		targets.count = 1;
-		snprintf(text, sizeof(text), body, credits[turn], windows[turn]);
-		targets.list[0].report = report_parse(text, strlen(text), &why);
-		assert_non_null(targets.list[0].report);
-		expect_shown(shown(), held[turn]);
-		expect_shown(
-			shown_workers(),
-			turn < 2 ? "  240us   50us      17  1.5%/0.0%  0.0%/50.0%  credit 40%  1.2s"
-				 : "  240us   50us      17  1.5%/0.0%  0.0%/50.0%  window 20%   "
-				   "1.2s");
-		expect_shown(
-			shown_workers(),
-			turn < 2 ? "  3.1ms      -       -          -           -  -           7.0s"
-				 : "  3.1ms      -       -          -           -  -            "
-				   "7.0s");
+		snprintf(text, sizeof(text), body, turns[turn].credit, turns[turn].window);
+		report_is(text);
+		expect_shown(shown(), turns[turn].held);
+		snprintf(text, sizeof(text),
+		         "  240us   50us      17  1.5%%/0.0%%  0.0%%/50.0%%  %s",
+		         turns[turn].first);
+		expect_shown(shown_workers(), text);
+		snprintf(text, sizeof(text), "  3.1ms      -       -          -           -  %s",
+		         turns[turn].second);
+		expect_shown(shown_workers(), text);
 	}
 }
 

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_stream.c - announcing, and plans from an aggregator that is wrong, odd or hostile */
 
-#include "tests/unit/test_stream.h"
+#include "tests/unit/test_stream_frame.h"
 
-/* Frame numbers wrap in every test, or become negative to those who compare them. */
-static uint32_t first_frame = UINT32_MAX - 9;
-#define FIRST first_frame
 #define WORD_BYTES 16
 
 /* ---- announcing ---- */
 
-static void test_announce(void **state)
+BENCH_TEST(announce, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 5);
 	const uint64_t bits[2] = {0x8000000000000001, 4};
 	struct announce a;
 
-	(void)state;
 	task->slot = 1;
 	task_begin(b, task, bits);
 	assert_int_equal(b->got.edge, FIRST);
@@ -40,17 +35,14 @@ static void test_announce(void **state)
 	assert_false(stream_slot_free(b->stream, 1));
 	assert_true(stream_slot_free(b->stream, 0));
 	task_close(task);
-	bench_close(b);
 }
 
 /* ---- who may speak ---- */
 
-static void test_strangers(void **state)
+BENCH_TEST(strangers, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct wire_header head;
 
-	(void)state;
 	b->planned += 5; /* nothing of a stranger's header is believed */
 	head = bench_head(b, WIRE_STATUS_BACK, 0);
 	head.seal ^= UINT64_C(1) << 63;
@@ -71,7 +63,6 @@ static void test_strangers(void **state)
 	expect_drop(b, WIRE_DROP_KIND);
 	assert_int_equal(stream_stats(b->stream)->received, 4);
 	assert_int_equal(stream_stats(b->stream)->received_bytes, 4 * 32);
-	bench_close(b);
 }
 
 /* ---- plans that are none ---- */
@@ -85,7 +76,7 @@ struct bad_plan {
 };
 
 /* This worker has blocks 1 and 70; the union is blocks 1, 2, 3, 4, 70: two frames. */
-static void test_bad_plans(void **state)
+TEST(bad_plans)
 {
 	const uint64_t own[2] = {2, UINT64_C(1) << 6}, good[2] = {0x1e, UINT64_C(1) << 6};
 	const struct plan plan = plan_of(TAG, 2, 0);
@@ -116,7 +107,6 @@ static void test_bad_plans(void **state)
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
 	struct plan other = plan;
 
-	(void)state;
 	task_begin(b, task, own);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t news_us = stream_news_us(b->stream);
@@ -147,7 +137,7 @@ static void test_bad_plans(void **state)
 }
 
 /* Two operations, so that two plans are known: no plan may overlap another. */
-static void test_overlaps(void **state)
+TEST(overlaps)
 {
 	const struct plan second = plan_of(TAG + 1, FRAMES, WIRE_ALL);
 	struct bench *b = bench_open(64, FIRST);
@@ -155,7 +145,6 @@ static void test_overlaps(void **state)
 	const uint64_t few[2] = {0xff};
 	struct plan plan = plan_of(TAG, 2, 0);
 
-	(void)state;
 	task_begin(b, one, no_bits);
 	assert_null(send_plan(b, FIRST + 30, &plan, few, WORD_BYTES)); /* frames 30 and 31 */
 	expect_drop(b, WIRE_DROP_NONE);
@@ -176,8 +165,6 @@ static void test_overlaps(void **state)
 	bench_close(b);
 }
 
-/* ---- hollow plans ---- */
-
 /* ---- mismatch: section 11.1 ---- */
 
 static struct plan mismatch_of(uint64_t tag)
@@ -189,80 +176,19 @@ static struct plan mismatch_of(uint64_t tag)
 	return plan;
 }
 
-static void test_mismatch(void **state)
+/* It says nothing of frames, and the engine ends all. */
+BENCH_TEST(mismatch, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
-	struct plan plan = mismatch_of(TAG);
+	struct plan plan = mismatch_of(TAG), other = mismatch_of(TAG + 1);
 
-	(void)state;
 	task_begin(b, task, all_bits);
-	plan.frame_count = 2; /* it has one hollow frame */
-	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
-	expect_drop(b, WIRE_DROP_OPERATION);
-	plan.frame_count = 1;
-	assert_ptr_equal(send_plan(b, FIRST, &plan, NULL, 0), task);
+	assert_null(send_plan(b, 0, &other, NULL, 0));
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	assert_ptr_equal(send_plan(b, 0, &plan, NULL, 0), task);
 	assert_int_equal(task->status, WINNOW_ERR_MISMATCH);
 	assert_memory_equal(&task->mismatch.value_a, &plan.mismatch.value_a, 16);
 	assert_int_equal(task->mismatch.field, 2);
 	assert_true(is_poison(task->recv, task->count * 4));
-	for (uint32_t i = 0; i < 10; i++) {
-		assert_null(send_plan(b, FIRST + i, &plan, NULL, 0));
-		expect_drop(b, WIRE_DROP_DUPLICATE);
-	}
-	/* The engine withdraws it everywhere, here too: nothing more is to be said here. */
-	stream_withdraw(b->stream, task, b->now_us);
 	task_close(task);
-	b->now_us += 1000;
-	expect_status(b, false);
-	assert_int_equal(b->got.edge, FIRST + 1);
-	expect_nothing(b);
-	assert_false(stream_slot_free(b->stream, 0));
-	b->base = FIRST + 1;
-	send_credit(b);
-	assert_true(stream_slot_free(b->stream, 0));
-	bench_close(b);
-}
-
-/* Withdrawn after its plan, when another channel's aggregator disagrees: the tensor is gone. */
-static void test_withdraw_after_plan(void **state)
-{
-	struct bench *b = bench_open(64, FIRST);
-	struct allreduce *task = task_planned(b, all_bits);
-	struct plan plan = mismatch_of(TAG);
-	uint8_t zeros[FRAME_BYTES] = {0};
-
-	(void)state;
-	expect_packet(b, WIRE_PUSH, FIRST);
-	expect_packet(b, WIRE_PUSH, FIRST + 1);
-	stream_withdraw(b->stream, task, b->now_us);
-	task_close(task);
-	pull_all(b);
-	send_want(b, FIRST, 3);
-	pull_all(b);
-	assert_null(send_result(b, FIRST, zeros, FRAME_BYTES));
-	expect_drop(b, WIRE_DROP_OPERATION);
-	assert_null(send_plan(b, FIRST + FRAMES, &plan, NULL, 0));
-	expect_drop(b, WIRE_DROP_OPERATION);
-	for (unsigned i = 0; i < 100; i++) {
-		bench_wait(b, 1000000);
-		while (bench_pull(b))
-			assert_int_equal(b->got.kind, WIRE_STATUS);
-	}
-	assert_false(stream_slot_free(b->stream, 0));
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announce),  cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_bad_plans), cmocka_unit_test(test_overlaps),
-		cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_withdraw_after_plan),
-	};
-
-	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
-		return 1;
-	first_frame = INT32_MAX - 9;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

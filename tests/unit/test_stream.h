@@ -8,44 +8,13 @@
 #ifndef TESTS_UNIT_TEST_STREAM_H
 #define TESTS_UNIT_TEST_STREAM_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/stream.h"
 #include "client/winnow.h"
-#include "tests/check/check.h"
-#include "tests/flatten.h"
-#include "tests/unit/test_random.h"
+#include "tests/unit/test_machine.h"
 
-/* Is this the set that an announcement has, of a segment of `count` blocks? */
-static inline void expect_set(const struct packet_set *set, const void *want, uint32_t count)
-{
-	uint64_t found[SEGMENT_WORDS];
-
-	assert_int_equal(bits_read(set->data, set->bytes, found, count), 0);
-	assert_memory_equal(found, want, (size_t)(count + 63) / 64 * 8);
-}
-
-#define CHANNEL_ID 0x0102
 #define TOKEN UINT64_C(0x7070707070707070)
-#define GROUP_TOKEN UINT64_C(0x6702)
-#define TAG UINT64_C(0x1122334455667788)
 #define RANK 1
-#define BLOCK_ELEMS 32
-#define BLOCK_BYTES 128
-#define FRAME_BLOCKS 4
-#define FRAME_BYTES (FRAME_BLOCKS * BLOCK_BYTES)
-#define BLOCKS 100
-#define FRAMES 25
 #define POISON 0xa5
 
 struct bench {
@@ -96,25 +65,8 @@ static inline void bench_close(struct bench *b)
 	free(b);
 }
 
-/* The one drop since this was last called was for this reason; WIRE_DROP_NONE: there was none. */
-#define expect_drop(b, reason) bench_expect_drop(b, reason, __FILE__, __LINE__)
-
-static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, const char *file,
-                                     int line)
-{
-	const struct stream_stats *stats = stream_stats(b->stream);
-
-	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++) {
-		uint64_t news = stats->drops[i] - b->drops[i];
-
-		if (news != (i == reason && reason != WIRE_DROP_NONE)) {
-			print_error("%s: %u times, expected %s\n", drop_name((enum wire_drop)i),
-			            (unsigned)news, drop_name(reason));
-			_fail(file, line);
-		}
-		b->drops[i] = stats->drops[i];
-	}
-}
+#define expect_drop(b, reason)                                                                     \
+	drops_expect((b)->drops, stream_stats((b)->stream)->drops, reason, __FILE__, __LINE__)
 
 /* ---- what the aggregator sends ---- */
 
@@ -284,15 +236,6 @@ static inline void pull_all(struct bench *b)
 {
 	while (bench_pull(b))
 		assert_int_not_equal(b->got.kind, WIRE_PUSH);
-}
-
-/* The clock goes on to when the stream wants it, no later than `limit_us` from now. */
-static inline void bench_wait(struct bench *b, uint64_t limit_us)
-{
-	uint64_t due_us = stream_deadline(b->stream);
-
-	assert_in_range(due_us, b->now_us, b->now_us + limit_us);
-	b->now_us = due_us;
 }
 
 /* ---- operations ---- */

@@ -3,19 +3,15 @@
 
 #include "tests/unit/test_stream_frame.h"
 
-static float values[WIRE_PAYLOAD_MAX / 4];
-
-/* ---- what is pushed ---- */
+static const float values[WIRE_PAYLOAD_MAX / 4];
 
 /* ---- results ---- */
 
-static void test_bad_results(void **state)
+BENCH_TEST(bad_results, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 3);
 	struct plan plan = plan_of(TAG, FRAMES, WIRE_ALL);
 
-	(void)state;
 	task_begin(b, task, no_bits);
 	assert_null(result_of(b, FIRST, 1));
 	expect_drop(b, WIRE_DROP_FRAME); /* its plan is not known */
@@ -42,18 +38,15 @@ static void test_bad_results(void **state)
 		assert_true(((float *)task->recv)[3 * FRAME_BYTES / 4 + i] == 2);
 	assert_true(is_poison((uint8_t *)task->recv + 4 * FRAME_BYTES, 1000));
 	task_close(task);
-	bench_close(b);
 }
 
 /* ---- credit ---- */
 
 /* Only what base + window allows, whoever says what in whatever order. */
-static void test_credit(void **state)
+BENCH_TEST(credit, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_planned(b, all_bits);
 
-	(void)state;
 	assert_int_equal(pushes(b, FIRST), 16);
 	b->base = FIRST + 1; /* beyond our own ack: a lie */
 	send_credit(b);
@@ -85,13 +78,12 @@ static void test_credit(void **state)
 	send_credit(b);
 	assert_int_equal(pushes(b, FIRST + 19), 2);
 	task_close(task);
-	bench_close(b);
 }
 
 /* ---- fixed point ---- */
 
 /* The largest of all workers' exponents is none of a float's, or smaller than our own. */
-static void test_exponents(void **state)
+TEST(exponents)
 {
 	const struct {
 		int16_t own, plan;
@@ -113,7 +105,6 @@ static void test_exponents(void **state)
 		{3, 5, 1, WIRE_NONFINITE, true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct bench *b = bench_open(64, FIRST);
 		struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 3);
@@ -133,53 +124,4 @@ static void test_exponents(void **state)
 		task_close(task);
 		bench_close(b);
 	}
-}
-
-static void test_config(void **state)
-{
-	struct bench *b = bench_open(16, FIRST);
-	struct stream *const untouched = b->stream;
-	struct stream *stream = untouched;
-	struct stream_config c;
-
-	(void)state;
-#define IMPOSSIBLE(field, value)                                                                   \
-	do {                                                                                       \
-		c = b->config;                                                                     \
-		c.field = (value);                                                                 \
-		assert_int_equal(stream_open(&c, &stream), -EINVAL);                               \
-		assert_ptr_equal(stream, untouched);                                               \
-	} while (0)
-	IMPOSSIBLE(world, 0);
-	IMPOSSIBLE(rank, 2);
-	IMPOSSIBLE(shard, 1);
-	IMPOSSIBLE(payload, WIRE_PAYLOAD_MIN - 1);
-	IMPOSSIBLE(payload, WIRE_PAYLOAD_MAX + 1);
-	IMPOSSIBLE(window, 2);
-	IMPOSSIBLE(window, 12);
-	IMPOSSIBLE(window, WIRE_WINDOW_MAX * 2);
-	IMPOSSIBLE(op_slots, 0);
-	IMPOSSIBLE(op_slots, 1025);
-	IMPOSSIBLE(segments_ahead, 0);
-	IMPOSSIBLE(segments_ahead, 65);
-#undef IMPOSSIBLE
-	stream_close(NULL);
-	bench_close(b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_results),
-		cmocka_unit_test(test_credit),
-		cmocka_unit_test(test_exponents),
-		cmocka_unit_test(test_config),
-	};
-
-	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-		values[i] = (float)i;
-	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
-		return 1;
-	first_frame = INT32_MAX - 9;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

@@ -18,7 +18,7 @@ struct hostile {
 	uint32_t announced[OPS]; /* segments */
 
 	uint32_t ack;
-	uint64_t finished, failed, withdrawn;
+	uint64_t finished, failed;
 };
 
 /* One of a few sizes: one segment, one and a bit, and three; parts; eager; nothing. */
@@ -58,7 +58,7 @@ static void random_words(uint64_t words[SEGMENT_WORDS_MAX], uint32_t count)
 			words[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* The engine's part: begin what can begin, announce what has room, withdraw now and then. */
+/* The engine's part: begin what can begin, announce what has room. */
 static void hostile_submit(struct hostile *h)
 {
 	uint64_t words[SEGMENT_WORDS_MAX];
@@ -82,11 +82,13 @@ static void hostile_submit(struct hostile *h)
 
 static void hostile_end(struct hostile *h, struct allreduce *task)
 {
+	if (task->status != 0) { /* that would end the job: the stream is as it was */
+		task->status = 0;
+		h->failed++;
+		return;
+	}
 	h->tasks[task->slot] = NULL;
-	h->failed += task->status != 0;
-	h->finished += task->status == 0;
-	if (task->status != 0)
-		stream_withdraw(h->b->stream, task, h->b->now_us);
+	h->finished++;
 	task_close(task);
 }
 
@@ -198,12 +200,6 @@ static void hostile_step(struct hostile *h)
 	case 6:
 		send_want(h->b, h->ack + (uint32_t)random_below(80) - 64, random_bits());
 		break;
-	case 7:
-		if (random_below(60) == 0 && h->tasks[0] != NULL) {
-			h->tasks[0]->status = WINNOW_ERR_MISMATCH;
-			hostile_end(h, h->tasks[0]);
-			h->withdrawn++;
-		}
 	}
 }
 
@@ -222,11 +218,10 @@ static void hostile_pull(struct hostile *h)
 	}
 }
 
-static void test_hostile(void **state)
+TEST(hostile)
 {
-	uint64_t finished = 0, failed = 0, withdrawn = 0;
+	uint64_t finished = 0, failed = 0;
 
-	(void)state;
 	for (unsigned round = 0; round < 400; round++) {
 		struct hostile h = {.b = bench_open(16, (uint32_t)random_bits())};
 
@@ -245,20 +240,8 @@ static void test_hostile(void **state)
 		bench_close(h.b);
 		finished += h.finished;
 		failed += h.failed;
-		withdrawn += h.withdrawn;
 	}
 	/* The packets are not so wrong that nothing comes of them. */
-	print_message("%u finished, %u failed, %u of them withdrawn\n", (unsigned)finished,
-	              (unsigned)failed, (unsigned)withdrawn);
-	assert_true(finished > 400 && failed > 100 && withdrawn > 100);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),
-	};
-
-	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	print_message("%u finished, %u mismatches\n", (unsigned)finished, (unsigned)failed);
+	assert_true(finished > 400 && failed > 100);
 }

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_stream_ops.c - operations of several segments, plans beyond gaps, and narrow windows */
+/* test_stream_ops.c - what holds a stream back, numbers in fixed point, and what travels inside announcements */
 
 #include "tests/unit/test_stream.h"
 
 #define FIRST (UINT32_MAX - 9) /* frame numbers wrap in every test */
-#define LARGE_BLOCK 16384      /* f32: a segment holds 64 blocks, each of 119 frames */
-#define LARGE_FRAMES 119
-
-/* ---- segments ---- */
 
 static void acknowledge(struct bench *b, uint32_t base)
 {
@@ -16,10 +12,6 @@ static void acknowledge(struct bench *b, uint32_t base)
 	b->base = base;
 	send_credit(b);
 }
-
-/* ---- gaps ---- */
-
-/* ---- bitmaps and windows ---- */
 
 static void expect_held(const struct bench *b, uint64_t window_us, uint64_t credit_us)
 {
@@ -38,14 +30,12 @@ static void push_all(struct bench *b)
 }
 
 /* What keeps it from pushing, and how long: its window, others' acknowledgements, or nothing. */
-static void test_held(void **state)
+BENCH_TEST(held, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task;
 	struct control_seen seen = {.rtt_least_us = UINT32_MAX};
 	float data[FRAME_BYTES / 4] = {0};
 
-	(void)state;
 	stream_close(b->stream);
 	b->config.window_start = 12;
 	assert_int_equal(stream_open(&b->config, &b->stream), 0);
@@ -77,17 +67,14 @@ static void test_held(void **state)
 	assert_true(seen.frames >= 2 && seen.frames <= 16 && seen.rtt_us == 0 &&
 	            seen.rtt_least_us == UINT32_MAX);
 	task_close(task);
-	bench_close(b);
 }
 
 /* fixed32: what a short last block lacks is zero whatever was in the scratch memory. */
-static void test_fixed_padding(void **state)
+BENCH_TEST(fixed_padding, bench_open(16, FIRST))
 {
-	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 3);
 	const uint64_t last[2] = {0, UINT64_C(1) << 35};
 
-	(void)state;
 	for (unsigned nonfinite = 0; nonfinite < 2; nonfinite++) {
 		struct stream_scan scan = {last, 13, nonfinite};
 		struct plan plan = plan_of(TAG, 1, nonfinite ? WIRE_NONFINITE : 0);
@@ -111,17 +98,45 @@ static void test_fixed_padding(void **state)
 	}
 	assert_true(((float *)task->recv)[3168] == 1); /* f32, as it came */
 	task_close(task);
-	bench_close(b);
 }
 
-/* ---- reduce-scatter: section 4.5 ---- */
-
-int main(void)
+/* Five elements in three blocks of two: the last is short, in what is sent and in what is stored. */
+BENCH_TEST(eager, bench_open(16, FIRST))
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_fixed_padding),
-	};
+	struct allreduce *task = task_open(b, 5);
+	const uint64_t bits = 5;
+	const struct {
+		uint64_t word;
+		float sums[6];
+	} rest = {7, {10, 20, 30, 40, 50, 60}};
+	struct geometry_input input = {.count = 5,
+	                               .block_elems = 2,
+	                               .elem_bytes = 4,
+	                               .shard_count = 1,
+	                               .payload = WIRE_PAYLOAD_MIN};
+	struct plan plan = plan_of(TAG, 1, WIRE_EAGER);
+	struct announce a;
 
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	task->block_elems = 2;
+	assert_true(geometry_compute(&input, &task->cut) && task->cut.eager);
+	task_begin(b, task, &bits);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_int_equal(a.flags, WIRE_EAGER);
+	assert_int_equal(a.set.bytes, 1); /* the gaps are 0 and 1 */
+	expect_set(&a.set, &bits, 3);
+	assert_int_equal(a.set.blocks_bytes, 16);
+	assert_memory_equal(a.set.blocks, ((const float[]){1, 2, 5, 0}), 16);
+	plan.set.bytes = 8;
+	for (uint32_t bytes = 0; bytes < 32; bytes++) {
+		assert_null(send_plan(b, FIRST, &plan, &rest, bytes));
+		expect_drop(b, bytes < 8 ? WIRE_DROP_LENGTH : WIRE_DROP_OPERATION);
+	}
+	plan.flags = 0;
+	assert_null(send_plan(b, FIRST, &plan, &rest, 32));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_true(is_poison(task->recv, 20));
+	plan.flags = WIRE_EAGER;
+	assert_ptr_equal(send_plan(b, FIRST, &plan, &rest, 32), task);
+	assert_memory_equal(task->recv, rest.sums, 20);
+	task_close(task);
 }

@@ -3,16 +3,40 @@
 
 #include "tests/unit/test_stream_frame.h"
 
+/* Stamps have 32 bits of the clock: it, or its lower half, is about to wrap soon, or has just. */
+static const uint64_t clocks[] = {
+	5000000,
+	UINT64_C(0x80001000),
+	(UINT64_C(1) << 32) - 350,
+	UINT64_C(0x1fffffff0),
+	(UINT64_C(3) << 32) - 600,
+	(UINT64_C(5) << 32) - 3000000,
+};
+
+/* A test at each of these, with 16 frames of 25 under way. */
+#define CLOCK_TEST(name)                                                                           \
+	static void name##_at(struct bench *b);                                                    \
+	TEST(name)                                                                                 \
+	{                                                                                          \
+		for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {                  \
+			struct bench *b = bench_open(16, FIRST);                                   \
+			struct allreduce *task;                                                    \
+                                                                                                   \
+			b->now_us = clocks[i];                                                     \
+			task = task_planned(b, all_bits);                                          \
+			assert_int_equal(pushes(b, FIRST), 16);                                    \
+			name##_at(b);                                                              \
+			task_close(task);                                                          \
+			bench_close(b);                                                            \
+		}                                                                                  \
+	}                                                                                          \
+	static void name##_at(struct bench *b)
+
 /* A RESULT shows by its sequence that others were sent before it: they are asked for when they are late. */
-static void lacks_at(uint64_t clock_us)
+CLOCK_TEST(lacks)
 {
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task;
 	uint32_t stamp;
 
-	b->now_us = clock_us;
-	task = task_planned(b, all_bits);
-	assert_int_equal(pushes(b, FIRST), 16);
 	b->sequence = 3;
 	assert_null(result_of(b, FIRST + 5, 1));
 	b->now_us += 100;
@@ -39,18 +63,6 @@ static void lacks_at(uint64_t clock_us)
 	b->now_us += 700;
 	pull_all(b);
 	assert_int_equal(stream_stats(b->stream)->nacks, 2);
-	task_close(task);
-	bench_close(b);
-}
-
-/* Whatever the clock: stamps have 32 bits of it. */
-static void test_lacks(void **state)
-{
-	(void)state;
-	lacks_at(5000000);
-	lacks_at((UINT64_C(1) << 31) + 12346);
-	lacks_at((UINT64_C(1) << 32) - 350); /* the second half of the test is beyond */
-	lacks_at((UINT64_C(5) << 32) - 3000000);
 }
 
 static struct control_seen seen(const struct bench *b)
@@ -62,15 +74,10 @@ static struct control_seen seen(const struct bench *b)
 }
 
 /* An answer measures the path when it comes, but not once more, nor after a later one; also after a long pause. */
-static void answers_at(uint64_t clock_us)
+CLOCK_TEST(answers)
 {
-	struct bench *b = bench_open(16, FIRST);
-	struct allreduce *task;
 	uint32_t first, second, window;
 
-	b->now_us = clock_us;
-	task = task_planned(b, all_bits);
-	assert_int_equal(pushes(b, FIRST), 16);
 	first = (uint32_t)b->now_us | 1;
 	b->now_us += 60000; /* a time-out */
 	second = (uint32_t)b->now_us | 1;
@@ -92,53 +99,16 @@ static void answers_at(uint64_t clock_us)
 	b->now_us += 1200;
 	send_status(b, RANK, first, 0, 0);
 	assert_in_range(seen(b).rtt_us, 495, 505);
-	task_close(task);
-	bench_close(b);
 }
 
-static void test_answers(void **state)
+/* A time-out that is not answered before the next one halves the window. */
+CLOCK_TEST(unanswered)
 {
-	(void)state;
-	answers_at(5000000);
-	answers_at((UINT64_C(1) << 31) + 12346);
-	answers_at((UINT64_C(3) << 32) - 600);
-}
-
-/* A time-out that is not answered before the next one halves the window, whatever the clock. */
-static void test_unanswered(void **state)
-{
-	const uint64_t clocks[] = {5000000, UINT64_C(0x80001000), UINT64_C(0x1fffffff0)};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
-		struct bench *b = bench_open(16, FIRST);
-		struct allreduce *task;
-
-		b->now_us = clocks[i];
-		task = task_planned(b, all_bits);
-		assert_int_equal(pushes(b, FIRST), 16);
-		assert_int_equal(seen(b).frames, 16);
-		b->now_us += 30000;
-		pull_all(b);
-		assert_int_equal(seen(b).frames, 16);
-		b->now_us += 100000;
-		pull_all(b);
-		assert_int_equal(seen(b).frames, 8);
-		task_close(task);
-		bench_close(b);
-	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lacks),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_unanswered),
-	};
-
-	if (cmocka_run_group_tests(tests, NULL, NULL) != 0)
-		return 1;
-	first_frame = INT32_MAX - 9;
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	assert_int_equal(seen(b).frames, 16);
+	b->now_us += 30000;
+	pull_all(b);
+	assert_int_equal(seen(b).frames, 16);
+	b->now_us += 100000;
+	pull_all(b);
+	assert_int_equal(seen(b).frames, 8);
 }

@@ -117,9 +117,10 @@ static ssize_t settle(struct pair *pair)
 	return first;
 }
 
+/* And each connection has keys of its own. */
 TEST(tls_says)
 {
-	struct seal_key keys[2];
+	struct seal_key keys[2], before = {0};
 	struct pair pair;
 	char said[64];
 
@@ -134,6 +135,8 @@ TEST(tls_says)
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(tls_seal_key(pair.ends[i], "job/1", &keys[i]), 0);
 		assert_memory_equal(&keys[0], &keys[1], 16);
+		assert_memory_not_equal(&keys[0], &before, 16);
+		before = keys[0];
 		assert_int_equal(tls_seal_key(pair.ends[0], "job/2", &keys[0]), 0);
 		assert_memory_not_equal(&keys[0], &keys[1], 16);
 		for (int from = 0; from < 2; from++) {
@@ -147,21 +150,6 @@ TEST(tls_says)
 		}
 		pair_close(&pair);
 	}
-}
-
-/* Each connection has keys of its own. */
-TEST(tls_fresh)
-{
-	struct seal_key keys[2];
-	struct pair pair;
-
-	for (int i = 0; i < 2; i++) {
-		pair_open(&pair, "job", right);
-		assert_int_equal(settle(&pair), 0);
-		assert_int_equal(tls_seal_key(pair.ends[0], "job/1", &keys[i]), 0);
-		pair_close(&pair);
-	}
-	assert_memory_not_equal(&keys[0], &keys[1], 16);
 }
 
 /* A self-signed certificate and its key. */
@@ -227,6 +215,7 @@ TEST(tls_refuses)
 		const char *identity;
 		const uint8_t *key;
 	} cases[] = {{"job", wrong}, {"nobody", right}, {"jo", right}, {"", right}};
+	char alert[256] = "";
 	struct pair pair;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -239,6 +228,11 @@ TEST(tls_refuses)
 		assert_int_not_equal(strlen(tls_why(pair.ends[0])), 0);
 		assert_int_not_equal(strlen(tls_why(pair.ends[1])), 0);
 		assert_int_equal(tls_write(pair.ends[0], "x", 1), -EPROTO);
+		/* Whether a name has a key the client does not learn. */
+		if (i == 0)
+			snprintf(alert, sizeof(alert), "%s", tls_why(pair.ends[1]));
+		else if (i < 3)
+			assert_string_equal(tls_why(pair.ends[1]), alert);
 		pair_close(&pair);
 	}
 }
@@ -314,31 +308,6 @@ TEST(tls_hello_whole)
 	}
 }
 
-/* The version of a hello, or of all that is offered, is another one: the handshake fails. */
-TEST(tls_versions)
-{
-	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-	char bytes[4096];
-	struct pair pair;
-	SSL *other = SSL_new(context);
-	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
-	int count;
-
-	pair_open(&pair, "job", right);
-	SSL_set_max_proto_version(other, TLS1_2_VERSION);
-	SSL_set_bio(other, in, out);
-	SSL_set_connect_state(other);
-	assert_int_equal(SSL_do_handshake(other), -1);
-	count = BIO_read(out, bytes, sizeof(bytes));
-	assert_true(count > 0);
-	assert_int_equal(tls_feed(pair.ends[0], bytes, (size_t)count), 0);
-	assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
-	assert_string_equal(tls_why(pair.ends[0]), "it names no job");
-	pair_close(&pair);
-	SSL_free(other);
-	SSL_CTX_free(context);
-}
-
 static int right_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *length,
                        SSL_SESSION **out)
 {
@@ -353,18 +322,14 @@ static int right_offer(SSL *ssl, const EVP_MD *hash, const unsigned char **ident
 	       SSL_SESSION_set_protocol_version(*out, TLS1_3_VERSION) == 1;
 }
 
-/* OpenSSL's own client says hello, with the right key, and offers this group alone. */
-static void group_offer(const char *group, struct tls *server)
+/* OpenSSL's own client says hello to the server. Frees the context. */
+static void hello_say(SSL_CTX *context, struct tls *server)
 {
-	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
 	BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+	SSL *ssl = SSL_new(context);
 	char bytes[4096];
-	SSL *ssl;
 	int count;
 
-	assert_int_equal(SSL_CTX_set1_groups_list(context, group), 1);
-	SSL_CTX_set_psk_use_session_callback(context, right_offer);
-	ssl = SSL_new(context);
 	SSL_set_bio(ssl, in, out);
 	SSL_set_connect_state(ssl);
 	assert_int_equal(SSL_do_handshake(ssl), -1);
@@ -373,6 +338,20 @@ static void group_offer(const char *group, struct tls *server)
 	assert_int_equal(tls_feed(server, bytes, (size_t)count), 0);
 	SSL_free(ssl);
 	SSL_CTX_free(context);
+}
+
+/* All that is offered is another version: the handshake fails. */
+TEST(tls_versions)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	struct pair pair;
+
+	pair_open(&pair, "job", right);
+	SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+	hello_say(context, pair.ends[0]);
+	assert_int_equal(tls_read(pair.ends[0], NULL, 0), -EPROTO);
+	assert_string_equal(tls_why(pair.ends[0]), "it names no job");
+	pair_close(&pair);
 }
 
 /* Who has a key does not choose how much work a handshake is: with ffdhe8192 150 ms. */
@@ -386,8 +365,12 @@ TEST(tls_groups)
 	struct pair pair;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+
 		pair_open(&pair, "job", right);
-		group_offer(cases[i].group, pair.ends[0]);
+		assert_int_equal(SSL_CTX_set1_groups_list(context, cases[i].group), 1);
+		SSL_CTX_set_psk_use_session_callback(context, right_offer);
+		hello_say(context, pair.ends[0]);
 		assert_int_equal(tls_read(pair.ends[0], NULL, 0), cases[i].result);
 		pair_close(&pair);
 	}
@@ -439,6 +422,24 @@ TEST(tls_no_memory)
 	tls_context_close(pair.contexts[1]);
 }
 
+/* What comes behind bytes that found no memory is not taken for what follows them. */
+TEST(tls_no_gap)
+{
+	struct pair pair;
+	char bytes[4096];
+	size_t count;
+
+	pair_open(&pair, "job", right);
+	count = tls_pull(pair.ends[1], bytes, sizeof(bytes));
+	pieces = 0;
+	assert_int_equal(tls_feed(pair.ends[0], bytes, count), -ENOMEM);
+	pieces = SIZE_MAX;
+	assert_int_equal(tls_feed(pair.ends[0], bytes, count), 0);
+	assert_int_equal(tls_read(pair.ends[0], bytes, sizeof(bytes)), -EPROTO);
+	assert_string_equal(tls_why(pair.ends[0]), "out of memory");
+	pair_close(&pair);
+}
+
 /* Whatever is cut off, nothing is there that was not said. */
 TEST(tls_cut)
 {
@@ -455,9 +456,4 @@ TEST(tls_cut)
 		assert_int_equal(tls_read(pair.ends[0], said, sizeof(said)), 0);
 		pair_close(&pair);
 	}
-}
-
-int main(void)
-{
-	return unit_run(NULL, NULL);
 }

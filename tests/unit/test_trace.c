@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/worker/array.h"
+#include "client/worker/rows.h"
 #include "client/cli/tune/source.h"
 #include "client/trace/trace.h"
 #include "tests/unit/test_random.h"
@@ -127,6 +128,8 @@ static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
 	assert_true(trace_bitmap_take(bytes, &record, back));
 	for (uint64_t i = 0; i < bits; i++)
 		assert_int_equal(back[i / 64] >> (i % 64) & 1, bitmap[i / 64] >> (i % 64) & 1);
+	record.body_bytes = 0;
+	assert_false(trace_bitmap_take(bytes, &record, back));
 	free(bytes);
 	free(back);
 }
@@ -152,26 +155,6 @@ TEST(bitmaps)
 	bitmap_check(bitmap, 4095);
 }
 
-static bool coded(uint64_t bits, const uint8_t *bytes, uint32_t count)
-{
-	struct trace_record record = a_record(bits, 1);
-	uint64_t bitmap[16];
-
-	record.body_bytes = count;
-	return trace_bitmap_take(bytes, &record, bitmap);
-}
-
-TEST(hostile_bitmaps)
-{
-	const uint8_t bytes[24] = {0};
-
-	assert_true(coded(100, bytes, 16)); /* the words */
-	assert_true(coded(100, bytes, 1));  /* no bit is set */
-	assert_false(coded(100, bytes, 0));
-	assert_false(coded(100, bytes, 2)); /* a byte too many */
-	assert_false(coded(100, bytes, 24));
-}
-
 /* ---- recording and reading ---- */
 
 static const float tensor[8] = {0, 0, 0, 0, 0, 1, 0, 0};
@@ -189,19 +172,27 @@ static struct trace *opened(uint32_t rank, uint64_t run, uint64_t limit)
 	return trace_open(&config, &trace, &why) == 0 ? trace : NULL;
 }
 
+/* An operation on so many numbers in blocks of so many. */
+static struct allreduce task_of(const float *send, uint64_t count, uint32_t block, uint64_t tag)
+{
+	return (struct allreduce){.send = send,
+	                          .count = count,
+	                          .tag = tag,
+	                          .block_elems = block,
+	                          .cut = {.elem_bytes = 4,
+	                                  .part_count = 1,
+	                                  .one = {.count = count,
+	                                          .tile_rows = 1,
+	                                          .tile_columns = block,
+	                                          .copies = 1}},
+	                          .dtype = DTYPE_F32,
+	                          .reduction = REDUCE_SUM,
+	                          .access = &array_access};
+}
+
 static void record(struct trace *trace, uint64_t tag)
 {
-	struct allreduce task = {
-		.send = tensor,
-		.count = 7,
-		.tag = tag,
-		.block_elems = 4,
-		.cut = {.elem_bytes = 4,
-	                .part_count = 1,
-	                .one = {.count = 7, .tile_rows = 1, .tile_columns = 4, .copies = 1}},
-		.dtype = DTYPE_F32,
-		.reduction = REDUCE_SUM,
-		.access = &array_access};
+	struct allreduce task = task_of(tensor, 7, 4, tag);
 
 	trace_operation(trace, &task);
 }
@@ -277,18 +268,14 @@ TEST(parts)
 	struct geometry_part parts[] = {
 		{.count = 2, .columns = 1, .tile_rows = 2, .tile_columns = 1, .copies = 1},
 		{.first = 2, .count = 5, .tile_rows = 1, .tile_columns = 3, .copies = 1}};
-	struct allreduce task = {.send = tensor,
-	                         .count = 7,
-	                         .tag = 9,
-	                         .dtype = DTYPE_F32,
-	                         .reduction = REDUCE_SUM,
-	                         .access = &array_access,
-	                         .cut = {.elem_bytes = 4, .part_count = 2, .parts = parts}};
+	struct allreduce task = task_of(tensor, 7, 1, 9);
 	struct trace *trace = opened(0, 1, 1 << 20);
 	const uint64_t want[] = {0, 2};
 	struct trace_file *file;
 
 	assert_non_null(trace);
+	task.cut.part_count = 2;
+	task.cut.parts = parts;
 	trace_operation(trace, &task);
 	trace_bitmap(trace, &task, &parts[1], want + 1);
 	trace_close(trace, 0, 0, 0);
@@ -309,6 +296,42 @@ TEST(parts)
 		assert_true(trace_bitmap_take(file->entries[i].body, record, &bits));
 		assert_int_equal(bits, want[i > 0]);
 	}
+	trace_file_close(file);
+	remove_all();
+}
+
+/* Of a list of blocks there is no tensor to be read. */
+TEST(lists)
+{
+	const int64_t index[] = {12, 3};
+	float *values = malloc(6 * sizeof(*values)); /* no more: sanitizers see what goes beyond */
+	struct rows_input input = {.values = values,
+	                           .index = index,
+	                           .block_count = 2,
+	                           .block_elems = 3,
+	                           .elem_bytes = 4,
+	                           .elems = 3000};
+	struct allreduce task = task_of(values, 3000, 3, 9);
+	struct trace *trace = opened(0, 1, 1 << 20);
+	uint64_t bits[1500 / 64 + 1];
+	struct winnow_rows *rows;
+	struct trace_file *file;
+	const char *wrong;
+
+	assert_non_null(values);
+	memcpy(values, (const float[]){0, 0, 1, 1, 0, 0}, 6 * sizeof(*values)); /* 14 and 3 */
+	assert_int_equal(rows_open(&input, &rows, &wrong), 0);
+	task.access = rows_access(rows);
+	task.access_state = rows;
+	trace_operation(trace, &task);
+	trace_close(trace, 0, 0, 0);
+	rows_close(rows);
+	free(values);
+	file = read_back(0);
+	assert_true(trace_bitmap_take(file->entries[0].body, &file->entries[0].record, bits));
+	assert_int_equal(bits[0], 1 << 7 | 1 << 1);
+	for (uint32_t i = 1; i < 1500 / 64 + 1; i++)
+		assert_int_equal(bits[i], 0);
 	trace_file_close(file);
 	remove_all();
 }
@@ -451,8 +474,11 @@ TEST(source)
 	assert_int_equal(source.op_count, 3);
 	assert_int_equal(source.ops[0].tag, 8);
 	assert_int_equal(source.ops[1].tag, 9);
-	assert_int_equal(source.ops[0].entries[1], 1); /* worker 1's 8 is its second */
-	assert_int_equal(source.ops[1].entries[1], 0);
+	/* Worker 1's 8 came between its two of 9. */
+	assert_int_equal(source.traces[1]->entries[source.ops[0].entries[1]].record.tag, 8);
+	assert_true(source.traces[1]->entries[1].body < source.traces[1]->entries[0].body);
+	assert_true(source.traces[1]->entries[0].body < source.traces[1]->entries[2].body);
+	assert_int_equal(source.ops[1].entries[1], 1);
 	assert_int_equal(source.ops[2].entries[1], 2);
 	assert_non_null(strstr(source.note, "latest"));
 	assert_int_equal(source.traces[0]->head.run, 2);

@@ -30,8 +30,10 @@ static float float_of(const char *bits)
 
 /* ---- sets ---- */
 
-static void check_set(const struct paragraph *p, const uint8_t *bytes, uint32_t count)
+static void check_set(struct paragraph *p)
 {
+	uint8_t bytes[VALUE_BYTES / 2];
+	uint32_t count = hex_read(text_of(p, "hex"), bytes);
 	uint64_t want[SEGMENT_WORDS] = {0}, found[SEGMENT_WORDS];
 	uint32_t blocks = (uint32_t)number_of(p, "blocks");
 	uint8_t made[SEGMENT_WORDS * 8];
@@ -57,16 +59,7 @@ static void check_set(const struct paragraph *p, const uint8_t *bytes, uint32_t 
 
 TEST(sets)
 {
-	FILE *file = fopen(VECTORS "sets.txt", "r");
-	static struct paragraph p;
-	uint8_t bytes[VALUE_BYTES / 2];
-	uint32_t count = 0;
-
-	for (; paragraph_read(file, &p); count++) {
-		check_set(&p, bytes, hex_read(text_of(&p, "hex"), bytes));
-	}
-	assert_int_equal(count, 12);
-	fclose(file);
+	assert_int_equal(paragraphs_each(VECTORS "sets.txt", check_set), 12);
 }
 
 /* ---- cuts ---- */
@@ -197,14 +190,7 @@ static void check_cut(struct paragraph *p)
 
 TEST(cuts)
 {
-	static struct paragraph p;
-	FILE *file = fopen(VECTORS "cut.txt", "r");
-	uint32_t count = 0;
-
-	for (; paragraph_read(file, &p); count++)
-		check_cut(&p);
-	fclose(file);
-	assert_true(count >= 10);
+	assert_true(paragraphs_each(VECTORS "cut.txt", check_cut) >= 10);
 }
 
 /* ---- fixed point ---- */
@@ -263,23 +249,21 @@ static void check_fixed(const struct bitmap_engine *engine, const struct paragra
 	assert_memory_equal(&decoded, &value, sizeof(value));
 }
 
+static void check_number(struct paragraph *p)
+{
+	for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
+		if (!bitmap_engines[i]->usable())
+			continue;
+		if (strcmp(p->kind, "exponent") == 0)
+			check_exponent(bitmap_engines[i], p);
+		else
+			check_fixed(bitmap_engines[i], p);
+	}
+}
+
 TEST(fixed)
 {
-	static struct paragraph p;
-	FILE *file = fopen(VECTORS "fixed.txt", "r");
-	uint32_t count = 0;
-
-	for (; paragraph_read(file, &p); count++)
-		for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
-			if (!bitmap_engines[i]->usable())
-				continue;
-			if (strcmp(p.kind, "exponent") == 0)
-				check_exponent(bitmap_engines[i], &p);
-			else
-				check_fixed(bitmap_engines[i], &p);
-		}
-	fclose(file);
-	assert_true(count >= 25);
+	assert_true(paragraphs_each(VECTORS "fixed.txt", check_number) >= 25);
 }
 
 /* ---- operations: two engines and a channel, each fed with what the file says ---- */
@@ -487,18 +471,16 @@ static void replay_run(struct replay *r)
 	}
 }
 
+static void check_operation(struct paragraph *p)
+{
+	static struct replay replay;
+
+	replay_open(&replay, p);
+	replay_run(&replay);
+	replay_close(&replay);
+}
+
 TEST(operations)
 {
-	static struct paragraph p;
-	static struct replay replay;
-	FILE *file = fopen(VECTORS "operation.txt", "r");
-	uint32_t count = 0;
-
-	for (; paragraph_read(file, &p); count++) {
-		replay_open(&replay, &p);
-		replay_run(&replay);
-		replay_close(&replay);
-	}
-	fclose(file);
-	assert_true(count >= 2);
+	assert_true(paragraphs_each(VECTORS "operation.txt", check_operation) >= 2);
 }

@@ -56,6 +56,19 @@ static inline bool paragraph_read(FILE *file, struct paragraph *p)
 	return p->kind[0] != '\0';
 }
 
+/* Takes each paragraph of a file. Returns how many there are. */
+static inline uint32_t paragraphs_each(const char *name, void (*take)(struct paragraph *))
+{
+	static struct paragraph p;
+	FILE *file = fopen(name, "r");
+	uint32_t count = 0;
+
+	for (; paragraph_read(file, &p); count++)
+		take(&p);
+	fclose(file);
+	return count;
+}
+
 static inline const char *text_of(const struct paragraph *p, const char *key)
 {
 	for (uint32_t i = 0; i < p->count; i++)

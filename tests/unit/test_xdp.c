@@ -114,25 +114,6 @@ WORLD_TEST(not_ours_six)
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
 }
 
-/* The group is of the other family than the last PUSH: it is added, and user space sends. */
-WORLD_TEST(other_group)
-{
-	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
-	struct frame frame;
-
-	if (world_six) {
-		world->channel->group_ip = htonl(GROUP_IP);
-		memset(world->channel->group_six, 0, sizeof(world->channel->group_six));
-	} else {
-		world->channel->group_ip = 0;
-		world->channel->group_six[0] = 0x15ff;
-	}
-	push_make(&frame, 0, FIRST_FRAME, block, 256);
-	expect(world, &frame, XDP_PASS);
-	assert_int_equal(slot->state, FAST_DONE);
-	assert_int_equal(slot->sent, 0);
-}
-
 WORLD_TEST(any_address)
 {
 	struct frame frame;
@@ -406,45 +387,56 @@ WORLD_TEST(single_contributor)
 	assert_int_equal(stat_of(world, FAST_STAT_SINGLE), 1);
 }
 
-/* Workers that do not hear the group get theirs from user space. */
-WORLD_TEST(no_multicast)
-{
-	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
-	struct frame frame;
+/* Why the program adds the last PUSH of a frame and leaves sending to user space. */
+enum left { NO_MULTICAST, OTHER_GROUP, PRIVATE, CALL, NO_ROOM, LEFT_COUNT };
 
-	world->channel->multicast = 0;
-	push_make(&frame, 0, FIRST_FRAME, block, 256);
-	expect(world, &frame, XDP_PASS);
-	assert_int_equal(slot->state, FAST_DONE);
-	assert_int_equal(slot->sent, 0);
-	assert_int_equal(slot->came, 1);
-	assert_memory_equal(slot->data, block, 256);
-	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 0);
-	assert_int_equal(stat_of(world, FAST_STAT_PUSHES), 1);
-	assert_int_equal(stat_of(world, FAST_STAT_RESULTS), 1);
-	assert_int_equal(counted(world, FAST_COUNT_ADDED), 1);
-	assert_int_equal(counted(world, FAST_COUNT_PASSED), 1);
+static void leave(struct fast_channel *channel, struct fast_slot *slot, enum left why)
+{
+	channel->multicast = why != NO_MULTICAST;
+	slot->private = why == PRIVATE;
+	if (why == OTHER_GROUP) {
+		channel->group_ip = world_six ? htonl(GROUP_IP) : 0;
+		channel->group_six[0] = world_six ? 0 : 0x15ff;
+		channel->group_six[1] = 0;
+	}
 }
 
-/* A packet that cannot grow into its RESULT goes up as it came, and its data is not lost. */
-WORLD_TEST(no_room)
+/* It goes up as it came, and its data is not lost. */
+WORLD_TEST(left_to_user)
 {
+	const struct fast_channel before = *world->channel;
 	uint64_t owned[FAST_WORKERS_MAX] = {0x3f, 0xc0};
 	static uint8_t data[FAST_DATA_BYTES];
-	struct fast_slot *slot = slot_open(world, FIRST_FRAME, 432, 8, owned); /* 3456 bytes */
 	struct frame frame;
 
-	push_make(&frame, 0, FIRST_FRAME, data, 6 * 432);
-	expect(world, &frame, XDP_DROP);
-	memset(data, 0x11, sizeof(data));
-	push_make(&frame, 1, FIRST_FRAME, data, 2 * 432);
-	expect(world, &frame, XDP_PASS);
+	for (enum left why = 0; why < LEFT_COUNT; why++) {
+		/* A packet cannot grow by 2,592 bytes. */
+		uint32_t number = FIRST_FRAME + why, unit = why == NO_ROOM ? 432 : 128;
+		struct fast_slot *slot;
+
+		if (why == CALL)
+			number = WINDOW / 4 - 1;
+		slot = slot_open(world, number, unit, 8, owned);
+		leave(world->channel, slot, why);
+		push_make(&frame, 0, number, data, 6 * unit);
+		expect(world, &frame, why == CALL ? XDP_PASS : XDP_DROP);
+		memset(data, 0x11, sizeof(data));
+		push_make(&frame, 1, number, data, 2 * unit);
+		expect(world, &frame, XDP_PASS);
+		assert_true(slot->state == FAST_DONE && slot->sent == 0 && slot->lock == 0);
+		assert_int_equal(slot->came, 3);
+		assert_memory_equal(slot->data + 6 * unit, data, 2 * unit);
+		assert_int_equal(stat_of(world, FAST_STAT_PUSHES), 2 * (why + 1));
+		assert_int_equal(stat_of(world, FAST_STAT_RESULTS), why + 1);
+		world->channel->group_ip = before.group_ip;
+		memcpy(world->channel->group_six, before.group_six, sizeof(before.group_six));
+	}
 	assert_int_equal(counted(world, FAST_COUNT_NO_ROOM), 1);
-	assert_int_equal(slot->state, FAST_DONE);
-	assert_int_equal(slot->sent, 0);
-	assert_int_equal(slot->lock, 0);
-	assert_memory_equal(slot->data + 6 * 432, data, 2 * 432);
+	assert_int_equal(counted(world, FAST_COUNT_ADDED), 2 * LEFT_COUNT);
+	assert_int_equal(counted(world, FAST_COUNT_PASSED), LEFT_COUNT + 1);
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), LEFT_COUNT - 1);
 	assert_int_equal(stat_of(world, FAST_STAT_SENT), 0);
+	assert_int_equal(world->channel->sequence, 0);
 }
 
 /* ---- the lock ---- */

@@ -244,39 +244,6 @@ WORLD_TEST(push_wakes)
 	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 2 * (WINDOW - 4));
 }
 
-/* The last PUSH of a frame that must wake user space leaves the sending to it. */
-WORLD_TEST(last_push_wakes)
-{
-	struct fast_slot *slot = slot_open_dense(world, 2 * QUARTER - 1, sizeof(block), 1, 1);
-	struct frame frame;
-
-	push_block(&frame, 0, 2 * QUARTER - 1, FIRST_FRAME);
-	expect(world, &frame, XDP_PASS);
-	assert_int_equal(slot->state, FAST_DONE);
-	assert_int_equal(slot->sent, 0);
-	assert_int_equal(slot->lock, 0);
-	assert_memory_equal(slot->data, block, sizeof(block));
-	assert_int_equal(stat_of(world, FAST_STAT_RESULTS), 1);
-	assert_int_equal(world->channel->sequence, 0);
-}
-
-/* Data for one worker alone: the program adds, and all that sends is passed up, as it came. */
-WORLD_TEST(private)
-{
-	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 2);
-	struct frame frame;
-
-	slot->private = 1;
-	push_block(&frame, 0, FIRST_FRAME, FIRST_FRAME);
-	expect(world, &frame, XDP_DROP);
-	push_block(&frame, 1, FIRST_FRAME, FIRST_FRAME);
-	expect(world, &frame, XDP_PASS);
-	assert_int_equal(slot->state, FAST_DONE);
-	assert_int_equal(slot->sent, 0);
-	assert_int_equal(slot->arrived, 2);
-	assert_int_equal(world->channel->sequence, 0);
-}
-
 int main(void)
 {
 	return world_run(3);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bitmap/dtype.h"
+#include "bitmap/net/clock.h"
 #include "client/cli/cli.h"
 #include "client/comm/comm_options.h"
 #include "ebpf/geometry.h"
@@ -237,20 +238,55 @@ static void times_summarize(struct bench_times *times, double us[], uint64_t n)
 	times->sums.received_bytes /= (double)n;
 }
 
+static int call_failed(const char *what)
+{
+	cli_progress("%s", "");
+	return cli_error(1, "rank %u: %s: %s", settings.comm.rank, what, winnow_last_error());
+}
+
+/* One operation, timed and counted: adds what it took to *sums. 0, or 1 and a line on stderr. */
+static int op_measure(struct winnow_comm *comm, const void *send, void *recv, uint64_t count,
+                      struct bench_sums *sums, struct winnow_op_stats *stats)
+{
+	const struct winnow_options how = {.wire = settings.comm.wire};
+	struct winnow_stats before, after;
+	struct winnow_request *request;
+	uint64_t start_ns;
+	int result;
+
+	/* An empty operation makes workers start together. */
+	if (winnow_allreduce(recv, recv, 0, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
+		return call_failed("starting line");
+	winnow_comm_stats(comm, &before);
+	start_ns = clock_ns();
+	result = winnow_allreduce_async(send, recv, count, settings.dtype, settings.op, &how, comm,
+	                                &request);
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, stats);
+	sums->time_us += (double)(clock_ns() - start_ns) / 1e3;
+	if (result != WINNOW_OK)
+		return call_failed("allreduce"); /* the communicator frees the request */
+	winnow_request_free(&request);
+	winnow_comm_stats(comm, &after);
+	sums->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
+	sums->received_bytes += (double)(after.received_bytes - before.received_bytes);
+	sums->retransmits += after.retransmits - before.retransmits;
+	sums->nacks += after.nacks - before.nacks;
+	sums->sent_packets += after.sent_packets - before.sent_packets;
+	sums->received_packets += after.received_packets - before.received_packets;
+	sums->sent_marked += after.sent_marked - before.sent_marked;
+	sums->received_marked += after.received_marked - before.received_marked;
+	sums->received_lost += after.received_lost - before.received_lost;
+	sums->held_window_us += after.held_window_us - before.held_window_us;
+	sums->held_credit_us += after.held_credit_us - before.held_credit_us;
+	return 0;
+}
+
 static int row_measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
                        double us[], struct bench_row *row, uint32_t place)
 {
-	const void *tensor = bench_data_tensor(data);
 	bool in_place = settings.in_place || place == 1;
 	struct bench_times *times = &row->times[place];
-	const struct bench_op op = {
-		.send = in_place ? recv : tensor,
-		.recv = recv,
-		.count = row->count,
-		.dtype = settings.dtype,
-		.op = settings.op,
-		.options = {.wire = settings.comm.wire},
-	};
 	struct winnow_op_stats stats = {0};
 
 	for (uint64_t i = 0; i < settings.warmup + settings.iters; i++) {
@@ -263,8 +299,9 @@ static int row_measure(struct winnow_comm *comm, const struct bench_data *data, 
 			times->sums = (struct bench_sums){0};
 		before_us = times->sums.time_us;
 		if (in_place)
-			memcpy(recv, tensor, row->bytes);
-		if (bench_once(comm, &op, &times->sums, &stats) != 0)
+			memcpy(recv, data->tensor, row->bytes);
+		if (op_measure(comm, in_place ? recv : data->tensor, recv, row->count, &times->sums,
+		               &stats) != 0)
 			return 1;
 		if (counted)
 			us[i - settings.warmup] = times->sums.time_us - before_us;
@@ -350,8 +387,6 @@ static int join_and_run(void)
 	row_progress("joining", 0, 0);
 	cli_tells(&settings.comm);
 	status = winnow_comm_create(&settings.comm, &comm);
-	if (status == WINNOW_ERR_ABORTED && bench_local_lost())
-		return 1;
 	if (status != WINNOW_OK)
 		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
 		                 winnow_last_error());
@@ -376,14 +411,8 @@ int cli_bench(int argc, char **argv)
 	status = settings_check();
 	if (status != 0)
 		return status;
-	if (settings.local != 0) {
-		status = bench_local_start(&settings.comm, settings.local, argc, argv);
-		if (status != 0)
-			return status;
-	}
-	settings.aggregators = cli_item_count(settings.comm.aggregators);
-	status = join_and_run();
 	if (settings.local != 0)
-		status = bench_local_stop(status);
-	return status;
+		return bench_local(&settings.comm, settings.local, argc, argv);
+	settings.aggregators = cli_item_count(settings.comm.aggregators);
+	return join_and_run();
 }

@@ -18,15 +18,6 @@
 
 #define VALUE_MAX 8
 
-struct bench_data {
-	const struct bench_settings *settings;
-	uint64_t count, block_count, block_elems;
-	uint32_t elem_bytes;
-	uint64_t words; /* of one worker's bitmap */
-	uint64_t *bits; /* [world][words] */
-	void *tensor;
-};
-
 /* ---- which blocks ---- */
 
 /* A recorded bitmap: bytes, least significant bit first; repeated if it is too short. */
@@ -120,11 +111,6 @@ void bench_data_free(struct bench_data *data)
 	free(data->bits);
 	free(data->tensor);
 	free(data);
-}
-
-const void *bench_data_tensor(const struct bench_data *data)
-{
-	return data->tensor;
 }
 
 /* ---- right or wrong ---- */

@@ -2,11 +2,18 @@
 /* bench_json.c - what bench_print.c shows, as one JSON object */
 
 #include <jansson.h>
+#include <math.h>
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench_state.h"
-#include "client/cli/cli_json.h"
+#include "client/cli/cli.h"
 #include "ebpf/geometry.h"
+
+/* Of what comes in whole numbers, such as bytes, also where it is a mean. */
+static json_t *whole_json(double value)
+{
+	return json_integer((json_int_t)llround(value));
+}
 
 /*
  * AUTO makes an exception for tensors that fit their announcement: client/worker/engine.c, the same
@@ -32,7 +39,7 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	return dtype_name((enum dtype)settings->dtype);
 }
 
-/* What was seen of the path during these operations: docs/OPERATE.md, "Sharing a network". */
+/* What was seen of the path during these operations: docs/network.md, "Share a network". */
 static json_t *seen_json(const struct bench_sums *sums)
 {
 	return json_pack(
@@ -53,12 +60,11 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 
 	return json_pack(
 		"{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "path",
-		seen_json(&times->sums), "sent_bytes", cli_json_whole(times->sums.sent_bytes),
-		"received_bytes", cli_json_whole(times->sums.received_bytes), "retransmits",
+		seen_json(&times->sums), "sent_bytes", whole_json(times->sums.sent_bytes),
+		"received_bytes", whole_json(times->sums.received_bytes), "retransmits",
 		(json_int_t)times->sums.retransmits, "nacks", (json_int_t)times->sums.nacks,
-		"algbw_bytes_s", cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
-		cli_json_whole(bench_busbw(settings, row, times)), "errors",
-		(json_int_t)times->wrong);
+		"algbw_bytes_s", whole_json(bench_algbw(row, times)), "busbw_bytes_s",
+		whole_json(bench_busbw(settings, row, times)), "errors", (json_int_t)times->wrong);
 }
 
 static json_t *row_json(const struct bench_settings *settings, const struct bench_row *row)
@@ -102,7 +108,5 @@ void bench_json(const struct bench_settings *settings, const struct bench_row ro
 			json_array_append_new(list, row_json(settings, &rows[i]));
 		json_object_set_new(object, "rows", list);
 	}
-	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
-	printf("\n");
-	json_decref(object);
+	cli_json_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
 }

@@ -3,9 +3,8 @@
  * bench_state.h - what the files of winnow bench share
  *
  * bench.c        options, the measured loop
- * bench_once.c   one measured operation
  * bench_data.c   tensors with the wanted non-zero blocks, and whether results are right
- * bench_local.c  --local: an aggregator and the other workers as child processes
+ * bench_local.c  --local: an aggregator and all workers as child processes
  * bench_print.c  tables;  bench_json.c  the same for programs
  */
 #ifndef CLIENT_CLI_BENCH_STATE_H
@@ -51,16 +50,6 @@ struct bench_settings {
 	struct bench_rows rows;
 };
 
-/* One allreduce to be measured. */
-struct bench_op {
-	const void *send;
-	void *recv;
-	uint64_t count;
-	enum winnow_dtype dtype;
-	enum winnow_op op;
-	struct winnow_options options;
-};
-
 /* Sums over measured operations, of this worker. */
 struct bench_sums {
 	double time_us, sent_bytes, received_bytes;
@@ -101,12 +90,6 @@ static inline uint64_t bench_wrong(const struct bench_row *row)
 	return row->times[0].wrong + row->times[1].wrong;
 }
 
-/*
- * bench_once - one operation: adds what it took to *sums. 0, or 1 and a line on stderr.
- */
-int bench_once(struct winnow_comm *comm, const struct bench_op *op, struct bench_sums *sums,
-               struct winnow_op_stats *stats);
-
 /* nccl-tests' algbw in bytes/s, and its busbw: what each link of a ring would carry. */
 double bench_algbw(const struct bench_row *row, const struct bench_times *times);
 double bench_busbw(const struct bench_settings *settings, const struct bench_row *row,
@@ -114,13 +97,19 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 
 /* ---- bench_data.c ---- */
 
-struct bench_data;
+struct bench_data {
+	const struct bench_settings *settings;
+	uint64_t count, block_count, block_elems;
+	uint32_t elem_bytes;
+	uint64_t words; /* of one worker's bitmap */
+	uint64_t *bits; /* [world][words] */
+	void *tensor;   /* this worker's */
+};
 
-/* This worker's tensor with `density` of its blocks non-zero; NULL: an error that has been printed. */
+/* With `density` of its blocks non-zero; NULL: an error that has been printed. */
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density);
 void bench_data_free(struct bench_data *data);
-const void *bench_data_tensor(const struct bench_data *data);
 
 /* How many elements of `result` are wrong; computes all workers' tensors here. */
 uint64_t bench_data_check(const struct bench_data *data, const void *result);
@@ -128,16 +117,10 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
 /* ---- bench_local.c ---- */
 
 /*
- * Start winnowd and workers 1 .. world - 1 as children that run this command, argv[0], with its
- * options; says so in `comm`. 0, or an exit status, said on stderr.
+ * Runs winnowd and `world` workers as children that run this command, argv[0], with its options and the key of `comm`.
+ * Returns the exit status.
  */
-int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv);
-
-/* Waits until they have ended. Returns `status`, this worker's, or if that is 0 the first other one. */
-int bench_local_stop(int status);
-
-/* Has a child of bench_local_start() ended, so that not all can join? Then it says which and ends the workers. */
-bool bench_local_lost(void);
+int bench_local(struct winnow_config *comm, uint32_t world, int argc, char **argv);
 
 /* ---- bench_print.c ---- */
 

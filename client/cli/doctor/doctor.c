@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor.c - winnow doctor: its options, and the order of its checks */
+/* doctor.c - winnow doctor: its options, the order of its checks, and what it has found, as text and JSON */
 
 #include "client/cli/doctor/doctor_state.h"
 
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "bitmap/control/message.h"
 #include "client/cli/cli.h"
+#include "client/cli/table.h"
 #include "client/comm/comm_options.h"
 
 static struct doctor doctor;
@@ -37,19 +41,59 @@ static const struct options options = {
 	.section = "doctor",
 };
 
+/* ---- findings ---- */
+
+static json_t *checks; /* NULL: findings are printed as they come */
+static uint32_t counts[DOCTOR_STATES];
+
+/* As JSON has them, and as people see them. */
+static const char *const state_names[][2] = {
+	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
+
+void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
+{
+	char text[512], safe_name[40], safe_fix[320];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	text_safe(text, sizeof(text), text);
+	text_safe(safe_name, sizeof(safe_name), name);
+	text_safe(safe_fix, sizeof(safe_fix), fix != NULL && state != DOCTOR_OK ? fix : "");
+	counts[state]++;
+	if (checks != NULL) {
+		json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name,
+		                                        "state", state_names[state][0], "text",
+		                                        text, "fix", safe_fix));
+		return;
+	}
+	printf("%-5s %-16s %s\n", state_names[state][1], safe_name, text);
+	if (safe_fix[0] != '\0')
+		printf("%22s > %s\n", "", safe_fix);
+}
+
 int cli_doctor(int argc, char **argv)
 {
 	int status = options_read(&options, argc, argv);
-	bool failed;
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	if (doctor.job != NULL &&
 	    (!message_name_valid(doctor.job) || strchr(doctor.job, '/') != NULL))
 		return cli_error(2, "'%.80s' is no job's name", doctor.job);
-	doctor_begin(json);
+	checks = json ? json_array() : NULL;
 	doctor_host(&doctor);
 	doctor_path(&doctor);
-	failed = doctor_end();
-	return cli_flush(1) != 0 || failed ? 1 : 0;
+	if (checks != NULL)
+		cli_json_print(json_pack("{s:s, s:o}", "status",
+		                         counts[DOCTOR_FAIL] > 0   ? "fail"
+		                         : counts[DOCTOR_WARN] > 0 ? "warn"
+		                                                   : "ok",
+		                         "checks", checks),
+		               JSON_INDENT(2));
+	else
+		printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
+		       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+	return cli_flush(1) != 0 || counts[DOCTOR_FAIL] > 0 ? 1 : 0;
 }

@@ -26,10 +26,6 @@ struct doctor {
 void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* doctor_begin - before the first finding; doctor_end - after the last: has any check failed? */
-void doctor_begin(bool json);
-bool doctor_end(void);
-
 void doctor_host(const struct doctor *doctor);
 void doctor_path(const struct doctor *doctor);
 

@@ -82,14 +82,7 @@ static void print_json(void)
 		json_array_append_new(aggregators, target_json(&targets.list[i]));
 	json_object_set_new(root, "aggregators", aggregators);
 	/* A stranger's texts are ASCII then, and no terminal obeys them. */
-	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
-	printf("\n");
-	json_decref(root);
-}
-
-static void health_answered(enum status_health of_all)
-{
-	worst = of_all;
+	cli_json_print(root, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
 }
 
 /* One look. False: nobody reads what is printed. */
@@ -97,8 +90,7 @@ static bool targets_look(void)
 {
 	const struct status_view view = {.workers = settings.workers, .brief = settings.quiet};
 
-	status_ask(uv_default_loop(), &targets, health_answered);
-	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	worst = status_ask(&targets);
 	if (settings.json)
 		print_json();
 	else
@@ -135,8 +127,6 @@ int cli_status(int argc, char **argv)
 		return status;
 	targets.timeout_us = settings.timeout_us;
 	targets.late_s = (double)settings.late_us / 1e6;
-	if (!cli_can_loop())
-		return cli_error(STATUS_UNREACHABLE, "cannot ask: too many open files?");
 	if (settings.watch_us != 0)
 		signal(SIGPIPE, SIG_IGN); /* a reader that has seen enough ends it below */
 	while (targets_look() && settings.watch_us != 0)

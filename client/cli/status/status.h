@@ -10,8 +10,9 @@
 #ifndef CLIENT_CLI_STATUS_H
 #define CLIENT_CLI_STATUS_H
 
-#include <uv.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
 
 #include "bitmap/why.h"
 #include "client/cli/table.h"
@@ -36,6 +37,8 @@ struct status_target {
 	struct why why;   /* it is unreachable */
 	json_t *report;   /* NULL: unreachable */
 	json_t *problems; /* see report_judge() */
+	pthread_t thread; /* asks it */
+	const struct status_targets *all;
 };
 
 struct status_targets {
@@ -66,7 +69,7 @@ const char *report_text(const json_t *object, const char *name);
 
 /*
  * report_judge - add what makes the aggregator degraded, if anything does, to a list of objects: `code` (a
- * word), `job` and `text`, printable ASCII for people. docs/OPERATE.md has the definition. `late_s`:
+ * word), `job` and `text`, printable ASCII for people. docs/status.md has the definition. `late_s`:
  * workers may keep others waiting for this long.
  */
 void report_judge(const json_t *report, double late_s, json_t *problems);
@@ -80,12 +83,8 @@ void report_judge(const json_t *report, double late_s, json_t *problems);
 int status_targets_read(const char *const operands[], uint32_t count, const char *fallback,
                         struct status_targets *out);
 
-/*
- * status_ask - ask all of them again, and call done() with the worst of their states when all have
- * answered or failed. Nothing else is asked meanwhile.
- */
-void status_ask(uv_loop_t *loop, struct status_targets *targets,
-                void (*done)(enum status_health worst));
+/* status_ask - ask all of them again, at once. Returns the worst of their states when all have answered or failed. */
+enum status_health status_ask(struct status_targets *targets);
 void status_targets_free(struct status_targets *targets);
 
 struct status_view {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,13 +88,6 @@ const char *const status_health_names[] = {"healthy", "degraded", "unreachable"}
 
 /* ---- asking ---- */
 
-static struct {
-	struct status_targets *targets;
-	void (*done)(enum status_health worst);
-	uint32_t open; /* those that have not answered or failed */
-	uv_work_t work[STATUS_TARGETS_MAX];
-} asking;
-
 /* All that has arrived, with a 0 behind it. NULL: what is wrong with it is said in `why`. */
 static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 {
@@ -123,6 +117,25 @@ static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 	return report;
 }
 
+/* recv(), which waits until then; -1: errno, ETIMEDOUT if nothing has come. */
+static ssize_t bytes_receive(int fd, void *to, size_t room, uint64_t end_us)
+{
+	for (;;) {
+		struct pollfd in = {.fd = fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		ssize_t bytes;
+
+		poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000 + 1) : 0);
+		bytes = recv(fd, to, room, MSG_DONTWAIT);
+		if (bytes >= 0 || (errno != EAGAIN && errno != EINTR))
+			return bytes;
+		if (now_us >= end_us) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
+	}
+}
+
 /* HTTP/1.0, so that the body comes in one piece, and the connection ends with it. */
 static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 {
@@ -134,7 +147,7 @@ static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 	         "GET /status HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n", target->address);
 	(void)!send(fd, request, strlen(request), MSG_NOSIGNAL);
 	while (got != NULL && bytes <= STATUS_BODY_MAX &&
-	       (more = cli_receive(fd, got + bytes, STATUS_BODY_MAX + 1 - bytes, end_us)) > 0)
+	       (more = bytes_receive(fd, got + bytes, STATUS_BODY_MAX + 1 - bytes, end_us)) > 0)
 		bytes += (size_t)more;
 	if (got == NULL) {
 		why_set(&target->why, 0, "no memory for its answer");
@@ -168,18 +181,16 @@ static int address_connect(const struct net_addr *to, uint64_t end_us)
 	return -1;
 }
 
-/* On a thread of its own. */
-static void target_ask(uv_work_t *work)
+/* At one of its name's addresses. -1: what is wrong is said. */
+static int target_connect(struct status_target *target, uint64_t end_us)
 {
-	struct status_target *target = work->data;
-	uint64_t end_us = clock_us() + asking.targets->timeout_us;
-	struct net_addr to[NET_NAME_ADDRESSES_MAX]; /* its name's addresses */
+	struct net_addr to[NET_NAME_ADDRESSES_MAX];
 	uint32_t count;
 	int fd = -1;
 
 	if (net_resolve_all(target->address, to, &count, &target->why) != 0) {
 		text_safe(target->why.text, sizeof(target->why.text), target->why.text);
-		return;
+		return -1;
 	}
 	for (uint32_t i = 0; i < count && fd < 0; i++) {
 		/* A daemon that listens everywhere shows as 0.0.0.0, or as ::, which takes IPv4 as well. */
@@ -189,43 +200,36 @@ static void target_ask(uv_work_t *work)
 	}
 	if (fd < 0 && errno != ETIMEDOUT)
 		why_set(&target->why, 0,
-		        "cannot connect: does winnowd run there, and is this its --metrics "
-		        "address?");
+		        "cannot connect: %s: does winnowd run there, and is this its --metrics "
+		        "address?",
+		        strerror(errno));
+	return fd;
+}
+
+/* On a thread of its own. */
+static void *target_ask(void *context)
+{
+	struct status_target *target = context;
+	uint64_t end_us = clock_us() + target->all->timeout_us;
+	int fd = target_connect(target, end_us);
+
 	if (fd < 0)
-		return;
+		return NULL;
 	target->owner = owner_of(fd);
 	answer_read(target, fd, end_us);
 	close(fd);
 	if (target->report == NULL)
-		return;
-	report_judge(target->report, asking.targets->late_s, target->problems);
+		return NULL;
+	report_judge(target->report, target->all->late_s, target->problems);
 	target->health = json_array_size(target->problems) > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
+	return NULL;
 }
 
-static void target_asked(uv_work_t *unused, int status)
+enum status_health status_ask(struct status_targets *targets)
 {
 	enum status_health worst = STATUS_HEALTHY;
+	bool asked[STATUS_TARGETS_MAX];
 
-	(void)unused;
-	(void)status;
-	if (--asking.open > 0)
-		return;
-	for (uint32_t i = 0; i < asking.targets->count; i++)
-		if (asking.targets->list[i].health > worst)
-			worst = asking.targets->list[i].health;
-	asking.done(worst);
-}
-
-void status_ask(uv_loop_t *loop, struct status_targets *targets,
-                void (*done)(enum status_health worst))
-{
-	char count[16];
-
-	asking.targets = targets;
-	asking.done = done;
-	asking.open = targets->count;
-	snprintf(count, sizeof(count), "%u", targets->count);
-	setenv("UV_THREADPOOL_SIZE", count, 1); /* libuv looks at it when it is given the first */
 	for (uint32_t i = 0; i < targets->count; i++) {
 		struct status_target *target = &targets->list[i];
 
@@ -235,9 +239,18 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 		target->problems = json_array();
 		target->health = STATUS_UNREACHABLE;
 		target->owner = -1;
+		target->all = targets;
 		why_set(&target->why, 0, "no answer within %.1f s",
 		        (double)targets->timeout_us / 1e6);
-		asking.work[i].data = target;
-		uv_queue_work(loop, &asking.work[i], target_ask, target_asked);
+		asked[i] = pthread_create(&target->thread, NULL, target_ask, target) == 0;
+		if (!asked[i])
+			why_set(&target->why, 0, "no memory for a thread that asks");
 	}
+	for (uint32_t i = 0; i < targets->count; i++) {
+		if (asked[i])
+			pthread_join(targets->list[i].thread, NULL);
+		if (targets->list[i].health > worst)
+			worst = targets->list[i].health;
+	}
+	return worst;
 }

@@ -158,11 +158,12 @@ static char *traffic_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
-static void job_row(struct table *table, const struct status_target *target, const json_t *job,
-                    const char *before)
+/* `before`: the cells in front of those that a function here adds. */
+static void job_row(struct table *table, const char *before, const json_t *report,
+                    const json_t *job)
 {
 	const json_t *slots = json_object_get(job, "slots");
-	const char *path = report_text(target->report, "datapath");
+	const char *path = report_text(report, "datapath");
 	char rtt[16], held[TABLE_CELL_BYTES];
 
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
@@ -176,31 +177,6 @@ static void job_row(struct table *table, const struct status_target *target, con
 	          report_whole(slots, "total"), share_text(job, "density", CELL),
 	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
 	          report_flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
-}
-
-static void show_jobs(const struct status_targets *targets, FILE *out)
-{
-	struct table table = {0};
-	char before[300];
-
-	if (targets->count > 1)
-		table_columns(&table, "<AGGREGATOR");
-	table_columns(&table, "<JOB\t<STATE\tWORKERS");
-	table_columns(&table, "OPS\tIN B\tOUT B\tPKTS\t<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t<HELD\t"
-	                      "<PATH\t<OPERATION");
-	for (uint32_t i = 0; i < targets->count; i++) {
-		const struct status_target *target = &targets->list[i];
-
-		snprintf(before, sizeof(before), "%s%s", targets->count > 1 ? target->address : "",
-		         targets->count > 1 ? "\t" : "");
-		for (uint32_t k = 0; k < job_count(target->report); k++)
-			job_row(&table, target, job_at(target->report, k), before);
-	}
-	if (table.row_count > 0)
-		fprintf(out, "\n");
-	if (table.row_count > 0)
-		table_print(&table, out);
-	table_clear(&table);
 }
 
 /* ---- the table of workers ---- */
@@ -250,34 +226,43 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	          report_number(worker, "last_s"), *says != '\0' ? says : "-");
 }
 
-static void show_workers(const struct status_targets *targets, FILE *out)
+static void worker_rows(struct table *table, const char *before, const json_t *report,
+                        const json_t *job)
+{
+	json_t *worker;
+	size_t i;
+
+	(void)report;
+	json_array_foreach(json_object_get(job, "workers"), i, worker)
+	{
+		worker_row(table, before, report_text(job, "name"), worker);
+	}
+}
+
+/* A table of what all aggregators' jobs add to it. */
+static void table_show(const struct status_targets *targets, const char *titles,
+                       void (*add)(struct table *table, const char *before, const json_t *report,
+                                   const json_t *job),
+                       FILE *out)
 {
 	struct table table = {0};
-	char before[300];
-	json_t *worker;
-	size_t w;
+	char before[300] = "";
 
 	if (targets->count > 1)
 		table_columns(&table, "<AGGREGATOR");
-	table_columns(&table,
-	              "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t"
-	              "<RESULTS BY\tSILENT\tRTT\tLEAST\tWINDOW\tLOST\tMARKED\t<HELD\tLAST\t<SAYS");
+	table_columns(&table, titles);
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
-		snprintf(before, sizeof(before), "%s%s", targets->count > 1 ? target->address : "",
-		         targets->count > 1 ? "\t" : "");
-		for (uint32_t k = 0; k < job_count(target->report); k++) {
-			const json_t *job = job_at(target->report, k);
-
-			json_array_foreach(json_object_get(job, "workers"), w, worker)
-			{
-				worker_row(&table, before, report_text(job, "name"), worker);
-			}
-		}
+		if (targets->count > 1)
+			snprintf(before, sizeof(before), "%s\t", target->address);
+		for (uint32_t k = 0; k < job_count(target->report); k++)
+			add(&table, before, target->report, job_at(target->report, k));
 	}
-	fprintf(out, "\n");
-	table_print(&table, out);
+	if (table.row_count > 0) {
+		fprintf(out, "\n");
+		table_print(&table, out);
+	}
 	table_clear(&table);
 }
 
@@ -395,7 +380,13 @@ void status_show(const struct status_targets *targets, const struct status_view 
 	}
 	if (view->brief)
 		return;
-	show_jobs(targets, out);
+	table_show(targets,
+	           "<JOB\t<STATE\tWORKERS\tOPS\tIN B\tOUT B\tPKTS\t<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t"
+	           "<HELD\t<PATH\t<OPERATION",
+	           job_row, out);
 	if (view->workers)
-		show_workers(targets, out);
+		table_show(targets,
+		           "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t<RESULTS BY\tSILENT\tRTT\tLEAST\t"
+		           "WINDOW\tLOST\tMARKED\t<HELD\tLAST\t<SAYS",
+		           worker_rows, out);
 }

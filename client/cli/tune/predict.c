@@ -31,17 +31,6 @@ struct work {
 	uint64_t frames;
 };
 
-void predict_open(struct predict *p, uint32_t block, uint32_t world)
-{
-	*p = (struct predict){.block = block, .world = world};
-	p->sent = cli_memory(world, sizeof(*p->sent), "sums");
-}
-
-void predict_close(struct predict *p)
-{
-	free(p->sent);
-}
-
 uint64_t predict_bytes(const struct predict_flow *flow)
 {
 	return flow->head_bytes + flow->map_bytes + flow->data_bytes;
@@ -55,17 +44,13 @@ static void flow_add(struct predict_flow *to, const struct predict_flow *from)
 	to->data_bytes += from->data_bytes;
 }
 
-struct predict_flow predict_mean(const struct predict_flow *flows, uint32_t count, double among)
+struct predict_flow predict_mean(const struct predict_flow *sum, double among)
 {
-	struct predict_flow sum = {0};
-
-	for (uint32_t i = 0; i < count; i++)
-		flow_add(&sum, &flows[i]);
 	return (struct predict_flow){
-		.packets = (uint64_t)llround((double)sum.packets / among),
-		.head_bytes = (uint64_t)llround((double)sum.head_bytes / among),
-		.map_bytes = (uint64_t)llround((double)sum.map_bytes / among),
-		.data_bytes = (uint64_t)llround((double)sum.data_bytes / among),
+		.packets = (uint64_t)llround((double)sum->packets / among),
+		.head_bytes = (uint64_t)llround((double)sum->head_bytes / among),
+		.map_bytes = (uint64_t)llround((double)sum->map_bytes / among),
+		.data_bytes = (uint64_t)llround((double)sum->data_bytes / among),
 	};
 }
 
@@ -106,13 +91,11 @@ static void packet_add(struct predict_flow *flow, uint32_t head, uint64_t map, u
 /* Bytes of a set of blocks, `set` of `blocks`: section 6.1. */
 static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t blocks, uint32_t set)
 {
-	uint64_t coded;
+	uint8_t written[WIRE_SEGMENT_BLOCKS_MAX / 8];
 
 	if (set == 0 || set == blocks)
 		return 0;
-	coded = bits_coded_bytes(bits, blocks);
-	coded = coded > 0 ? coded : bitmap_word_count(blocks) * 8;
-	return coded + (w->cut.eager ? WIRE_SET_BYTES : 0);
+	return bits_write(bits, blocks, written) + (w->cut.eager ? WIRE_SET_BYTES : 0);
 }
 
 /* The frames of a segment in which a worker has a block, and what it sends in them. */
@@ -258,7 +241,7 @@ static void op_add(struct work *w)
 	acks_add(w, time_s);
 	w->p->blocks += w->cut.block_count;
 	for (uint32_t rank = 0; rank < w->net->world; rank++)
-		flow_add(&w->p->sent[rank], &w->sent[rank]);
+		flow_add(&w->p->sent, &w->sent[rank]);
 	flow_add(&w->p->received, &w->received);
 	w->p->time_s += time_s;
 }

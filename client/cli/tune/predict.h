@@ -29,7 +29,7 @@ struct predict_op {
 	const uint64_t *const *bits; /* [world] bitmaps */
 };
 
-/* One direction of one worker. */
+/* What goes in one direction. */
 struct predict_flow {
 	uint64_t packets;
 	uint64_t head_bytes; /* all headers: Ethernet's to ours */
@@ -40,23 +40,18 @@ struct predict_flow {
 /* Sums over operations, for one block size. */
 struct predict {
 	uint32_t block;
-	uint32_t world;
-	uint64_t blocks, own, united; /* own: of all workers together */
-	struct predict_flow *sent;    /* [world] */
-	struct predict_flow received; /* by each worker */
-	double time_s;                /* at least, one operation after the other */
+	uint64_t blocks, own, united;       /* own: of all workers together */
+	struct predict_flow sent, received; /* by all workers together; by each of them */
+	double time_s;                      /* at least, one operation after the other */
 };
-
-void predict_open(struct predict *p, uint32_t block, uint32_t world);
-void predict_close(struct predict *p);
 
 /* predict_add - another operation. p->block is a multiple of op->fine. False: sizes that no job may have. */
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op);
 
 uint64_t predict_bytes(const struct predict_flow *flow);
 
-/* The sum of flows[count], each of its numbers divided by `among` and rounded. */
-struct predict_flow predict_mean(const struct predict_flow *flows, uint32_t count, double among);
+/* A sum with each of its numbers divided by `among` and rounded. */
+struct predict_flow predict_mean(const struct predict_flow *sum, double among);
 
 /* bits[..] of blocks of `ratio` times `fine`: does any bit of each block's `ratio` bits stand? */
 void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, uint64_t *bits);

@@ -109,42 +109,18 @@ static int files_order(struct source *s, const struct trace_head *run, struct wh
 
 /* ---- which operations belong together: by tag, and by order where a tag comes again ---- */
 
-static int by_tag(const void *a, const void *b, void *file)
-{
-	const struct trace_entry *entries = ((const struct trace_file *)file)->entries;
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	uint64_t x_tag = entries[x].record.tag, y_tag = entries[y].record.tag;
-
-	if (x_tag != y_tag)
-		return x_tag < y_tag ? -1 : 1;
-	return x < y ? -1 : x > y;
-}
-
-/* The entries' numbers. */
-static uint32_t *entries_sorted(struct trace_file *file)
-{
-	uint32_t *list = cli_memory(file->count + 1ul, sizeof(*list), "operations");
-
-	for (uint32_t i = 0; i < file->count; i++)
-		list[i] = i;
-	qsort_r(list, file->count, sizeof(*list), by_tag, file);
-	return list;
-}
-
-/* out[entry of rank 0] = entry of `rank`, UINT32_MAX: none. Both lists are sorted by tag. */
-static void entries_match(const struct source *s, uint32_t rank, const uint32_t *first,
-                          const uint32_t *list, uint32_t *out)
+/* s->entries[entry of rank 0][rank] = entry of `rank`, UINT32_MAX: none. */
+static void entries_match(struct source *s, uint32_t rank)
 {
 	const struct trace_file *a = s->traces[0], *b = s->traces[rank];
 
 	for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
-		const struct trace_record *x = &a->entries[first[i]].record;
-		const struct trace_record *y = &b->entries[list[j]].record;
+		const struct trace_record *x = &a->entries[i].record, *y = &b->entries[j].record;
 
 		if (x->tag == y->tag && x->count == y->count && x->dtype == y->dtype &&
 		    x->block == y->block && x->form == y->form && x->fine == y->fine &&
 		    x->columns == y->columns && x->tile_rows == y->tile_rows)
-			out[(uint64_t)first[i] * s->world + rank] = list[j];
+			s->entries[(uint64_t)i * s->world + rank] = j;
 		i += x->tag <= y->tag;
 		j += y->tag <= x->tag;
 	}
@@ -152,23 +128,16 @@ static void entries_match(const struct source *s, uint32_t rank, const uint32_t 
 
 static void match_all(struct source *s)
 {
-	uint64_t count = s->traces[0]->count, places = count * s->world;
-	uint32_t *first = entries_sorted(s->traces[0]);
+	uint64_t count = s->traces[0]->count;
 
-	s->entries = cli_memory(places, sizeof(*s->entries), "operations of all workers");
+	s->entries = cli_memory(count * s->world, sizeof(*s->entries), "operations of all workers");
 	s->ops = cli_memory(count, sizeof(*s->ops), "operations");
-	for (uint64_t i = 0; i < places; i++)
-		s->entries[i] = i % s->world == 0 ? (uint32_t)(i / s->world) : UINT32_MAX;
-	for (uint32_t rank = 1; rank < s->world; rank++) {
-		uint32_t *list = entries_sorted(s->traces[rank]);
-
-		entries_match(s, rank, first, list, s->entries);
-		free(list);
-	}
-	free(first);
+	memset(s->entries, 0xff, count * s->world * sizeof(*s->entries));
+	for (uint32_t rank = 0; rank < s->world; rank++)
+		entries_match(s, rank);
 }
 
-/* Keeps the operations that all workers have recorded, in rank 0's order. */
+/* Keeps the operations that all workers have recorded. */
 static void ops_fill(struct source *s)
 {
 	const struct trace_file *file = s->traces[0];

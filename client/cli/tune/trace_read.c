@@ -88,6 +88,15 @@ static int index_make(struct trace_file *file, struct why *why)
 	return at == end ? 0 : why_set(why, -EINVAL, "something follows its end");
 }
 
+static int entry_compare(const void *a, const void *b)
+{
+	const struct trace_entry *x = a, *y = b;
+
+	if (x->record.tag != y->record.tag)
+		return x->record.tag < y->record.tag ? -1 : 1;
+	return x->body < y->body ? -1 : x->body > y->body;
+}
+
 int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 {
 	struct trace_file *file = cli_memory(1, sizeof(*file), "traces");
@@ -101,11 +110,14 @@ int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 	snprintf(file->path, sizeof(file->path), "%s", path);
 	wrong = trace_head_take(file->memory, file->bytes, &file->head);
 	err = wrong != NULL ? why_set(why, -EINVAL, "%s", wrong) : index_make(file, why);
-	if (err != 0)
+	if (err != 0) {
 		trace_file_close(file);
-	else
-		*out = file;
-	return err;
+		return err;
+	}
+	if (file->count > 0)
+		qsort(file->entries, file->count, sizeof(*file->entries), entry_compare);
+	*out = file;
+	return 0;
 }
 
 void trace_file_close(struct trace_file *file)

@@ -20,7 +20,8 @@ struct trace_file {
 	const void *memory; /* [bytes] mapped */
 	size_t bytes;
 	struct trace_head head;
-	struct trace_entry *entries; /* [count], operations only */
+	struct trace_entry
+		*entries; /* [count], operations only, by tag, and in order where one comes again */
 	uint32_t count;
 	bool ended; /* `end` is there */
 	bool cut;   /* the file ends within a record, which is left out */

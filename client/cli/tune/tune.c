@@ -151,13 +151,14 @@ static int tune_run(struct tune *tune)
 		status = net_choose(tune);
 	if (status == 0)
 		status = tune_predict(tune);
-	if (status == 0)
-		status = settings.json ? tune_json(tune) : tune_print(tune);
-	if (status == 0)
-		status = cli_flush(1);
-	if (status == 0 && settings.plot != NULL)
-		status = tune_plot(tune, settings.plot);
-	return status;
+	if (status != 0)
+		return status;
+	if (settings.json)
+		tune_json(tune);
+	else
+		tune_print(tune);
+	status = cli_flush(1);
+	return status == 0 && settings.plot != NULL ? tune_plot(tune, settings.plot) : status;
 }
 
 int cli_tune(int argc, char **argv)
@@ -173,8 +174,6 @@ int cli_tune(int argc, char **argv)
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
 	status = tune_run(&tune);
-	for (uint32_t i = 0; i < tune.block_count; i++)
-		predict_close(&tune.rows[i].predicted);
 	source_close(&tune.source);
 	return status;
 }

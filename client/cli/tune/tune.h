@@ -43,10 +43,10 @@ struct tune {
 int tune_blocks_choose(struct tune *tune, const char *blocks);
 int tune_predict(struct tune *tune);
 
-int tune_print(const struct tune *tune);
-int tune_json(const struct tune *tune);
+void tune_print(const struct tune *tune);
+void tune_json(const struct tune *tune);
 
-/* tune_plot - draws the rows with gnuplot; the path ends in .svg or .png. */
+/* tune_plot - draws the rows with gnuplot; the path ends in .svg or .png. Without a whole picture one that is there stays. */
 int tune_plot(const struct tune *tune, const char *path);
 
 #endif /* CLIENT_CLI_TUNE_H */

@@ -164,8 +164,8 @@ static void row_fill(struct tune_row *row, const struct tune *tune)
 {
 	double ops = tune->source.op_count, blocks = (double)row->predicted.blocks;
 
-	row->sent = predict_mean(row->predicted.sent, tune->net.world, ops * tune->net.world);
-	row->received = predict_mean(&row->predicted.received, 1, ops);
+	row->sent = predict_mean(&row->predicted.sent, ops * tune->net.world);
+	row->received = predict_mean(&row->predicted.received, ops);
 	row->time_s = row->predicted.time_s / ops;
 	row->d = (double)row->predicted.own / blocks / tune->net.world;
 	row->united = (double)row->predicted.united / blocks;
@@ -190,7 +190,7 @@ int tune_predict(struct tune *tune)
 	int status = 0;
 
 	for (uint32_t i = 0; i < tune->block_count; i++)
-		predict_open(&tune->rows[i].predicted, tune->rows[i].block, tune->net.world);
+		tune->rows[i].predicted.block = tune->rows[i].block;
 	for (uint32_t op = 0; op < source->op_count && status == 0; op++) {
 		bytes += source->ops[op].count * dtype_bytes(source->ops[op].dtype);
 		status = op_predict(tune, op);

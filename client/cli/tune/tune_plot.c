@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,6 +75,7 @@ int tune_plot(const struct tune *tune, const char *path)
 {
 	bool png = strcmp(path + strlen(path) - 4, ".png") == 0; /* or .svg */
 	FILE *script = tmpfile();
+	char part[PATH_MAX + 8]; /* beside it; one that is too long is none */
 	int out, status;
 
 	if (script != NULL)
@@ -81,19 +83,22 @@ int tune_plot(const struct tune *tune, const char *path)
 	if (script == NULL || fflush(script) != 0 || ferror(script))
 		return cli_error(1, "cannot write a temporary file: %s", strerror(errno));
 	rewind(script);
-	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	snprintf(part, sizeof(part), "%s.part", path);
+	out = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (out < 0)
 		return cli_error(1, "cannot write %s: %s", path, strerror(errno));
 	status = gnuplot_run(fileno(script), out);
 	fclose(script);
 	close(out);
+	if (status == 0 && rename(part, path) != 0)
+		status = -errno;
 	if (status == 0)
 		return 0;
-	unlink(path);
+	unlink(part);
 	if (status == -ENOENT)
 		return cli_error(1, "cannot draw %s: it needs gnuplot: apt-get install gnuplot-nox",
 		                 path);
 	if (status < 0)
-		return cli_error(1, "cannot draw %s: gnuplot: %s", path, strerror(-status));
+		return cli_error(1, "cannot draw %s: %s", path, strerror(-status));
 	return cli_error(1, "cannot draw %s: gnuplot ends with %d", path, status);
 }

@@ -47,7 +47,7 @@ static void row_print(const struct tune *tune, const struct tune_row *row, struc
 	          (double)(sent->map_bytes + received->map_bytes) / both);
 }
 
-int tune_print(const struct tune *tune)
+void tune_print(const struct tune *tune)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	const struct source *source = &tune->source;
@@ -67,7 +67,6 @@ int tune_print(const struct tune *tune)
 		       source->job, text_si((double)source->job_sent, CELL),
 		       text_si((double)source->job_received, CELL),
 		       (unsigned long long)source->job_operations);
-	return 0;
 }
 
 /* ---- JSON ---- */
@@ -88,7 +87,7 @@ static json_t *row_json(const struct tune *tune, const struct tune_row *row)
 	                 row == &tune->rows[tune->best]);
 }
 
-int tune_json(const struct tune *tune)
+void tune_json(const struct tune *tune)
 {
 	const struct predict_net *net = &tune->net;
 	json_t *rows = json_array(), *job = NULL, *object;
@@ -107,10 +106,5 @@ int tune_json(const struct tune *tune)
 	                   "multicast", net->multicast, "rate_bit_s", (json_int_t)(net->rate * 8),
 	                   "best", (int)tune->rows[tune->best].block, "ring_us", tune->ring_s * 1e6,
 	                   "rows", rows, "traced_job", job);
-	if (object == NULL)
-		return cli_error(1, "out of memory");
-	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
-	printf("\n");
-	json_decref(object);
-	return 0;
+	cli_json_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
 }

@@ -108,7 +108,7 @@ class Comm(Member):
         op: "sum", "avg", "min", "max" or "prod".
         tag: matches the operation with the other workers'; 0: by order.
         block: elements of a block; 0: the communicator's.
-        wire: how f32 travels, "auto", "native", "fixed32", "fixed16", "fixed8" or "bf16" (docs/TUNING.md); None:
+        wire: how f32 travels, "auto", "native", "fixed32", "fixed16", "fixed8" or "bf16" (docs/thin-links.md); None:
             the communicator's.
         segments: parts of the tensor that are made of rows, so that blocks begin where rows do:
             a list of (offset, count, row length), in elements; None: the tensor has no rows. With two

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attach(ddp, elastic=True): a training whose workers come and go. docs/RECIPES.md has the loop."""
+"""attach(ddp, elastic=True): a training whose workers come and go. docs/recipes.md has the loop."""
 
 import collections
 import contextlib
 import itertools
 import logging
 import os
+import weakref
 import zlib
 
 import numpy
@@ -16,7 +17,7 @@ from torch.autograd import Variable
 from . import _plain, _state, _way
 from ._comm import Comm
 from ._compress import lost_of, parts_of, remember_lost
-from ._home import Home
+from ._cuda import Home
 from ._member import MembersChanged, WinnowError
 
 _log = logging.getLogger("winnow")
@@ -30,6 +31,8 @@ _HOSTS_DIFFER = (
     "processors or another torch, say share(.., compare=False)"
 )
 
+
+_taken = weakref.WeakSet()  # communicators that have an Elastic
 
 # A parameter's part of a bucket under way, and what rounding has taken of it.
 _Part = collections.namedtuple("_Part", "parameter values lost request")
@@ -96,6 +99,11 @@ class Elastic:
     def __init__(self, ddp, comm=None, block=None, wire=None, compress=None, way=None):
         _refuse_group(ddp)
         _refuse_settings(ddp)
+        if comm in _taken:  # whoever comes gets the state of one model, between two steps of that
+            raise ValueError(
+                "this communicator has an elastic model already: put both into one module and that into one "
+                "DistributedDataParallel, or close() the other one"
+            )
         self.ddp = ddp
         self.compress, self._way, self._seen = compress, way, _way.seen_of(way, block)
         self._owned = comm is None
@@ -117,6 +125,7 @@ class Elastic:
             compress.learn(ddp.module)
             compress.begin()
         ddp.register_comm_hook(self, Elastic._reduce)
+        _taken.add(self.comm)
 
     def share(self, *things, least=1, compare=True):
         """Gives model and things of the member with most steps to those that have done fewer. All members call it before
@@ -171,13 +180,13 @@ class Elastic:
 
     def close(self):
         """Leaves the job, if attach() has joined it."""
+        _taken.discard(self.comm)
         if self._owned:
             self.comm.close()
 
     def ways(self):
         """In what each parameter travels now, by name: "blocks", "rows", "columns" or "elements"."""
-        named = self.ddp.module.named_parameters()
-        return {name: _way.way_of(one, one.element_size(), self.compress, self._seen) for name, one in named}
+        return _way.ways_of(self.ddp.module, self.compress, self._seen)
 
     def _keep(self):
         """The step counts."""
@@ -264,7 +273,7 @@ class Elastic:
                 _state.check(value, name)
         except TypeError as error:  # what has come into it since share(); the others need not go for that
             _log.warning("rank %d cannot hand over its state, so newcomers cannot stay: %s", self.comm.rank, error)
-            return _state.pack([str(error)], "error")
+            return _state.pack([str(error), None, None], "error")
         return _state.pack([self._settings(), states, steps], "state")
 
     def _settings(self):
@@ -273,16 +282,18 @@ class Elastic:
 
     def _take(self, room, root):
         """What another member has, which has done a step that this one has not."""
+        things, wrong = {"model": self.ddp.module, **self._things}, f"what rank {root} has sent is not the state of a training"
         try:
-            settings, *rest = _state.unpack(room)
-            if not rest:
-                raise RuntimeError(f"rank {root} cannot hand over its state: {settings}")
-            states, steps = rest
+            settings, states, steps = _state.unpack(room)
         except (ValueError, TypeError) as error:
-            raise _state.StateError(f"what rank {root} has sent is not the state of a training: {error}") from None
+            raise _state.StateError(f"{wrong}: {error}") from None
+        if states is None:
+            raise RuntimeError(f"rank {root} cannot hand over its state: {settings}")
         if settings != self._settings():
             raise ValueError(f"{self._settings()} on this worker, and {settings} on the others: want the same on all")
-        for name, thing in {"model": self.ddp.module, **self._things}.items():
+        if not isinstance(states, dict) or states.keys() != things.keys() or not _are_counts(steps):
+            raise _state.StateError(f"{wrong}: it has not the parts that it says")
+        for name, thing in things.items():
             thing.load_state_dict(states[name])
         self._remember_lost(self._parts)
         if self.compress is not None:
@@ -426,6 +437,10 @@ def _named(things, ddp):
         name = next(name for name in (f"{kind} {n}" if n > 1 else kind for n in itertools.count(1)) if name not in named)
         named[name] = thing
     return named
+
+
+def _are_counts(steps):
+    return isinstance(steps, dict) and all(type(count) is int and count >= 0 for count in steps.values())
 
 
 def _odd_ones(columns, took):

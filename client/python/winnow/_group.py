@@ -532,8 +532,8 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         if not all(map(_movable, outputs)):
             other = self._other([*outputs, *inputs])
-            gather = _named(other, "all_gather_single_coalesced", "allgather_into_tensor_coalesced")
-            return gather(outputs, inputs, *_given(opts))
+            name = _name_in(other, "all_gather_single_coalesced", "allgather_into_tensor_coalesced")
+            return self._through(other, name, outputs, inputs, *_given(opts))
         plain = Plain()
         parts = [list(ranks) for ranks in zip(*map(self._parts, plain.of(outputs)))]
         inputs = [_plain.values(tensor).view(-1) for tensor in inputs]
@@ -601,27 +601,25 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     @_eager
     def _reduce_scatter_base(self, output, tensor, opts=None):
-        op = _OPS.get(_plain_op(opts))
-        if op is None or not _scatterable(output, tensor):
-            return self._through(self._other([output]), "_reduce_scatter_base", output, tensor, *_given(opts))
-
-        def whole():
-            self._refuse_sizes([output], [tensor])
-            return _plain.values(tensor).view(-1)
-
-        return self._scatter([output], whole, op, [output], opts)
+        return self._scatter_whole([output], [tensor], opts, (output, tensor), "_reduce_scatter_base")
 
     @_eager
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         """One operation for all: each share is the shares of all tensors."""
+        names = "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"
+        return self._scatter_whole(outputs, inputs, opts, (outputs, inputs), *names)
+
+    def _scatter_whole(self, outputs, inputs, opts, arguments, *names):
+        """names: of another group's method for that, of which it has one."""
         op = _OPS.get(_plain_op(opts))
         if op is None or not outputs or not _scatterable(*outputs, *inputs):
             other = self._other([*outputs, *inputs])
-            scatter = _named(other, "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced")
-            return scatter(outputs, inputs, *_given(opts))
+            return self._through(other, _name_in(other, *names), *arguments, *_given(opts))
 
         def whole():
             self._refuse_sizes(outputs, inputs)
+            if len(inputs) == 1:
+                return _plain.values(inputs[0]).view(-1)
             return torch.cat([_plain.values(tensor).view(self._size, -1) for tensor in inputs], dim=1).view(-1)
 
         return self._scatter(outputs, whole, op, outputs, opts)
@@ -680,7 +678,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return _Work(self._promise(operation, begin, finish, value, opts, device, staged), operation)
 
     def _stand_aside(self, tag):
-        """Where this rank's operation does not begin, something begins that is like no other, so that the others' fails:
+        """Where this rank's operation does not begin, something begins that is like no other, which ends the job:
         "workers do not agree". If it begins on no rank, this does no harm."""
         with contextlib.suppress(Exception):
             self._comm.allreduce_async(torch.zeros(7, dtype=torch.float64, device="cpu"), op="prod", tag=tag, block=7)
@@ -753,9 +751,9 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         getattr(nccl, how, lambda: None)()
 
 
-def _named(group, *names):
-    """What torch has called by one name, and then by another."""
-    return next(getattr(group, name) for name in names if hasattr(group, name))
+def _name_in(group, *names):
+    """Of what torch has called by one name, and then by another."""
+    return next(name for name in names if hasattr(group, name))
 
 
 def _through_other(name):

@@ -7,6 +7,7 @@ tests/python/test_abi.py compiles the header and compares every number and offse
 import ctypes
 import ctypes.util
 import os
+import re
 
 from . import _programs
 
@@ -14,19 +15,10 @@ ABI_VERSION = 10
 
 OK = 0
 ERRORS = {
-    "INVALID": 1,
-    "MEMORY": 2,
-    "SYSTEM": 3,
-    "UNREACHABLE": 4,
-    "REFUSED": 5,
-    "MISMATCH": 6,
-    "LOST": 7,
-    "ABORTED": 8,
-    "TIMEOUT": 9,
-    "BUSY": 10,
-    "PROTOCOL": 11,
-    "GPU": 12,
-    "MEMBERS": 13,
+    name: 1 + number
+    for number, name in enumerate(
+        "INVALID MEMORY SYSTEM UNREACHABLE REFUSED MISMATCH LOST ABORTED TIMEOUT BUSY PROTOCOL GPU MEMBERS".split()
+    )
 }
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8}  # bytes, by these numbers
@@ -35,167 +27,141 @@ MEMORIES = {"host": 0, "cuda": 1}
 WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2, "fixed16": 3, "fixed8": 4, "bf16": 5}
 
 
-def _all(names, kind):
-    return [(name, kind) for name in names.split()]
-
-
 LEVELS = {"off": 0, "warn": 1, "info": 2}
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-
-
-class Config(ctypes.Structure):
-    _fields_ = [
-        *_all("aggregators job", ctypes.c_char_p),
-        *_all("rank world", ctypes.c_uint32),
-        *_all("key_file key", ctypes.c_char_p),
-        ("insecure_no_key", ctypes.c_int),
-        ("block", ctypes.c_uint32),
-        ("wire", ctypes.c_int),
-        *_all("threads silence_ms timeout_ms join_timeout_ms", ctypes.c_uint32),
-        ("multicast", ctypes.c_int),
-        ("payload", ctypes.c_uint32),
-        *_all("datapath eal device data_address gateway", ctypes.c_char_p),
-        ("give_up", ctypes.POINTER(ctypes.c_int)),
-        *_all("staging_mb dscp", ctypes.c_uint32),
-        ("network", ctypes.c_int),
-        ("memory_mb", ctypes.c_uint32),
-        ("interface", ctypes.c_char_p),
-        ("debug", ctypes.c_int),
-        ("log", LOG),
-        ("log_context", ctypes.c_void_p),
-    ]
-
-
-class Membership(ctypes.Structure):
-    _fields_ = [
-        ("id", ctypes.c_char_p),
-        *_all("rank world join_timeout_ms", ctypes.c_uint32),
-        ("give_up", ctypes.POINTER(ctypes.c_int)),
-    ]
-
-
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("tag", ctypes.c_uint64),
-        ("block", ctypes.c_uint32),
-        ("wire", ctypes.c_int),
-        ("memory", ctypes.c_int),
-        ("stream", ctypes.c_void_p),
-        ("priority", ctypes.c_uint32),
-        ("lost", ctypes.c_void_p),
-    ]
-
-
-class Segment(ctypes.Structure):
-    _fields_ = [
-        ("offset", ctypes.c_uint64),
-        ("count", ctypes.c_uint64),
-        ("row", ctypes.c_uint64),
-        ("tile_rows", ctypes.c_uint32),
-        ("tile_columns", ctypes.c_uint32),
-    ]
 
 
 class NodeId(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 128)]
 
 
-class NodeConfig(ctypes.Structure):
-    _fields_ = [
-        ("config", ctypes.POINTER(Config)),
-        ("id", NodeId),
-        ("local_world", ctypes.c_uint32),
-        ("local_rank", ctypes.c_uint32),
-        ("gpu_count", ctypes.c_uint32),
-        ("gpus", ctypes.POINTER(ctypes.c_int)),
-    ]
-
-
-class Choice(ctypes.Structure):
-    _fields_ = [
-        *_all("chunk k", ctypes.c_uint64),
-        ("block", ctypes.c_uint32),
-        ("decay", ctypes.c_float),
-    ]
-
-
-class OpStats(ctypes.Structure):
-    _fields_ = _all("blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes", ctypes.c_uint64)
-
-
-class CommStats(ctypes.Structure):
-    _fields_ = [
-        *_all("sent_packets sent_bytes received_packets received_bytes retransmits nacks dropped", ctypes.c_uint64),
-        *_all("payload window channels multicast wire window_now", ctypes.c_uint32),
-        ("pinned_bytes", ctypes.c_uint64),
-        *_all("rtt_us rtt_least_us", ctypes.c_uint32),
-        *_all("sent_marked received_marked received_lost held_window_us held_credit_us", ctypes.c_uint64),
-        ("op_slots", ctypes.c_uint32),
-    ]
-
-
-_pointer = ctypes.c_void_p
-_int = ctypes.c_int
-_buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
-_per_gpu = _slot = ctypes.POINTER(_pointer)
-_on_gpus = [_per_gpu, _per_gpu, ctypes.c_uint64, _int, _int, _per_gpu]
-_blocks = [_pointer, _pointer, ctypes.c_uint64, ctypes.c_uint64]
-_segments = [ctypes.POINTER(Segment), ctypes.c_uint32]
-_start = [ctypes.POINTER(Options), _pointer]
-
-FUNCTIONS = {
-    "winnow_config_init": (None, [ctypes.POINTER(Config)]),
-    "winnow_comm_create": (_int, [ctypes.POINTER(Config), _slot]),
-    "winnow_comm_enter": (_int, [ctypes.POINTER(Config), ctypes.POINTER(_pointer)]),
-    "winnow_comm_admit": (_int, [_pointer, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
-    "winnow_comm_hold": (None, [_pointer]),
-    "winnow_comm_reconfigure": (_int, [_pointer, ctypes.POINTER(Membership)]),
-    "winnow_comm_destroy": (None, [_pointer]),
-    "winnow_comm_exit": (None, [ctypes.c_int, _pointer]),
-    "winnow_allreduce": (_int, _buffers + [_pointer]),
-    "winnow_allreduce_async": (_int, _buffers + _start + [_slot]),
-    "winnow_reduce_scatter": (_int, _buffers + [_pointer]),
-    "winnow_broadcast": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32, _pointer]),
-    "winnow_broadcast_async": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32] + _start + [_slot]),
-    "winnow_reduce_scatter_async": (_int, _buffers + _start + [_slot]),
-    "winnow_allreduce_segments_async": (_int, _buffers + _segments + _start + [_slot]),
-    "winnow_allreduce_sparse_block": (_int, _blocks + [_pointer, ctypes.c_uint64, _int, _int, _pointer]),
-    "winnow_allreduce_sparse_block_async": (_int, _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [_slot]),
-    "winnow_allreduce_rows_async": (_int, _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [_slot]),
-    "winnow_topk": (
-        _int,
-        [_pointer, _pointer, ctypes.c_uint64, _int, ctypes.POINTER(Choice), ctypes.POINTER(ctypes.c_uint64)],
-    ),
-    "winnow_rows_count": (ctypes.c_uint64, [_pointer]),
-    "winnow_rows_read": (None, [_pointer, _pointer, _pointer]),
-    "winnow_rows_free": (None, [_slot]),
-    "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
-    "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
-    "winnow_request_free": (None, [_slot]),
-    "winnow_allreduce_cuda": (_int, _buffers + [_pointer, _pointer, _slot]),
-    "winnow_stream_wait": (_int, [_pointer, _pointer]),
-    "winnow_comm_check": (_int, [_pointer]),
-    "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),
-    "winnow_strerror": (ctypes.c_char_p, [_int]),
-    "winnow_comm_error": (ctypes.c_char_p, [_pointer]),
-    "winnow_last_error": (ctypes.c_char_p, []),
-    "winnow_comm_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
-    "winnow_comm_late": (ctypes.c_char_p, [_pointer]),
-    "winnow_comm_say": (None, [_pointer, ctypes.c_char_p]),
-    "winnow_comm_rank": (ctypes.c_uint32, [_pointer]),
-    "winnow_comm_world": (ctypes.c_uint32, [_pointer]),
-    "winnow_node_id_make": (_int, [ctypes.POINTER(NodeId)]),
-    "winnow_node_create": (_int, [ctypes.POINTER(NodeConfig), _slot]),
-    "winnow_node_destroy": (None, [_pointer]),
-    "winnow_node_exit": (None, [ctypes.c_int, _pointer]),
-    "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
-    "winnow_node_allreduce_async": (_int, _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot]),
-    "winnow_node_check": (_int, [_pointer]),
-    "winnow_node_abort": (None, [_pointer, ctypes.c_char_p]),
-    "winnow_node_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
-    "winnow_version": (ctypes.c_char_p, []),
-    "winnow_abi_version": (_int, []),
+_KINDS = {
+    "none": None,
+    "text": ctypes.c_char_p,
+    "int": ctypes.c_int,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "i64": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "pointer": ctypes.c_void_p,
+    "log": LOG,
+    "node_id": NodeId,
 }
+
+
+def _kind(name):
+    return ctypes.POINTER(_kind(name[:-1])) if name.endswith("*") else _KINDS[name]
+
+
+def _structure(name, text):
+    """text: kinds, each with the names of its members, one after the other; ";" is between kinds."""
+    fields = [(member, _kind(kind)) for kind, *members in map(str.split, text.split(";")) for member in members]
+    _KINDS[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return _KINDS[name]
+
+
+Config = _structure(
+    "config",
+    """
+    text aggregators job;
+    u32 rank world;
+    text key_file key;
+    int insecure_no_key;
+    u32 block;
+    int wire;
+    u32 threads silence_ms timeout_ms join_timeout_ms;
+    int multicast;
+    u32 payload;
+    text datapath eal device data_address gateway;
+    int* give_up;
+    u32 staging_mb dscp;
+    int network;
+    u32 memory_mb;
+    text interface;
+    int debug;
+    log log;
+    pointer log_context
+    """,
+)
+Membership = _structure("membership", "text id; u32 rank world join_timeout_ms; int* give_up")
+Options = _structure("options", "u64 tag; u32 block; int wire memory; pointer stream; u32 priority; pointer lost")
+Segment = _structure("segment", "u64 offset count row; u32 tile_rows tile_columns")
+NodeConfig = _structure("node_config", "config* config; node_id id; u32 local_world local_rank gpu_count; int* gpus")
+Choice = _structure("choice", "u64 chunk k; u32 block; float decay")
+OpStats = _structure("op_stats", "u64 blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes")
+CommStats = _structure(
+    "comm_stats",
+    """
+    u64 sent_packets sent_bytes received_packets received_bytes retransmits nacks dropped;
+    u32 payload window channels multicast wire window_now;
+    u64 pinned_bytes;
+    u32 rtt_us rtt_least_us;
+    u64 sent_marked received_marked received_lost held_window_us held_credit_us;
+    u32 op_slots
+    """,
+)
+
+_DECLARATIONS = """
+none winnow_config_init(config*)
+int winnow_comm_create(config*, pointer*)
+int winnow_comm_enter(config*, pointer*)
+int winnow_comm_admit(pointer, u32, u32*)
+none winnow_comm_hold(pointer)
+int winnow_comm_reconfigure(pointer, membership*)
+none winnow_comm_destroy(pointer)
+none winnow_comm_exit(int, pointer)
+int winnow_allreduce(pointer, pointer, u64, int, int, pointer)
+int winnow_allreduce_async(pointer, pointer, u64, int, int, options*, pointer, pointer*)
+int winnow_reduce_scatter(pointer, pointer, u64, int, int, pointer)
+int winnow_broadcast(pointer, u64, u32, pointer)
+int winnow_broadcast_async(pointer, u64, u32, options*, pointer, pointer*)
+int winnow_reduce_scatter_async(pointer, pointer, u64, int, int, options*, pointer, pointer*)
+int winnow_allreduce_segments_async(pointer, pointer, u64, int, int, segment*, u32, options*, pointer, pointer*)
+int winnow_allreduce_sparse_block(pointer, pointer, u64, u64, pointer, u64, int, int, pointer)
+int winnow_allreduce_sparse_block_async(pointer, pointer, u64, u64, pointer, u64, int, int, options*, pointer, pointer*)
+int winnow_allreduce_rows_async(pointer, pointer, u64, u64, u64, int, int, options*, pointer, pointer*, pointer*)
+int winnow_topk(pointer, pointer, u64, int, choice*, u64*)
+u64 winnow_rows_count(pointer)
+none winnow_rows_read(pointer, pointer, pointer)
+none winnow_rows_free(pointer*)
+int winnow_wait(pointer, i64, op_stats*)
+int winnow_test(pointer, int*, op_stats*)
+none winnow_request_free(pointer*)
+int winnow_allreduce_cuda(pointer, pointer, u64, int, int, pointer, pointer, pointer*)
+int winnow_stream_wait(pointer, pointer)
+int winnow_comm_check(pointer)
+none winnow_comm_abort(pointer, text)
+text winnow_strerror(int)
+text winnow_comm_error(pointer)
+text winnow_last_error()
+none winnow_comm_stats(pointer, comm_stats*)
+text winnow_comm_late(pointer)
+none winnow_comm_say(pointer, text)
+u32 winnow_comm_rank(pointer)
+u32 winnow_comm_world(pointer)
+int winnow_node_id_make(node_id*)
+int winnow_node_create(node_config*, pointer*)
+none winnow_node_destroy(pointer)
+none winnow_node_exit(int, pointer)
+int winnow_node_allreduce(pointer*, pointer*, u64, int, int, pointer*, pointer)
+int winnow_node_allreduce_async(pointer*, pointer*, u64, int, int, segment*, u32, pointer*, options*, pointer, pointer*)
+int winnow_node_check(pointer)
+none winnow_node_abort(pointer, text)
+none winnow_node_stats(pointer, comm_stats*)
+text winnow_version()
+int winnow_abi_version()
+"""
+
+
+def _declared():
+    """By name: the kinds of its result and of its arguments."""
+    found = {}
+    for result, name, arguments in re.findall(r"(\w+) (\w+)\((.*)\)", _DECLARATIONS):
+        found[name] = _kind(result), [_kind(argument) for argument in arguments.split(", ") if argument]
+    return found
+
+
+FUNCTIONS = _declared()
 
 
 def find_library():

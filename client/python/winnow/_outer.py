@@ -30,7 +30,7 @@ class OuterOptimizer(torch.optim.Optimizer):
     model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
     compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or a TopK.
     lr, momentum: of the outer step; None: 0.7 and 0.7, but 1 and 0, which is the mean of the weights, with compress and
-        where `inner` is an SGD. docs/COMPRESSION.md says why, and on which models that was measured.
+        where `inner` is an SGD. docs/thin-links.md says on which models that was measured.
     warm_up: so many steps at first exchange gradients. A change of members ends them.
     wire: as in Comm.allreduce().
     comm: a winnow.Comm; None: one of the default process group's ranks, or where there is none, of the environment.
@@ -126,8 +126,7 @@ class OuterOptimizer(torch.optim.Optimizer):
         """All but the model, of this rank: inner optimizer, the weights that all began with, momentum, memory."""
         return {
             "inner": self.inner.state_dict(),
-            "start": dict(zip(self._names, self._parts(self._start))),
-            "speed": dict(zip(self._names, self._parts(self._speed))),
+            **{kind: self._by_name(values) for kind, values in self._vectors().items()},
             "compress": None if self.compress is None else self.compress.state_dict(),
             "steps": self.steps,
             "exchanges": self.exchanges,
@@ -138,18 +137,29 @@ class OuterOptimizer(torch.optim.Optimizer):
         """On every rank its own, with the model's, before the next step. Have ranks saved at different times? Then join()."""
         if (state["compress"] is None) != (self.compress is None):
             raise ValueError("the saved state has a memory and there is no compress, or the other way round")
-        saved = [state[kind].get(name) for kind in ("start", "speed") for name in self._names]
-        parts = self._parts(self._start) + self._parts(self._speed)
-        for name, part, its in zip(self._names * 2, parts, saved):
-            if its is None or its.numel() != len(part):
-                raise ValueError(f"the saved state has no {name} of {len(part)} elements")
+        state = {"sent": None, "lost": None, **state}  # they need not be there
+        saved = {kind: self._of_names(kind, state[kind]) for kind in self._vectors()}
         if self.compress is not None:
             self.compress.load_state_dict(state["compress"])
         self.inner.load_state_dict(state["inner"])
-        for part, its in zip(parts, saved):
-            part.copy_(its)
+        self._start, self._speed, self._sent, self._lost = saved.values()
         self.steps, self.exchanges, self._dense = state["steps"], state["exchanges"], state["dense"]
-        self._sent = self._lost = None
+
+    def _vectors(self):
+        """What is as long as all parameters together. sent, lost: None, but between an exchange that failed and join()."""
+        return {"start": self._start, "speed": self._speed, "sent": self._sent, "lost": self._lost}
+
+    def _by_name(self, values):
+        return None if values is None else dict(zip(self._names, self._parts(values)))
+
+    def _of_names(self, kind, saved):
+        """A copy of what _by_name() has made."""
+        if saved is None:
+            return None
+        for name, part in zip(self._names, self._parts(self._start)):
+            if name not in saved or saved[name].numel() != len(part):
+                raise ValueError(f"the saved state has no {kind} of {name}, of {len(part)} elements")
+        return torch.cat([saved[name].flatten().cpu().float() for name in self._names])
 
     def close(self):
         """Leaves the job, if this has joined it."""

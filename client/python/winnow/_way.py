@@ -51,6 +51,11 @@ def way_of(parameter, element_bytes, compress=None, seen=None):
     return by_shape(parameter, element_bytes) if seen is None else seen.way(parameter, element_bytes)
 
 
+def ways_of(module, compress=None, seen=None):
+    """way_of() each of its parameters, by name."""
+    return {name: way_of(one, one.element_size(), compress, seen) for name, one in module.named_parameters()}
+
+
 def segments(parameters, buffer, compress=None, seen=None):
     """The segments of a buffer that is these parameters, one after the other; None if none of them needs one."""
     found, offset, size = [], 0, buffer.element_size()

@@ -22,13 +22,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _cuda, _group, _names, _native, _places, _sparse, _timeline, _way
+from . import _cuda, _group, _native, _places, _sparse, _timeline, _way
 from ._comm import Comm
 from ._compress import SHORT_WARM_UP, SHORT_WIRE, compressor_of, lost_of, parts_of, remember_lost
 from ._compress import TopK, merge_memories  # noqa: F401 - for programs
+from ._cuda import Home
 from ._elastic import Elastic
 from ._futures import Completer
-from ._home import Home
 from ._member import BLOCK_MAX, OpStats, Shares, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
@@ -76,7 +76,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     shape. The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
     process, `comm` any number; None: that of the environment. Without nodes, check_nan, static_graph,
-    find_unused_parameters and sparse gradients. See docs/RECIPES.md.
+    find_unused_parameters and sparse gradients. See docs/elastic.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -193,14 +193,14 @@ class HookState:
         self._rows = None  # of a Node: the communicator for sparse gradients
         self._closed = None  # totals of a communicator that is no more
         self._totals = _Totals()
-        self._names = _names.Names()
+        self._names = {}  # of parameters, by id
         self._completer = Completer("winnow-hook")
         if comm is not None:
             self._use(comm)
 
     def name(self, module, find_unused_parameters=False):
         """Errors tell this module's parameters by their names; attach() calls it, with what DDP was given."""
-        self._names.learn(module)
+        self._names.update((id(parameter), name) for name, parameter in module.named_parameters())
         self._module = module
         if self.compress is not None:
             self.compress.learn(module, find_unused_parameters)
@@ -238,10 +238,7 @@ class HookState:
 
     def ways(self, module):
         """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"."""
-        return {
-            name: _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
-            for name, parameter in module.named_parameters()
-        }
+        return _way.ways_of(module, self.compress, self._seen)
 
     def costs(self, module):
         """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
@@ -379,7 +376,13 @@ class HookState:
         values = tensor._values() if tensor.is_sparse else tensor
         if not values.isnan().any():
             return
-        where = self._names.holding(parameters, lambda part: tensor.is_sparse or values[part].isnan().any())
+        if tensor.is_sparse:
+            found = list(parameters)
+        else:
+            found = [parameter for parameter, part in parts_of(values, parameters) if part.isnan().any()]
+        names = [self._names.get(id(parameter), "a parameter without a name") for parameter in found]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        where = ", ".join(names[:3]) + more or "a bucket"
         end_job(self.comm, f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged")
 
     def _failed(self, error):

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# arm64-root.sh FOLDER - Debian's headers and libraries for 64-bit Arm, unpacked into FOLDER: what `make CROSS=aarch64-linux-gnu`
+# builds against, and what qemu runs the result with. Nothing of it is installed on this machine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tests/e2e/debian.sh
+root=$1
+[ ! -e "$root/made" ] || exit 0
+rm -rf --one-file-system "$root" "$root.list"
+mkdir -p "$(dirname "$root")"
+debian_sources "$(debian_codename)" >"$root.list"
+needs=$(sed -n 's/^arm64: //p' docker/packages.txt)
+mmdebstrap --quiet --variant=extract --architectures=arm64 --include="${needs// /,}" "$(debian_codename)" "$root" "$root.list"
+rm "$root.list"
+touch "$root/made"
