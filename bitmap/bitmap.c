@@ -47,7 +47,7 @@ int bitmap_wanted(struct why *why)
 	const char *wanted = secure_getenv("WINNOW_ISA");
 	char usable[64] = "";
 
-	if (wanted == NULL || bitmap_named(wanted) != NULL)
+	if (wanted == NULL || *wanted == '\0' || bitmap_named(wanted) != NULL)
 		return 0;
 	for (size_t i = 0; bitmap_engines[i] != NULL; i++)
 		if (bitmap_engines[i]->usable())
