@@ -12,13 +12,13 @@
 # Each lane runs one test at a time:
 #   one lane runs unit tests and scripts on loopback, in the order of their names;
 #   one lane runs scripts with a line "# long", then those with hosts in network namespaces, which depend on timing:
-#   never two of them at a time; then it helps the first lane;
+#   never two of them at a time; then those of images, once these are built; then it helps the first lane;
 #   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little; then it helps
 #   the first lane, too;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
-#   so that they use only idle CPU time; in the end on all CPUs. It begins when those with "# long" have ended, which
-#   leave none.
-# Scripts with a line "# late", and those of images, come last, one after the other.
+#   so that they use only idle CPU time, first of them the images; in the end on all CPUs. It begins when those with
+#   "# long" have ended, which leave none.
+# Scripts with a line "# late" come last, one after the other.
 #
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
 # only fault. Both runs are shown; if the second passes, the test counts as passed and is listed as unsteady. If the
@@ -190,9 +190,9 @@ for test in tests/e2e/test_*.sh; do
 	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
 done
+of_images() { grep -q '^\. tests/e2e/podman.sh' "$1"; }
 between_hosts() { grep -qE '^need_(namespaces|dpdk)|^suite' "$1" || [[ $1 = *_suite.sh ]]; }
-elsewhere() { is_late "$1" || marked 'waits|aside|long' "$1"; }
-is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
+elsewhere() { of_images "$1" || marked 'waits|aside|long|late' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
 add_unit() { # file
@@ -219,20 +219,24 @@ for test in "${scripts[@]}"; do
 	elsewhere "$test" || ! between_hosts "$test" || add_script "$test"
 done
 turn=${#names[@]}
+for test in "${scripts[@]}"; do
+	! of_images "$test" || add_script "$test"
+done
+contained=${#names[@]}
 for test in tests/unit/test_*.c; do
 	! marked waits "$test" || add_unit "$test"
 done
 for test in "${scripts[@]}"; do
-	is_late "$test" || ! marked waits "$test" || add_script "$test"
+	marked late "$test" || ! marked waits "$test" || add_script "$test"
 done
 waiting=${#names[@]}
+[ -n "$san" ] || add release images 2400 tests/e2e/images.sh
+built=${#names[@]}
 # These call make, one after the other: two of them in one folder would meet.
 for test in "${scripts[@]}"; do
-	is_late "$test" || ! marked aside "$test" || add_script "$test"
+	marked late "$test" || ! marked aside "$test" || add_script "$test"
 done
 shared=${#names[@]} # from here on, whoever has nothing else to do
-[ -n "$san" ] || add release images 2400 tests/e2e/images.sh
-built=${#names[@]} # what those that come last need
 if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	# Two halves, for two CPUs: check has the first 600 of 1,800 seeds.
 	case ${san:+san}$kind in
@@ -260,7 +264,7 @@ for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 done
 late=${#names[@]}
 for test in "${scripts[@]}"; do
-	! is_late "$test" || add_script "$test"
+	! marked late "$test" || add_script "$test"
 done
 all=${#names[@]}
 
@@ -271,18 +275,16 @@ start_lane() { # priority FIRST:END..
 	lanes+=($!)
 }
 start_lane 0 "0:$hosts"
-start_lane 0 "$hosts:$turn" "0:$hosts"
-start_lane 0 "$turn:$waiting" "0:$hosts"
+start_lane 0 "$hosts:$turn" "after:$waiting:$built" "$turn:$contained" "0:$hosts"
+start_lane 0 "$contained:$waiting" "0:$hosts"
 start_lane 19 "after:$hosts:$long" "$waiting:$late"
 aside=${lanes[3]}
-await 0 "$turn" "${lanes[@]:0:3}"
-await "$turn" "$waiting" "${lanes[2]}"
+await 0 "$waiting" "${lanes[@]:0:3}"
 # The machine has a CPU for others.
 start_lane 19 "$shared:$late"
-await "$waiting" "$built" "$aside" "${lanes[4]}"
 start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
-await "$built" "$late" "$aside" "${lanes[4]}"
+await "$waiting" "$late" "$aside" "${lanes[4]}"
 wait "${lanes[@]}" 2>/dev/null # those that are not known any more have ended
 run_again
 wait "${lanes[@]}" 2>/dev/null

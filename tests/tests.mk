@@ -4,9 +4,9 @@ units := $(notdir $(filter tests/unit/test_%,$(call sources_of,tests/unit)))
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
-	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/tiles $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/pairs $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
+	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/pairs $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
 	$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
-benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp flood nic mpi_bench $(if $(have_dpdk),dpdk_source dpdk_bytes))
+benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp mpi_bench $(if $(have_dpdk),dpdk_source))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
@@ -38,10 +38,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 
 $(BUILD)/tests/bench/dpdk_source: $(call object,tests/bench/dpdk_source tests/bench/dpdk_job) $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
-
-$(BUILD)/tests/bench/dpdk_bytes: $(BUILD)/tests/bench/dpdk_bytes.o $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
-$(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/tests/bench/dpdk_bytes.o: private extra := $(dpdk_extra)
+$(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o: private extra := $(dpdk_extra)
 
 # Open MPI's headers are not made for our warnings; mpicc would take a compiler of its own.
 mpi_flags = $(shell pkg-config --cflags ompi-c)
@@ -50,8 +47,7 @@ $(BUILD)/tests/bench/mpi_bench: $(BUILD)/tests/bench/mpi_bench.o $(BUILD)/libcor
 	$(call say,LD,$@)$(link) $^ $(shell pkg-config --libs ompi-c) $(core_libs) -o $@
 
 $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
-$(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
-$(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
+$(BUILD)/tests/bench/bench_xdp.o: private warnings := -Wall -Wextra $(werror)
 
 # libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
@@ -65,7 +61,7 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: run := check
 check-release: run := release
-check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
+check-release: also := $(if $(SAN),,$(benches) $(BUILD)/tests/bench/nic.bpf.o)# or nobody would see that they do not compile
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
 check-unit: ## the unit tests alone
@@ -87,7 +83,7 @@ mutants: ## put N=20 faults, drawn by SEED=1, into a copy of FILES="client/worke
 	$(Q)tests/mutants.py $(N) $(SEED) $(wildcard $(FILES))
 
 # A build of its own, whose programs count what they execute.
-COVERED ?= bad_joins bench deaths doctor drain garbage log members metrics mismatch run status strangers tiles tune waiting
+COVERED ?= bad_joins bench deaths doctor drain garbage log members metrics mismatch run status strangers tune waiting
 coverage: ## which lines of C simulation, unit tests and these end-to-end tests execute: COVERED="bench deaths"
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) BUILD=$(BUILD)/cov CFLAGS='-O1 -g --coverage' LDFLAGS=--coverage tests
@@ -100,18 +96,17 @@ check-debian: ## demo and check in a fresh Debian of another release (root, long
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
-		$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o
+		$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o $(BUILD)/tests/bench/nic.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60
-fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some
+fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet exchange" for some
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)tests/fuzz/run.sh $(SECONDS) build/fuzz $(FUZZERS)
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build dpdk lint
-	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h \
-		$(BUILD)/tests/bench/nic.skel.h
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h
 	$(Q)tests/lint.sh
 
 # The emulation: headers of CUDA and NCCL are its own, everything that uses them is built again with them.

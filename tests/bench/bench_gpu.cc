@@ -5,8 +5,7 @@
  * Bytes are those that must be read and written once: of a scan the tensor, of a copy its blocks twice;
  * of a copy over the bus its blocks. The share is of a cudaMemcpyAsync() in the same run: for a scan of one
  * tensor, device to device, its bytes read and written counted, too; for a copy of as many bytes as it
- * carries, between the same memories. The library's frames are always in pinned memory; rows with frames on
- * the device, which have no goal, show the kernel without the bus.
+ * carries, between the same memories. Frames are in pinned memory, as the library's always are.
  * A time is the median of SAMPLES, each of some calls in a row between two events. Calls take turns
  * at several tensors, and copies at several sets of blocks, so that together they touch several times
  * what the L2 holds.
@@ -49,7 +48,7 @@ typedef unsigned long long ull;
 		}                                                                                  \
 	} while (0)
 
-static std::vector<unsigned char *> tensors, frames; /* on the device */
+static std::vector<unsigned char *> tensors, others; /* on the device */
 static unsigned char *host;                          /* pinned, HOST_BYTES or a tensor */
 static uint64_t tensor_bytes, host_bytes, l2_bytes;
 static uint32_t processors;
@@ -101,7 +100,7 @@ static double rate_of_copy(uint64_t bytes, enum cudaMemcpyKind kind)
 		       unsigned char *device = tensors[turn % tensors.size()] +
 		                               turn / tensors.size() % places * step;
 		       unsigned char *other = kind == cudaMemcpyDeviceToDevice
-		                                      ? frames[turn % frames.size()]
+		                                      ? others[turn % others.size()]
 		                                      : host;
 
 		       cuda_ok(cudaMemcpyAsync(kind == cudaMemcpyHostToDevice ? device : other,
@@ -125,9 +124,8 @@ static void row(const struct load &load, const char *what, uint64_t bytes, doubl
 {
 	const double rate = static_cast<double>(bytes) / measure(call);
 
-	printf("| %s | %s | %u | %.2f | %.0f | %.1f | %.2f | ", what, dtype_name(load.tensor.dtype),
-	       load.block_bytes, load.density, static_cast<double>(bytes) / 1e6, rate / 1e9,
-	       rate / yardstick);
+	printf("| %s | %u | %.2f | %.0f | %.1f | %.2f | ", what, load.block_bytes, load.density,
+	       static_cast<double>(bytes) / 1e6, rate / 1e9, rate / yardstick);
 	if (goal > 0)
 		printf("%.2f%s |\n", goal, rate / yardstick >= goal ? "" : " missed");
 	else
@@ -152,8 +150,7 @@ static void scan_rows(const struct load &load, uint64_t range_blocks)
 }
 
 /* The plan of the segment that begins with block `first`, of blocks drawn at random; returns their number. */
-static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uint64_t first,
-                             bool fixed)
+static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uint64_t first)
 {
 	const uint64_t blocks = tensor_bytes / load.block_bytes;
 	const uint64_t limit = static_cast<uint64_t>(load.density * 4294967296.0);
@@ -169,8 +166,6 @@ static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uin
 	plan->part_bytes = plan->block_parts > 1 ? FRAME_BYTES : plan->block_bytes;
 	plan->frame_mask = UINT32_MAX;
 	plan->frame_stride = (plan->frame_blocks * plan->part_bytes + 15) / 16 * 16;
-	if (fixed)
-		plan->fixed = 1, plan->shift = 20, plan->divisor = 3;
 	for (uint32_t b = 0; b < std::min(uint64_t{SEGMENT_BLOCKS}, blocks - first); b++)
 		if (random_bits() >> 32 < limit) {
 			plan->united[b / 64] |= UINT64_C(1) << b % 64;
@@ -180,10 +175,11 @@ static uint32_t plan_segment(const struct load &load, struct gpu_plan *plan, uin
 	return set;
 }
 
-/* Set `number`: all frames of as many segments as a copy takes, to `to`. False: there are none. */
-static bool plan_set(struct load *load, size_t number, unsigned char *to, uint64_t most, bool fixed)
+/* Set `number`: all frames of as many segments as a copy takes and `host` has room for. False: there are none. */
+static bool plan_set(struct load *load, size_t number)
 {
 	struct gpu_plan *plan = plans + number * GPU_RUNS_MAX;
+	const uint64_t most = host_bytes + host_bytes / 16;
 	const uint64_t begin = number / tensors.size() * GPU_RUNS_MAX * SEGMENT_BLOCKS;
 	struct gpu_copy copy = {};
 	uint64_t used = 0;
@@ -194,12 +190,12 @@ static bool plan_set(struct load *load, size_t number, unsigned char *to, uint64
 
 		if (first >= tensor_bytes / load->block_bytes)
 			break;
-		set = plan_segment(*load, plan, first, fixed);
+		set = plan_segment(*load, plan, first);
 		count = (set + plan->frame_blocks - 1) / plan->frame_blocks * plan->block_parts;
 		if (count == 0 || used + uint64_t{count} * plan->frame_stride > most)
 			continue;
 		plan->send = plan->recv = tensors[number % tensors.size()];
-		plan->out = plan->in = to + used;
+		plan->out = plan->in = host + used;
 		used += uint64_t{count} * plan->frame_stride;
 		copy.runs[copy.run_count++] =
 			gpu_run{plan, SEGMENT_BLOCKS / 64, 0, count, copy.frame_count};
@@ -213,63 +209,48 @@ static bool plan_set(struct load *load, size_t number, unsigned char *to, uint64
 	return copy.run_count > 0;
 }
 
-static void plan_sets(struct load *load, bool on_host, bool fixed)
+static void plan_sets(struct load *load)
 {
-	const uint64_t room = on_host ? host_bytes : tensor_bytes;
-
 	load->sets.clear();
 	load->set_bytes = 0;
 	for (size_t i = 0; i < SETS_MAX && load->set_bytes < L2_TIMES * l2_bytes; i++)
-		if (!plan_set(load, i, on_host ? host : frames[i % frames.size()], room + room / 16,
-		              fixed))
+		if (!plan_set(load, i))
 			break;
 	if (!load->sets.empty())
 		load->set_bytes /= load->sets.size();
 }
 
-static void copy_row(struct load *load, const char *what, bool out, bool on_host)
+/* As the library does it: a few CTAs hold all that the bus can, unless runs are small. */
+static void copy_row(struct load *load, bool out)
 {
-	const enum cudaMemcpyKind kind = !on_host ? cudaMemcpyDeviceToDevice
-	                                 : out    ? cudaMemcpyDeviceToHost
-	                                          : cudaMemcpyHostToDevice;
-	/* As the library does it: a few CTAs hold all that the bus can, unless runs are small. */
-	const uint32_t ctas = on_host ? GPU_BUS_CTAS : 4 * processors;
-	const uint32_t times = on_host ? 1 : 2;
-
 	if (load->sets.empty())
 		return;
 	for (struct gpu_copy &copy : load->sets)
 		copy.out = out;
-	row(*load, what, times * load->set_bytes,
-	    times * rate_of_copy(std::min(load->set_bytes, on_host ? host_bytes : tensor_bytes),
-	                         kind),
-	    on_host && load->block_bytes >= 256 ? 0.90 : 0, [=](size_t turn) {
-		    cuda_ok(cuda_copy(&load->sets[turn % load->sets.size()], ctas, stream));
+	row(*load, out ? "out" : "in", load->set_bytes,
+	    rate_of_copy(std::min(load->set_bytes, host_bytes),
+	                 out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice),
+	    load->block_bytes >= 256 ? 0.90 : 0, [=](size_t turn) {
+		    cuda_ok(cuda_copy(&load->sets[turn % load->sets.size()], GPU_BUS_CTAS, stream));
 	    });
 }
 
-static void rows_of(enum dtype dtype, uint32_t block_bytes, double density)
+static void rows_of(uint32_t block_bytes, double density)
 {
 	struct load load = {};
 
 	load.block_bytes = block_bytes;
 	load.density = density;
-	load.tensor.dtype = dtype;
-	load.tensor.block_elems = block_bytes / dtype_bytes(dtype);
-	load.tensor.count = tensor_bytes / dtype_bytes(dtype);
+	load.tensor.dtype = DTYPE_F32;
+	load.tensor.block_elems = block_bytes / 4;
+	load.tensor.count = tensor_bytes / 4;
 	if (density == 1) {
 		scan_rows(load, 0);
-		if (dtype == DTYPE_F32)
-			scan_rows(load, SEGMENT_BLOCKS);
+		scan_rows(load, SEGMENT_BLOCKS);
 	}
-	for (int fixed = 0; fixed < (dtype == DTYPE_F32 ? 2 : 1); fixed++) {
-		plan_sets(&load, false, fixed != 0);
-		copy_row(&load, fixed ? "out, fixed32" : "out", true, false);
-		copy_row(&load, fixed ? "in, fixed32" : "in", false, false);
-	}
-	plan_sets(&load, true, false);
-	copy_row(&load, "out, to the host", true, true);
-	copy_row(&load, "in, from the host", false, true);
+	plan_sets(&load);
+	copy_row(&load, true);
+	copy_row(&load, false);
 }
 
 /* ---- conditions ---- */
@@ -301,7 +282,7 @@ static void open_bench(uint64_t bytes)
 	                  static_cast<size_t>(free_bytes * 8 / 10 / (2 * tensor_bytes))});
 	for (size_t i = 0; i < count; i++) {
 		tensors.push_back(allocate(tensor_bytes));
-		frames.push_back(allocate(tensor_bytes + tensor_bytes / 16));
+		others.push_back(allocate(tensor_bytes));
 	}
 	cuda_ok(cudaMalloc(&scratch, tensor_bytes / 64 / 8 + 65536));
 	cuda_ok(cudaMemset(scratch, 0, tensor_bytes / 64 / 8 + 65536));
@@ -329,16 +310,13 @@ int main(int argc, char **argv)
 	open_bench(bytes);
 	printf("%u multiprocessors, CUDA %d; %zu tensors of %.0f MB in turn; medians of %d.\n"
 	       "Its own copy: %.1f GB/s read and written; to pinned memory %.1f GB/s, from it "
-	       "%.1f.\n\n| kernel | type | block, bytes | density | MB | GB/s | share | goal |\n"
-	       "|---|---|---|---|---|---|---|---|\n",
+	       "%.1f.\n\n| kernel | block, bytes | density | MB | GB/s | share | goal |\n"
+	       "|---|---|---|---|---|---|---|\n",
 	       processors, CUDART_VERSION, tensors.size(), static_cast<double>(tensor_bytes) / 1e6,
 	       SAMPLES, copy_rate / 1e9, rate_of_copy(host_bytes, cudaMemcpyDeviceToHost) / 1e9,
 	       rate_of_copy(host_bytes, cudaMemcpyHostToDevice) / 1e9);
 	for (double density : {1.0, 0.1, 0.01})
 		for (uint32_t block : {128u, 256u, 1024u, 16384u})
-			for (enum dtype dtype : {DTYPE_F32, DTYPE_BF16})
-				rows_of(dtype, block, density);
-	rows_of(DTYPE_F64, 1000, 0.1); /* no power of two */
-	rows_of(DTYPE_I32, 1024, 0.1);
+			rows_of(block, density);
 	return 0;
 }

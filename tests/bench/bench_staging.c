@@ -125,7 +125,6 @@ static void cut(struct allreduce *task)
 		.elem_bytes = 4,
 		.shard_count = 1,
 		.payload = PAYLOAD,
-		.converted = task->form == WIRE_FIXED32,
 	};
 
 	if (!geometry_compute(&input, &task->cut) || task->cut.segment_count > SEGMENTS_MAX ||
@@ -254,7 +253,7 @@ static float value(uint64_t i, uint32_t block, double density)
 	return (double)(mixed >> 40) < density * (1 << 24) ? (float)(i % 7) + 1 : 0;
 }
 
-static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed, int times)
+static void row(uint64_t bytes, uint32_t block_bytes, double density, int times)
 {
 	struct staging_config config = {.calls = &metered,
 	                                .world = 1,
@@ -268,8 +267,7 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 	struct allreduce task = {.count = bytes / 4,
 	                         .block_elems = block_bytes / 4,
 	                         .dtype = DTYPE_F32,
-	                         .reduction = REDUCE_SUM,
-	                         .form = fixed ? WIRE_FIXED32 : WIRE_NATIVE};
+	                         .reduction = REDUCE_SUM};
 	struct why why;
 	struct staging *staging;
 	cudaStream_t stream;
@@ -298,10 +296,9 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 		if (host[i] != value(i, block_bytes / 4, density))
 			die("a row", "the result is wrong");
 	segment_count = (double)task.cut.segment_count * times;
-	printf("| %s | %u | %.3f | %.0f | %.3f | %.2f | %.2f | %.1f | %.0f | %.0f | %.0f |\n",
-	       fixed ? "fixed32" : "native", block_bytes, density, (double)bytes / 1e6, best * 1e3,
-	       (double)bytes / best / 1e9, (double)meter.calls / segment_count,
-	       meter.call_us / segment_count, mean_us(SCAN), mean_us(OUT), mean_us(IN));
+	printf("| %u | %.3f | %.3f | %.2f | %.1f | %.0f | %.0f | %.0f |\n", block_bytes, density,
+	       best * 1e3, (double)meter.calls / segment_count, meter.call_us / segment_count,
+	       mean_us(SCAN), mean_us(OUT), mean_us(IN));
 	fflush(stdout);
 	staging_close(staging);
 	cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
@@ -322,13 +319,12 @@ int main(int argc, char **argv)
 	metered = winnow_gpu;
 	metered.scan = metered_scan;
 	metered.copy = metered_copy;
-	printf("One worker, no network, %u segments ahead: the best of %d.\n\n", ahead, times);
-	printf("| form | block, bytes | density | MB | ms | tensor GB/s | calls a segment "
-	       "| CPU us of them | us a scan | us a copy out | us a copy in |\n"
-	       "|---|---|---|---|---|---|---|---|---|---|---|\n");
+	printf("One worker, no network, %.0f MB, %u segments ahead: the best of %d.\n\n",
+	       (double)bytes / 1e6, ahead, times);
+	printf("| block, bytes | density | ms | calls a segment | CPU us of them | us a scan "
+	       "| us a copy out | us a copy in |\n|---|---|---|---|---|---|---|---|\n");
 	for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++)
 		for (size_t d = 0; d < sizeof(densities) / sizeof(densities[0]); d++)
-			for (int fixed = 0; fixed < 2; fixed++)
-				row(bytes, blocks[b], densities[d], fixed != 0, times);
+			row(bytes, blocks[b], densities[d], times);
 	return 0;
 }

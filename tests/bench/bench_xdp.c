@@ -69,7 +69,6 @@ static int fill_maps(struct bench_xdp_bpf *skeleton)
 {
 	static struct fast_settings settings;
 	struct fast_channel channel = {.active = 1,
-	                               .id = CHANNEL,
 	                               .worker_count = BENCH_WORKERS,
 	                               .window_mask = BENCH_WINDOW - 1,
 	                               .credit = BENCH_WINDOW,
@@ -82,24 +81,20 @@ static int fill_maps(struct bench_xdp_bpf *skeleton)
 	uint32_t key = 0;
 
 	settings.port = htons(PORT);
-	settings.known[CHANNEL] = FAST_KNOWN_FIRST;
 	for (uint32_t i = 0; i < BENCH_WORKERS; i++) {
 		channel.tokens[i] = i + 1;
 		channel.home[i] =
 			(struct fast_home){.four = htonl(WORKER_IP), .port = htons(20000)};
 	}
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &key, &settings, 0) != 0 ||
-	    bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &key, &channel, 0) != 0)
-		return refuse("filling the maps");
-	key = 1;
-	settings.known[CHANNEL + 1] = FAST_KNOWN_FIRST + 1;
-	channel.id = CHANNEL + 1;
-	channel.sealed = 1;
 	memset(channel.keys, 0x35, sizeof(channel.keys));
 	memset(&channel.stretch, 0x53, sizeof(channel.stretch));
-	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &key, &channel, 0) != 0)
-		return refuse("filling the maps");
-	key = 0;
+	for (uint32_t i = 0; i < 2; i++) {
+		settings.known[CHANNEL + i] = (uint16_t)(FAST_KNOWN_FIRST + i);
+		channel.id = (uint16_t)(CHANNEL + i);
+		channel.sealed = (uint8_t)i;
+		if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &i, &channel, 0) != 0)
+			return refuse("filling the maps");
+	}
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &key, &settings, 0) != 0)
 		return refuse("filling the maps");
 	return 0;

@@ -132,9 +132,6 @@ lcore_rows=(
 part_lcore() {
 	local round row name daemon kind source
 	echo
-	echo "## What is done to each byte of a frame"
-	"$build/tests/bench/dpdk_bytes"
-	echo
 	echo "## One lcore against dpdk-testpmd (macswap): dense, PUSHes of 4 workers as fast as they go"
 	[ -p "$raw/stdin" ] || mkfifo "$raw/stdin"
 	rm -f "$raw"/lcore-*.json

@@ -3,8 +3,8 @@
  * dpdk_job.c - the workers of dpdk_source.c: join a job and push one dense tensor that does not end
  *
  * client/worker/link.h joins. From then on there is no need for a plan: every block is non-zero, so the header's
- * `planned` says all. Sums are looked at in some frames only. What is lost is found by nothing having come for
- * a while, and sent again from the oldest missing frame on.
+ * `planned` says all. Sums are looked at in some frames only. Nothing is sent again: the ports have room for all that
+ * is under way, and a job that loses something stands still, which the table shows.
  */
 
 #include <arpa/inet.h>
@@ -26,7 +26,6 @@
 #define JOIN_US 10000000
 #define TAG 1
 #define SEGMENTS 1000000
-#define STUCK_US 10000
 #define LOOK_AT 64 /* one of so many RESULTs is looked at */
 
 struct worker {
@@ -53,7 +52,6 @@ struct job {
 	uint32_t segment_frames;
 	struct announce asked;
 	uint32_t turn, looked;
-	uint64_t heard_us; /* 0: just now */
 	struct worker workers[SOURCE_WORKERS_MAX];
 };
 
@@ -153,20 +151,15 @@ static void announce(struct job *job, uint32_t rank, uint32_t segment)
 	datagram_send(job, rank, &out);
 }
 
-/* With `lacks`, what has been pushed and has no RESULT here is listed. */
-static void status_send(struct job *job, uint32_t rank, bool lacks)
+static void status_send(struct job *job, uint32_t rank)
 {
 	struct wire_header head = head_of(job, rank, WIRE_STATUS);
-	struct status status = {.stamp = 1, .asks = lacks};
+	struct status status = {.stamp = 1};
 	struct worker *w = &job->workers[rank];
 	struct packet_out out;
 
-	for (uint32_t frame = w->ack; lacks && frame_before(frame, w->next); frame++)
-		if (w->seen[frame % WIRE_WINDOW_MAX] != frame && !status_list(&status, frame))
-			break;
 	w->told = w->ack;
-	head.frame = status.first;
-	head.pushed = lacks ? w->next : w->ack;
+	head.frame = w->ack;
 	packet_begin(&out, &head);
 	packet_put_status(&out, &status);
 	datagram_send(job, rank, &out);
@@ -280,29 +273,12 @@ static uint32_t receive(struct job *job)
 
 /* ---- streaming ---- */
 
-/* Nothing has come for long: everybody tells again what may have been lost. */
-static void again(struct job *job)
-{
-	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
-		struct worker *w = &job->workers[rank];
-
-		if (frame_before(w->ack, w->next))
-			job->source->resent += w->next - w->ack;
-		status_send(job, rank, true);
-		w->next = w->ack;
-		for (uint32_t i = 0; i < job->ahead && i < w->announced; i++)
-			announce(job, rank, w->announced - 1 - i);
-	}
-}
-
 static uint32_t push_some(struct job *job, uint32_t rank)
 {
 	struct worker *w = &job->workers[rank];
 	struct wire_header head = head_of(job, rank, WIRE_PUSH);
 	uint32_t made = 0;
 
-	if (frame_before(w->next, w->ack))
-		w->next = w->ack; /* see again() */
 	while (made < SOURCE_BURST && frame_before(w->next, job->planned) &&
 	       frame_before(w->next, job->base + job->window) &&
 	       w->next - w->ack < job->source->window) {
@@ -315,22 +291,14 @@ static uint32_t push_some(struct job *job, uint32_t rank)
 	if (made > 0)
 		w->told = w->ack;
 	else if (w->ack - w->told >= job->window / 4)
-		status_send(job, rank, false);
+		status_send(job, rank);
 	return made;
 }
 
 uint32_t job_turn(struct job *job)
 {
-	uint32_t got = receive(job), made = 0;
+	uint32_t got = receive(job), made;
 
-	if (got > 0)
-		job->heard_us = 0;
-	else if (job->heard_us == 0)
-		job->heard_us = source_now_us();
-	else if (source_now_us() - job->heard_us > STUCK_US) {
-		job->heard_us = 0;
-		again(job);
-	}
 	announce_more(job);
 	if (!source_flush(job->source))
 		return got;

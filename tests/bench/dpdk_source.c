@@ -291,13 +291,13 @@ static int measure(struct source *source, double seconds, const char *task)
 	if (job != NULL)
 		job_leave(job);
 	printf("{\"seconds\": %.6f, \"cpu\": %.6f, \"own_cpu\": %.6f, \"sent\": %" PRIu64
-	       ", \"received\": %" PRIu64 ", \"idle\": %.3f, \"resent\": %" PRIu64
-	       ", \"lost\": %" PRIu64 ", \"wrong\": %" PRIu64 "}\n",
+	       ", \"received\": %" PRIu64 ", \"idle\": %.3f, \"lost\": %" PRIu64
+	       ", \"wrong\": %" PRIu64 "}\n",
 	       (double)(end.now_us - begin.now_us) / 1e6,
 	       (double)(end.task_ns - begin.task_ns) / 1e9,
 	       (double)(end.own_ns - begin.own_ns) / 1e9, end.sent - begin.sent,
 	       end.received - begin.received, (double)end.idle_turns / (double)end.turns,
-	       source->resent, source->lost, source->wrong);
+	       source->lost, source->wrong);
 	return source->wrong == 0 && end.received > begin.received ? 0 : 1;
 }
 

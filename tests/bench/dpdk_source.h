@@ -44,7 +44,7 @@ struct source {
 
 	/* Counters. */
 	uint64_t sent, received; /* PUSHes; RESULTs, or PUSHes that came back */
-	uint64_t resent, wrong, lost;
+	uint64_t wrong, lost;
 };
 
 /* Headers for a worker's PUSHes from its address to another. */

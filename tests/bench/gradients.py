@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gradients.py OUT - gradients of the demo's models for winnow tune, as docs/BENCHMARKS.md uses them
+"""gradients.py OUT [biased] - gradients of the demo's skip-gram for winnow tune, as docs/BENCHMARKS.md uses them
 
 Trains on the King James Bible (Debian's bible-kjv) with four workers in one process, and writes what each of
 them would give to allreduce in the last step: OUT/RANK, the parameters as raw f32 in the order in which their
 gradients become ready, as DistributedDataParallel fills its buckets.
 """
-import argparse
 import pathlib
 import sys
 import tempfile
@@ -34,7 +33,7 @@ class Biased(models.SkipGram):
         return -torch.nn.functional.logsigmoid(scores).sum(1).mean()
 
 
-MODELS = {**models.MODELS, "biased": Biased}
+STEPS, WORKERS = 20, 4
 
 
 def ready_order(model, batch):
@@ -54,32 +53,23 @@ def gradients(model, batch):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--model", choices=MODELS, default="skipgram")
-    parser.add_argument("--width", type=int, help="of a row; default: the demo's")
-    parser.add_argument("--batch", type=int, help="examples of a worker; default: the demo's")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=4)
-    given = parser.parse_args()
-    kind = MODELS[given.model]
-    kind.width, kind.batch_size = given.width or kind.width, given.batch or kind.batch_size
+    out = pathlib.Path(sys.argv[1])
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as folder:
         corpus.prepare(f"{folder}/corpus.npz")
         data = corpus.load(f"{folder}/corpus.npz")
-    model = kind(data)
+    model = (Biased if sys.argv[2:] == ["biased"] else models.SkipGram)(data)
     optimizer = model.optimizer()
-    draws = [numpy.random.default_rng((rank, 1)) for rank in range(given.workers)]
+    draws = [numpy.random.default_rng((rank, 1)) for rank in range(WORKERS)]
     order = ready_order(model, model.batch(data, numpy.random.default_rng(0)))
-    for _ in range(given.steps):
+    for _ in range(STEPS):
         each = [gradients(model, model.batch(data, draw)) for draw in draws]
         for name, parameter in model.named_parameters():
             parameter.grad = sum(grads[name] for grads in each) / len(each)
         optimizer.step()
-    given.out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     for rank, grads in enumerate(each):
-        numpy.concatenate([grads[name].numpy().ravel() for name in order]).tofile(given.out / f"{rank}")
+        numpy.concatenate([grads[name].numpy().ravel() for name in order]).tofile(out / f"{rank}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * count_malloc.c - preloaded into winnowd or a worker: counts what threads allocate, by any call
+ * count_malloc.c - preloaded into winnowd or a worker: counts what threads allocate, by the calls that the project has
  *
  * Prints one line when the process ends: how often winnowd's data threads (winnow-data) asked for memory,
  * a communicator's thread (winnow), the main thread, and others. What libc asks for on behalf of
@@ -59,24 +59,6 @@ void *realloc(void *memory, size_t bytes)
 	return __libc_realloc(memory, bytes);
 }
 
-void *reallocarray(void *memory, size_t number, size_t bytes)
-{
-	size_t all;
-
-	count();
-	if (__builtin_mul_overflow(number, bytes, &all)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	return __libc_realloc(memory, all);
-}
-
-void *memalign(size_t alignment, size_t bytes)
-{
-	count();
-	return __libc_memalign(alignment, bytes);
-}
-
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
 	count();
@@ -97,21 +79,10 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
 	return 0;
 }
 
-void *valloc(size_t bytes)
-{
-	count();
-	return __libc_memalign((size_t)getpagesize(), bytes);
-}
-
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	count();
 	return (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
-}
-
-void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off64_t offset)
-{
-	return mmap(address, bytes, protection, flags, fd, offset);
 }
 
 __attribute__((destructor)) static void report(void)

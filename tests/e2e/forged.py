@@ -8,8 +8,6 @@ TCP is passed on as it is, datagrams too, but for what he does to them:
   flip     one of fifty has another bit, anywhere, on either way
   data     one of fifty PUSHes and RESULTs has other data, and its own header
   double   before one of twenty goes another with its header and seal, and other data or other numbers; from the same socket
-  knock    now and then a KNOCK in a worker's name, with its latest seal, from a socket of his own; answers to it are counted
-  replay   once the first job's connections have ended: all its workers' datagrams, from a socket of the next one's
 
 Prints what he has done on SIGTERM.
 """
@@ -21,8 +19,8 @@ import sys
 
 port, server, what = int(sys.argv[1]), ("127.0.0.1", int(sys.argv[2])), set(sys.argv[3:])
 rng = random.Random(5)
-count = dict.fromkeys("passed abort flip data double knock answered replay".split(), 0)
-PUSH, KNOCK, RESULT = 2, 4, 0x82  # PROTOCOL.md 2.2
+count = dict.fromkeys("passed abort flip data double".split(), 0)
+PUSH, RESULT = 2, 0x82  # PROTOCOL.md 2.2
 
 
 def finish(*_):
@@ -35,10 +33,8 @@ listener = socket.create_server(("127.0.0.1", port))
 front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 front.bind(("127.0.0.1", port))
 front.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 accepted = set()
 peers, clients, backs = {}, {}, {}  # TCP: each to the other; UDP: address to socket, and back
-recorded, replaying = [], False
 
 
 def other_data(data):
@@ -73,17 +69,6 @@ def from_worker(data, address):
         clients[address].setblocking(False)
         backs[clients[address]] = address
     back = clients[address]
-    if "replay" in what and not replaying and len(recorded) < 20000:
-        recorded.append(data)
-    if replaying and recorded:
-        for old in recorded[:3]:
-            back.send(old)
-        count["replay"] += len(recorded[:3])
-        del recorded[:3]
-    if "knock" in what and rng.random() < 0.01:
-        number = rng.choice((0, 1, 2**64 - 1)).to_bytes(8, "little")
-        own.sendto(data[:3] + bytes([KNOCK]) + data[4:24] + number + bytes(600), server)
-        count["knock"] += 1
     back.send(attacked(data, back.send))
 
 
@@ -102,11 +87,10 @@ def forged_record(sock, data):
 
 
 while True:
-    readable, _, _ = select.select([listener, front, own, *peers, *backs], [], [])
+    readable, _, _ = select.select([listener, front, *peers, *backs], [], [])
     for sock in readable:
         if sock is listener:
             worker, _ = listener.accept()
-            replaying = replaying or (bool(recorded) and not peers)
             aggregator = socket.create_connection(server)
             peers[worker], peers[aggregator] = aggregator, worker
             accepted.add(worker)
@@ -115,9 +99,6 @@ while True:
                 from_worker(*front.recvfrom(65536))
             except ConnectionRefusedError:
                 pass
-        elif sock is own:
-            own.recv(65536)
-            count["answered"] += 1
         elif sock in backs:
             try:
                 data = sock.recv(65536)

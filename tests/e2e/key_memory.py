@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""key_memory.py PORT KEY_FILE WINNOWD_PID LOG - where processes have keys in their memory, during a job and after it.
+"""key_memory.py PORT KEY_FILE WINNOWD_PID LOG - where processes have keys in their memory, during a job and after it
+key_memory.py PID TEXT - fails if the process has the text in its memory
 
 A worker of tests/protocol and one of libwinnow's are a job, so all keys of the job are known here: PROTOCOL.md 5.2. After the
 job they are nowhere, and of the job's own key winnowd has what it needs for the next one.
@@ -15,24 +16,6 @@ import numpy as np
 
 from endpoint import Endpoint, drive
 from seal import job_key
-
-port, key_file, daemon, log = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-key = open(key_file).read().split()[1]  # "* KEY" comes first
-JOB = "memory"
-LIBRARY = """
-import json, sys
-import numpy, winnow
-comm = winnow.Comm(aggregators="127.0.0.1:%s", job="%s", rank=1, world=2, key_file=sys.argv[1])
-request = comm.allreduce_async(numpy.ones(1000, numpy.float32), tag=1, block=256, wire="f32")
-request.wait()
-print("done", flush=True)
-sys.stdin.readline()
-comm.close()
-del comm, request
-print("closed", flush=True)
-sys.stdin.readline()
-""" % (port, JOB)
-
 
 def memory(pid):
     """All that the process can write to, as one piece of bytes for each mapping."""
@@ -58,6 +41,26 @@ def found(pid, secrets):
             if count:
                 places.setdefault(name, []).append(f"{count} in {where}")
     return places
+
+
+if len(sys.argv) == 3:
+    sys.exit(str(found(sys.argv[1], {"text": sys.argv[2].encode()}) or "") or None)
+port, key_file, daemon, log = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+key = open(key_file).read().split()[1]  # "* KEY" comes first
+JOB = "memory"
+LIBRARY = """
+import json, sys
+import numpy, winnow
+comm = winnow.Comm(aggregators="127.0.0.1:%s", job="%s", rank=1, world=2, key_file=sys.argv[1])
+request = comm.allreduce_async(numpy.ones(1000, numpy.float32), tag=1, block=256, wire="f32")
+request.wait()
+print("done", flush=True)
+sys.stdin.readline()
+comm.close()
+del comm, request
+print("closed", flush=True)
+sys.stdin.readline()
+""" % (port, JOB)
 
 
 def until(holds, what, limit_s=20):

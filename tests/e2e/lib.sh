@@ -12,6 +12,7 @@
 #                 start a proxy before an aggregator, which does this to its datagrams (chaos.c); sets PORT, which is then on
 #                 127.0.0.1. `chaos_ends` stops it, and fails if it has done nothing
 #   await PATTERN FILE  wait until a line of the file matches
+#   soon SECONDS COMMAND..  wait until the command succeeds; false if it does not in that time
 #   seen PATTERN  true if the pattern is in this pipe's input. (grep -q stops reading early, and the writer then fails)
 #   WINNOWD_OPTIONS  options for every winnowd; test_xdp_suite.sh and test_dpdk_suite.sh set it and run other tests
 #   HOST, INSIDE  the address that winnowd listens on (default 127.0.0.1), and a command that starts it there
@@ -19,6 +20,9 @@
 #                 put "${server_side[@]}" and "${worker_side[@]}" before commands
 #   steady JOB..  two workers that run until `steady_ends JOB`, which fails if a result was wrong
 #   caller JOB RANK WORLD..  a worker that calls only on request: `calls JOB RANK COUNT`, `calls JOB RANK leave`
+#   job NAME "HOST=AGGREGATOR .." OPTION..  workers of bench on hosts of hosts_up, rank by rank; with what `own RANK` prints besides.
+#                 `job_ends NAME SECONDS` waits for them: all must end well, or with the STATUS and the PATTERN of expect
+#   has NAME FIELD VALUE..  what each rank's JSON says
 #   scaled COUNT  a number of iterations for some seconds: COUNT, or fewer if something slows them down
 set -uo pipefail
 set -m # every background job is a process group, so that it can be stopped with all its children
@@ -33,6 +37,7 @@ daemons=()
 declare -A leader # the shell that waits for a process of start()
 namespaces=()
 declare -A caller_in # the standard input of each caller
+declare -A job_ranks # of each job()
 server_side=() worker_side=()
 
 seen() { grep "$@" >/dev/null; } # GREP'S OPTIONS.. PATTERN
@@ -93,34 +98,29 @@ free_port() {
 	python3 "$free_ports"
 }
 
-wait_port() { # host port
-	local i host=${1#[}
-	for i in $(seq 400); do # 20 s: the machine may be busy
-		# shellcheck disable=SC2016 # the inner shell's
-		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "${host%]}" "$2" 2>/dev/null && return 0
-		sleep 0.05
-	done
-	return 1
-}
-
-# Until winnowd answers: its port listens before it has opened anything else. With a key it says nothing first, but refuses the '{'.
-wait_hello() { # host port
-	wait_port "$1" "$2" || return 1
+listens() { # host port
 	local host=${1#[}
 	# shellcheck disable=SC2016 # the inner shell's
-	"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "{" >&3 && IFS= read -r -t 60 _ <&3' "${host%]}" "$2" 2>/dev/null
+	"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "${host%]}" "$2" 2>/dev/null
 }
+wait_port() { soon 20 listens "$@"; } # host port; the machine may be busy
+
+tries=20 pause=0.05 # in a second, and between two
+soon() { # seconds command..
+	local i
+	for ((i = 0; i < $1 * tries; i++)); do
+		"${@:2}" && return
+		sleep $pause
+	done
+	"${@:2}"
+}
+gone() { ! kill -0 "$1" 2>/dev/null; } # pid
 
 await() { # pattern file
-	local _
-	for _ in $(seq 400); do # likewise
-		grep -qsE "$1" "$2" && return 0
-		sleep 0.05
-	done
-	fail "no /$1/ in $(basename "$2"): $(tail -n 3 "$2")"
+	soon 20 grep -qsE "$1" "$2" || fail "no /$1/ in $(basename "$2"): $(tail -n 3 "$2")"
 }
 
-until_ready() { await event=ready "$1"; } # winnowd's log
+until_ready() { await 'event(=|": ?")ready' "$1"; } # winnowd's log
 
 winnowd_on() { # port arg..
 	PORT=$1
@@ -131,7 +131,7 @@ winnowd_on() { # port arg..
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
-	wait_hello "$HOST" "$PORT" || fail "winnowd does not answer on port $PORT"
+	until_ready "$tmp/winnowd-$PORT.log"
 }
 
 winnowd() {
@@ -180,12 +180,8 @@ pid_of() { # name: the program itself
 }
 
 finish() { # name seconds: wait for its end; its exit status
-	local i
-	for i in $(seq $(($2 * 20))); do
-		[ -s "$tmp/$1.status" ] && return "$(cat "$tmp/$1.status")"
-		sleep 0.05
-	done
-	fail "$1 still runs after $2 s"
+	soon "$2" test -s "$tmp/$1.status" || fail "$1 still runs after $2 s"
+	return "$(cat "$tmp/$1.status")"
 }
 
 # finish with status STATUS and, unless it is 0, exactly one line of error that matches PATTERN
@@ -201,7 +197,7 @@ expect() { # name seconds status pattern
 steady() { # job NAME=VALUE..: of its environment
 	local rank
 	for rank in 0 1; do
-		start "$1$rank" "${worker_side[@]}" env "WINNOW_AGGREGATORS=$HOST:$PORT" "WINNOW_JOB=$1" "${@:2}" "$BUILD/tests/e2e/steady" $rank 2 1048576
+		start "$1$rank" "${worker_side[@]}" env "WINNOW_AGGREGATORS=$HOST:$PORT" "WINNOW_JOB=$1" "${@:2}" "$BUILD/tests/e2e/caller" $rank 2 1048576
 	done
 }
 
@@ -225,13 +221,9 @@ calls() { # job rank COUNT|leave
 	echo "$3" >&"${caller_in[$1$2]}"
 }
 
+has_lines() { [ "$(grep -cE "$2" "$3" 2>/dev/null)" = "$1" ]; } # how many, pattern, file
 called() { # job rank times: wait until it has returned from this many calls
-	local i
-	for i in $(seq 200); do
-		[ "$(grep -c '^ok$' "$tmp/$1$2.out" 2>/dev/null)" = "$3" ] && return
-		sleep 0.05
-	done
-	fail "job $1 rank $2 has not come back $3 times: $(cat "$tmp/$1$2.err")"
+	soon 10 has_lines "$3" '^ok$' "$tmp/$1$2.out" || fail "job $1 rank $2 has not come back $3 times: $(cat "$tmp/$1$2.err")"
 }
 
 # A command that must end with STATUS and one line that matches PATTERN on stderr.
@@ -299,6 +291,15 @@ hosts_up() { # workers aggregators mtu
 	done
 }
 
+hosts_mtu() { # mtu host..
+	local host
+	for host in "${@:2}"; do
+		ip -n "$net-$host" link set eth0 mtu "$1"
+		ip -n "$net-sw" link set "$net-$host" mtu "$1"
+	done
+	ip -n "$net-sw" link set br0 mtu "$1"
+}
+
 # fd77::1, ::2 .. for the first workers, and fd77::101 for the first aggregator.
 hosts_six() { # workers
 	local i
@@ -349,21 +350,48 @@ winnowd_inside() { # aggregator number, arg..
 	shift
 	rm -f "$tmp/winnowd-a$n.log" # the previous one has a line event=ready
 	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
+	ip netns exec "$net-a$n" ${INSIDE:-} "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
 	until_ready "$tmp/winnowd-a$n.log"
 }
 
+own() { :; } # rank: options of its own
+job() { # name places option..
+	local name=$1 places rank
+	read -ra places <<<"$2"
+	shift 2
+	for rank in "${!places[@]}"; do
+		# shellcheck disable=SC2046 # a list
+		start "$name$rank" inside "${places[rank]%%=*}" "$BUILD/winnow" bench --aggregators "${places[rank]#*=}" --job "$name" --rank "$rank" \
+			--world ${#places[@]} --check $(own "$rank") "$@"
+	done
+	job_ranks[$name]=${!places[*]}
+}
+job_ends() { # name seconds [status pattern]
+	local rank
+	for rank in ${job_ranks[$1]}; do expect "$1$rank" "$2" "${3:-0}" "${4:-}"; done
+}
+everywhere() { # workers aggregators: places of as many workers, one a host
+	local i
+	for ((i = 0; i < $1; i++)); do printf 'w%d=%s ' $i "$2"; done
+}
+
 # Run bench with --check on N workers in namespaces w0..; each must end with status 0.
 bench_inside() { # workers aggregators-list seconds arg..
-	local n=$1 list=$2 limit=$3 i
-	shift 3
-	for ((i = 0; i < n; i++)); do
-		start "w$i" inside "w$i" "$BUILD/winnow" bench --aggregators "$list" --rank "$i" --world "$n" --check "$@"
+	job w "$(everywhere "$1" "$2")" "${@:4}"
+	job_ends w "$3"
+}
+
+has() { # name field, then each rank's value; or one for all
+	local rank want got
+	for rank in ${job_ranks[$1]}; do
+		want=$3
+		[ $# = 3 ] || want=${*:3+rank:1}
+		got=$(json "$tmp/$1$rank.out" "$2")
+		[ "$got" = "$want" ] || fail "$1: $2 of rank $rank is $got, not $want"
 	done
-	for ((i = 0; i < n; i++)); do expect "w$i" "$limit" 0; done
 }
 
 json() { # file field: a value of a JSON object

@@ -28,33 +28,32 @@ def checksum(data):
     return 0xFFFF - total
 
 
-def udp(payload, to=TO, port=PORT, right=True, none=False, length=None):
-    head = struct.pack("!HHHH", 40000, port, length or 8 + len(payload), 0)
+def udp(payload, to=TO, port=PORT, right=True, none=False):
+    head = struct.pack("!HHHH", 40000, port, 8 + len(payload), 0)
     pseudo = FROM + to + struct.pack("!HH", 17, 8 + len(payload))
     value = 0 if none else checksum(pseudo + head + payload) or 0xFFFF
     return head[:6] + struct.pack("!H", value if right else value ^ 0x0101) + payload
 
 
-def ip(body, to=TO, protocol=17, first=0x45, options=b"", total=None, offset=0x4000, right=True, number=7):
+def ip(body, to=TO, protocol=17, options=b"", total=None, offset=0x4000, right=True, number=7):
     total = total if total is not None else 20 + len(options) + len(body)
-    head = struct.pack("!BBHHHBBH4s4s", first + len(options) // 4, 0, total, number, offset, 64, protocol, 0, FROM, to) + options
+    head = struct.pack("!BBHHHBBH4s4s", 0x45 + len(options) // 4, 0, total, number, offset, 64, protocol, 0, FROM, to) + options
     value = checksum(head) ^ (0 if right else 0x10)
     return head[:10] + struct.pack("!H", value) + head[12:] + body
 
 
-def ip6(body, to=TO, protocol=17, first=0x60, extensions=b"", total=None, hops=64, source=FROM):
-    total = total if total is not None else len(extensions) + len(body)
-    return struct.pack("!B3xHBB16s16s", first, total, protocol, hops, source, to) + extensions + body
+def ip6(body, to=TO, protocol=17, extensions=b"", hops=64):
+    return struct.pack("!B3xHBB16s16s", 0x60, len(extensions) + len(body), protocol, hops, FROM, to) + extensions + body
 
 
-def icmp6(body, to=TO, source=FROM, right=True, **more):
-    value = checksum(source + to + struct.pack("!II", len(body), 58) + body) ^ (0 if right else 0x10)
-    return ip6(body[:2] + struct.pack("!H", value) + body[4:], to=to, source=source, protocol=58, **more)
+def icmp6(body, right=True, hops=255):
+    value = checksum(FROM + TO + struct.pack("!II", len(body), 58) + body) ^ (0 if right else 0x10)
+    return ip6(body[:2] + struct.pack("!H", value) + body[4:], protocol=58, hops=hops)
 
 
-def asks(option=b"\1\1" + bytes(6), target=TO, code=0):
-    """A neighbour solicitation. It speaks of nobody's MAC address unless it says so."""
-    return struct.pack("!BBHI16s", 135, code, 0, 0, target) + option
+def asks():
+    """A neighbour solicitation, which speaks of nobody's MAC address."""
+    return struct.pack("!BBHI16s", 135, 0, 0, 0, TO) + b"\1\1" + bytes(6)
 
 
 def ether(body, kind=0x86DD if SIX else 0x0800, tag=None, to=MAC):
@@ -67,76 +66,46 @@ def garbage():
     return b"\xff\xff" + os.urandom(random.randrange(40, 1400))
 
 
+# Some of each kind: tests/unit/test_frame*.c and tests/fuzz/fuzz_frame.c have the others.
 if SIX:
     opts = b"\x11\0\1\4" + bytes(4)  # 8 bytes of options before UDP
     damaged = [
         lambda: ether(ip6(udp(garbage(), right=False))),
-        lambda: ether(ip6(udp(garbage(), none=True))),  # in IPv6 there must be one
-        lambda: ether(ip6(udp(garbage(), length=5))),
-        lambda: ether(ip6(udp(garbage(), length=3000))),
-        lambda: ether(ip6(udp(garbage()), total=7)),
-        lambda: ether(ip6(udp(garbage()), first=0x40)),
         lambda: ether(ip6(udp(garbage()))[:30]),
         lambda: ether(ip6(udp(garbage()), protocol=0, extensions=opts)[:44]),  # an extension header, cut
-        lambda: ether(ip6(udp(garbage()), protocol=60, extensions=b"\x11\xff" + opts[2:])),  # longer than the packet
-        lambda: ether(icmp6(asks(), right=False, hops=255)),
-        lambda: ether(icmp6(asks(b"\1\0" + bytes(6)), hops=255)),  # options of no length,
-        lambda: ether(icmp6(asks(b"\1\2" + bytes(6)), hops=255)),  # and of more than there is
-        lambda: ether(icmp6(asks()[:20], hops=255)),
+        lambda: ether(icmp6(asks(), right=False)),
     ]
     others = [
         lambda: ether(ip6(udp(garbage())), tag=5),  # a VLAN
-        lambda: ether(ip6(udp(garbage(), port=9))),
         lambda: ether(ip6(udp(garbage(), to=FROM), to=FROM)),  # our MAC address, another's IP address
-        lambda: ether(ip6(udp(garbage()), source=bytes(10) + b"\xff\xff\x0a\x4d\0\1")),  # who would pass for 10.77.0.1
-        lambda: ether(ip6(udp(garbage()), protocol=43, extensions=b"\x11\2\4\1" + bytes(20))),  # to go on to others
         lambda: ether(icmp6(asks(), hops=64)),  # from beyond the link
-        lambda: ether(icmp6(asks(code=1), hops=255)),
-        lambda: ether(icmp6(asks(target=b"\xff\2" + TO[2:]), hops=255)),
-        lambda: ether(os.urandom(100), kind=0x88B5),
         lambda: ether(ip6(os.urandom(100), protocol=132)),
     ]
     taken = [
         lambda: ether(ip6(udp(garbage()))),
         lambda: ether(ip6(udp(garbage()), protocol=0, extensions=opts)),
-        lambda: ether(ip6(udp(garbage()), protocol=43, extensions=b"\x11\2\4\0" + bytes(20))),
         lambda: ether(ip6(udp(garbage())), tag=0),  # a priority and no VLAN
-        lambda: ether(ip6(udp(garbage()), first=0x6F)),  # a traffic class
-        lambda: ether(ip6(udp(garbage()), hops=1)),
         lambda: ether(ip6(udp(garbage())) + os.urandom(10)),  # bytes after the packet
     ]
 else:
     damaged = [
         lambda: ether(ip(udp(garbage(), right=False))),
         lambda: ether(ip(udp(garbage()), right=False)),
-        lambda: ether(ip(udp(garbage(), length=5))),
-        lambda: ether(ip(udp(garbage(), length=3000))),
-        lambda: ether(ip(udp(garbage()), total=19)),
         lambda: ether(ip(udp(garbage()), total=1500)[:200]),
-        lambda: ether(ip(udp(garbage()), first=0x65)),
-        lambda: ether(ip(udp(garbage()), first=0x44)),
-        lambda: ether(ip(udp(garbage()))[:12]),  # no whole header
-        lambda: ether(b""),
         lambda: ether(b"\0\1\x08\0\6\4\0\1", kind=0x0806),  # ARP, cut
         lambda: ether(b"\0" + os.urandom(99), kind=0x86DD),  # no IPv6
     ]
     others = [
         lambda: ether(ip(udp(garbage())), tag=5),  # a VLAN
-        lambda: ether(ip(udp(garbage())), tag=0x2005),
         lambda: ether(ip(udp(garbage(), port=9), to=TO)),
         lambda: ether(ip(udp(garbage(), to=FROM), to=FROM)),  # our MAC address, another's IP address
         lambda: ether(os.urandom(100), kind=0x88B5),
-        lambda: ether(ip(os.urandom(100), protocol=132)),
     ]
     taken = [
         lambda: ether(ip(udp(garbage()))),
         lambda: ether(ip(udp(garbage(), none=True))),
-        lambda: ether(ip(udp(garbage()), options=b"\1" * 8)),
         lambda: ether(ip(udp(garbage()), options=b"\1" * 39 + b"\0")),
         lambda: ether(ip(udp(garbage())), tag=0),  # a priority and no VLAN
-        lambda: ether(ip(udp(garbage())), tag=0xE000),
-        lambda: ether(ip(udp(garbage()), offset=0)),
-        lambda: ether(ip(udp(garbage())) + os.urandom(10)),  # bytes after the packet
     ]
 todo = [make for make in damaged + others + taken for _ in range(EACH)]
 random.shuffle(todo)

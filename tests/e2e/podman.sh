@@ -15,6 +15,7 @@
 	echo "needs root, for podman and network namespaces"
 	exit 77
 }
+tries=5 pause=0.2 # each look takes podman as long
 store=$PWD/$BUILD/containers
 mkdir -p "$store"
 docker/install-packages.sh container >"$tmp/apt.out" 2>"$tmp/apt.err" || fail "packages: $(tail -n 1 "$tmp/apt.err")"
@@ -124,22 +125,17 @@ P
 }
 
 ready() {
-	local i
-	for i in $(seq 100); do
-		pod exec "$net-$1" /usr/bin/winnow status --quiet >/dev/null 2>&1 && return 0
-		sleep 0.1
-	done
+	answers() { pod exec "$net-$1" /usr/bin/winnow status --quiet >/dev/null 2>&1; }
+	soon 20 answers "$1" && return
 	pod logs "$net-$1" >"$tmp/$1.log" 2>&1
 	fail "winnowd in container $1 does not start"
 }
 
 ended() {
-	local i
-	for i in $(seq $(($2 * 5))); do
-		[ "$(pod inspect -f '{{.State.Status}}' "$net-$1")" != exited ] || break
-		sleep 0.2
-	done
+	is_over() { [ "$(pod inspect -f '{{.State.Status}}' "$net-$1")" = exited ]; }
+	soon "$2" is_over "$1"
+	local over=$?
 	pod logs "$net-$1" >"$tmp/$1.out" 2>"$tmp/$1.err"
-	[ "$(pod inspect -f '{{.State.Status}}' "$net-$1")" = exited ] || fail "container $1 still runs after $2 s"
+	[ $over = 0 ] || fail "container $1 still runs after $2 s"
 	pod inspect -f '{{.State.ExitCode}}' "$net-$1"
 }

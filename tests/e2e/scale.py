@@ -3,7 +3,7 @@
 
 Processes are started with the manifests' own arguments and environment, but for addresses and files, and end as pods do: by
 SIGTERM, within the grace period. What kubectl would do is done to them: scale 2, 4, 3; a pod that is killed and replaced;
-rollout restart of the aggregators, and of the workers; scale 0.
+rollout restart of the aggregators; scale 0.
 """
 import pathlib
 import re
@@ -146,13 +146,6 @@ class Cluster:
             self.settle()
             print(f"winnowd {number} ended within {took:.1f} s and is back")
 
-    def restart_workers(self):
-        """With maxUnavailable 1 and maxSurge 0."""
-        for _ in range(len(self.workers)):
-            self.workers.pop(0).end()
-            self.start_worker()
-            self.settle()
-
 
 def check(pods):
     """Who has done a step has the model that all have after it; no step is left out, and none done twice."""
@@ -184,7 +177,6 @@ def main():
             before = repeated(Pod.all)
             cluster.restart_aggregators()
             assert repeated(Pod.all) == before, "a step is repeated, though aggregators drain"
-            cluster.restart_workers()
             cluster.scale(0)
             pods = [pod for pod in Pod.all if pod.reports()]
             steps, all_steps = check(pods)

@@ -5,29 +5,13 @@
 need_namespaces
 hosts_up 3 1 1500
 # shellcheck disable=SC2054 # lists of sizes
-common=(--insecure-no-key --iters 2 --warmup 1 --json --check --size 4K,1M --density 1,0.1)
-job() { # name, then HOST=ADDRESS of each rank's host and of the aggregator's address that it uses; -- option..
-	local name=$1 places=() rank
-	shift
-	while [ $# -gt 0 ] && [ "$1" != -- ]; do
-		places+=("$1")
-		shift
-	done
-	shift
-	for rank in "${!places[@]}"; do
-		start "$name$rank" inside "${places[rank]%=*}" "$BUILD/winnow" bench --aggregators "${places[rank]#*=}:5555" --job "$name" \
-			--rank "$rank" --world ${#places[@]} --join-timeout 15 "${common[@]}" "$@"
-		[ "$rank" != 0 ] || sleep 0.2 # rank 0 opens the job
-	done
-	for rank in "${!places[@]}"; do expect "$name$rank" 60 0; done
-}
-multicast() { # name, then what each rank must have: 1 or 0
-	local name=$1 rank=0 want
-	shift
-	for want; do
-		[ "$(json "$tmp/$name$rank.out" multicast)" = "$want" ] || fail "$name: multicast of rank $rank is not $want"
-		rank=$((rank + 1))
-	done
+common=(--insecure-no-key --iters 2 --warmup 1 --json --size 4K,1M --density 1,0.1)
+own() { [ "$1" != 1 ] || sleep 0.2; } # rank 0 opens the job
+works() { # name, HOST=ADDRESS of each rank's host and of the aggregator's address that it uses; option..
+	local place places=""
+	for place in $2; do places+="$place:5555 "; done
+	job "$1" "$places" --join-timeout 15 "${common[@]}" "${@:3}"
+	job_ends "$1" 60
 }
 serve() { # option..: at all of its addresses
 	winnowd_inside 0 --listen 0.0.0.0:5555 --insecure-no-key --threads 2 "$@"
@@ -42,27 +26,27 @@ ip -n "$net-w1" link set two up
 ip -n "$net-a0" link set eth1 up
 
 serve
-job loop a0=127.0.0.1 a0=127.0.1.1 --
-job mixed a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101 --
-multicast mixed 0 1 1 1 # the group goes where most workers are
-job other w0=10.77.0.101 a0=127.0.1.1 --
-multicast other 1 0
-job nets w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.101 --
-multicast nets 1 0 1
-job second w0=10.77.0.111 w1=10.77.0.101 w2=10.77.0.101 --
-multicast second 1 1 1
-job unicast w0=10.77.0.111 w1=10.88.0.101 a0=127.0.0.1 -- --multicast=0
-multicast unicast 0 0 0
+works loop "a0=127.0.0.1 a0=127.0.1.1"
+works mixed "a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101"
+has mixed multicast 0 1 1 1 # the group goes where most workers are
+works other "w0=10.77.0.101 a0=127.0.1.1"
+has other multicast 1 0
+works nets "w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.101"
+has nets multicast 1 0 1
+works second "w0=10.77.0.111 w1=10.77.0.101 w2=10.77.0.101"
+has second multicast 1
+works unicast "w0=10.77.0.111 w1=10.88.0.101 a0=127.0.0.1" --multicast=0
+has unicast multicast 0
 winnowd_stop
 
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/tests/e2e/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for mode in native generic; do
 	serve --datapath xdp --device eth0 --xdp-mode $mode
-	job "mixed-$mode" a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101 -- --wire fixed32
-	multicast "mixed-$mode" 0 1 1 1
-	job "nets-$mode" w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.111 -- --wire fixed32
-	multicast "nets-$mode" 1 0 1
-	job "all-$mode" w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.111 -- --wire fixed32
+	works "mixed-$mode" "a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101" --wire fixed32
+	has "mixed-$mode" multicast 0 1 1 1
+	works "nets-$mode" "w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.111" --wire fixed32
+	has "nets-$mode" multicast 1 0 1
+	works "all-$mode" "w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.111" --wire fixed32
 	winnowd_stop
 done
 ip -n "$net-sw" link set dev "$net-a0" xdp off
@@ -70,7 +54,7 @@ ip -n "$net-sw" link set dev "$net-a0" xdp off
 if has_dpdk; then
 	# The port has one address, and workers are told which; what they have connected to is the kernel's affair.
 	serve --datapath dpdk --device eth0
-	job dpdk w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101 --
+	works dpdk "w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101"
 	winnowd_stop
 fi
 echo "all right"

@@ -55,33 +55,12 @@ sleep 0.3
 refuses 1 '2 jobs are here, the limit \(jobs-max\)' bench --job fourth "${small[@]}" "${key[@]}"
 expect third 10 1 'rank 1 of 2 did not join within 2 s'
 
-# A raw peer that lies: ranks and versions that the library would not send. Without a key it speaks to another winnowd.
+# Without a key. (What raw peers say is in tests/protocol/test_joining.py.)
 kept=$PORT
-winnowd --insecure-no-key --metrics no
-open=$PORT PORT=$kept
-raw() { # json pattern
-	python3 - "$open" "$1" <<'P' >"$tmp/raw.out" || fail "raw peer: no answer to $1"
-import json, socket, sys
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
-f = s.makefile("rw")
-f.readline()
-join = dict(type="join", version=3, software="raw", job="raw", host="h", rank=0,
-            world=1, payload=1472, rcvbuf=1 << 20, silence_ms=1000, stall_ms=1000)
-join.update(json.loads(sys.argv[2]))
-f.write(json.dumps(join) + "\n")
-f.flush()
-print(f.readline().strip())
-P
-	grep -qE "$2" "$tmp/raw.out" || fail "raw peer: $1 is answered by $(cat "$tmp/raw.out")"
-}
-raw '{"version": 2, "host": null}' 'you speak version 2 of the protocol, this aggregator speaks 3'
-raw '{"rank": 5}' 'rank 5 is impossible with world 1'
-raw '{"job": "a/b/c"}' "join: 'job' is missing, or not 1 to 64 letters, digits, '.', '_', '-', and one '/' at most"
-raw '{"rank": -1}' "join: 'rank' is missing, or not a number from 0 to 4294967295"
-raw '{"world": "two"}' "join: 'world' is missing, or not a number from 0 to 4294967295"
-raw '{"silence_ms": 0}' "join: 'silence_ms' is missing, or not a number from 100 to 86400000"
-raw '{"type": "leave"}' "the first message is 'join'"
-raw '{"type": "hallo"}' 'one JSON object a line'
+winnowd --insecure-no-key --metrics no --job-bytes-max 200K
+refuses 1 'runs with --insecure-no-key and cannot prove who it is' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 'the job needs [0-9]+ bytes here, 204800 are allowed \(job-bytes-max\)' bench "${small[@]}" --insecure-no-key
+PORT=$kept
 
 # What speaks no TLS is told why by an aggregator with a key, whatever it says.
 for said in '{"type":"join"}\n|it wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' 'GET / HTTP/1.1\r\n\r\n|protocol, by TLS with the job.s key'; do

@@ -37,11 +37,8 @@ refuses 2 'b.ini, line 2: no option job-max; did you mean jobs-max.$' "$d" --con
 	refuses 2 'give --aggregators HOST:PORT, or --local N' $b
 	refuses 2 'leave --aggregators out' $b --local 2 --aggregators 127.0.0.1:1
 	refuses 2 'rank must be below --world' $b --aggregators 127.0.0.1:1 --rank 4 --world 4
-	refuses 2 "size is '12X'" $b --local 2 --size 12X
 	refuses 2 "density is '1.5': want numbers from 0 to 1" $b --local 2 --density 1.5
-	refuses 2 "density is 'nan'" $b --local 2 --density nan
 	refuses 2 'fixed32 is for --dtype f32 with --op sum or avg' $b --local 2 --wire fixed32 --dtype i32
-	refuses 2 "overlap is 'some'" $b --local 2 --overlap some
 	refuses 2 'block is 0: want 1 to 65536' $b --local 2 --block 0
 	refuses 2 'iters is 0: want 1 to' $b --local 2 --iters 0
 	refuses 2 'local is 9999: want 0 to 512' $b --local 9999

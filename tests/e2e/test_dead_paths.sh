@@ -22,17 +22,16 @@ job() { # name word
 	for rank in 0 1; do calls "$1" $rank 1000000; done
 	for rank in 0 1; do called "$1" $rank 1; done
 	echo "$2" >&"$words"
-	sleep 0.2 # it has read it
-	begun=$(date +%s%N)
 	for rank in 0 1; do calls "$1" $rank 1000000; done
 }
 
 dies() { # name word pattern
-	local rank took
+	local rank
 	job "$1" "$2"
+	for _ in $(seq 30); do # until the proxy has read its word
+		for rank in 0 1; do calls "$1" $rank 1000000; done
+	done
 	for rank in 0 1; do expect "$1$rank" 10 1 "$3"; done
-	took=$((($(date +%s%N) - begun) / 1000000))
-	[[ $took -gt 1500 && $took -lt 4000 ]] || fail "$1: $took ms, and the silence time is 2000"
 }
 
 dies mute mute 'rank 0 \(.*\) sends datagrams that do not arrive \(48 in 2\.0 s\): is UDP from it blocked\?'

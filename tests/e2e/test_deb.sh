@@ -37,16 +37,8 @@ container machine --privileged --systemd=always --no-healthcheck -v "$tmp/debs:/
 on() { pod exec "$net-machine" "$@"; }
 quietly() { on "$@" >"$tmp/step.out" 2>"$tmp/step.err" || fail "$*"; }
 property() { on systemctl show -P "$1" winnowd; }
-soon() { # seconds command..
-	local i
-	for i in $(seq $(($1 * 5))); do
-		"${@:2}" >/dev/null 2>&1 && return 0
-		sleep 0.2
-	done
-	return 1
-}
 journal() { on journalctl --no-pager -o cat -u winnowd >"$tmp/journal.log" && grep -qE "$1" "$tmp/journal.log"; }
-booted() { on systemctl is-system-running | seen -E 'running|degraded'; }
+booted() { on systemctl is-system-running 2>/dev/null | seen -E 'running|degraded'; }
 soon 30 booted || fail "systemd does not start: $(pod logs "$net-machine" 2>&1 | tail -n 3)"
 apt() { quietly env DEBIAN_FRONTEND=noninteractive apt-get "$@"; }
 files() { on find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache \) -prune -o -print | sort; }
@@ -78,7 +70,7 @@ quietly systemctl restart winnowd
 pid=$(property MainPID)
 signal() { quietly sh -c "kill -$1 $2"; }
 signal STOP "$pid"
-restarted() { [ "$(property NRestarts)" = 1 ] && on winnow status --quiet; }
+restarted() { [ "$(property NRestarts)" = 1 ] && on winnow status --quiet 2>/dev/null; }
 soon 20 restarted || fail "the watchdog does not restart it: $(on systemctl status winnowd)"
 journal 'Watchdog timeout' || fail "systemd says nothing of a watchdog"
 quietly rm -r /run/systemd/system/winnowd.service.d

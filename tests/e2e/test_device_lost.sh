@@ -15,7 +15,7 @@ state() { # field: of /status
 job() { # name
 	for rank in 0 1; do
 		start "$1$rank" inside w$rank env WINNOW_AGGREGATORS=$at:5555 WINNOW_INSECURE_NO_KEY=1 WINNOW_JOB="$1" WINNOW_WIRE=fixed32 WINNOW_SILENCE=30s \
-			"$BUILD/tests/e2e/steady" $rank 2 262144
+			"$BUILD/tests/e2e/caller" $rank 2 262144
 	done
 	await "event=job_started job=$1 " "$log"
 }

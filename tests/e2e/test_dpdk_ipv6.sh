@@ -1,76 +1,72 @@
 #!/usr/bin/env bash
 # DPDK by IPv6: addresses that are the kernel's and such as no kernel has, whose neighbours and groups are ours to ask and tell;
-# workers with sockets and with DPDK in one job; multicast, unicast and loss; a router between; wrong addresses.
+# workers with sockets and with DPDK in one job, or all with DPDK; multicast, unicast and loss; one that dies; a router between;
+# wrong addresses.
 # release: DPDK in all its ways is there
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 4 1 1500
-common=(--insecure-no-key --iters 2 --warmup 1 --json --check)
+common=(--insecure-no-key --iters 2 --warmup 1 --json)
 hosts_six 4
 serve() { # ADDR, option..
 	winnowd_inside 0 --insecure-no-key --listen "$1:5555" --threads 2 "${@:2}"
 }
-# Ranks 0 and 1 with DPDK, at the addresses OWN0 and OWN1 if these are set, 2 and 3 with sockets.
-job() { # name aggregator option..
-	local name=$1 aggregator=$2 rank
-	shift 2
-	for rank in 0 1 2 3; do
-		local road=() own=OWN$rank
-		((rank > 1)) || road=(--datapath dpdk --device eth0 ${!own:+--data-address "${!own}"})
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators "$aggregator" --job "$name" --rank $rank --world 4 \
-			--join-timeout 20 "${common[@]}" "${road[@]}" "$@"
-	done
-	for rank in 0 1 2 3; do expect "$name$rank" 60 0; done
-	for rank in 0 1 2 3; do [ "$(json "$tmp/$name$rank.out" errors)" = 0 ] || fail "$name: rank $rank: wrong results"; done
+own() { # rank: 0 and 1 with DPDK (or those up to LAST), at the addresses OWN0 and OWN1 if these are set, others with sockets
+	local at=OWN$1
+	[ "$1" -gt "${LAST:-1}" ] || echo "--datapath dpdk --device eth0 ${!at:+--data-address ${!at}}"
 }
-has() { # name field value: of every rank
-	local rank got
-	for rank in 0 1 2 3; do
-		got=$(json "$tmp/$1$rank.out" "$2")
-		[ "$got" = "$3" ] || fail "$1: $2 of rank $rank is $got, not $3"
-	done
+works() { # name aggregator option..
+	job "$1" "$(everywhere 4 "$2")" --join-timeout 20 "${common[@]}" "${@:3}"
+	job_ends "$1" 60
 }
 # shellcheck disable=SC2054 # lists of sizes
 sizes=(--size 0,4,4K,3M --density 1,0.1,0)
 
 # The kernel's addresses: it answers for us, and we read its table of neighbours.
 serve '[fd77::101]' --datapath dpdk --device eth0
-job six '[fd77::101]:5555' "${sizes[@]}"
+works six '[fd77::101]:5555' "${sizes[@]}"
 has six payload 1452
 has six multicast 1
-job copies '[fd77::101]:5555' --size 1M --multicast=0 --wire fixed32
+works copies '[fd77::101]:5555' --size 1M --multicast=0 --wire fixed32
 has copies multicast 0
 for host in w0 w1 w2 w3 a0; do lossy $host; done
-job lossy '[fd77::101]:5555' --size 4K,3M --density 1,0.05
+works lossy '[fd77::101]:5555' --size 4K,3M --density 1,0.05
 [ "$(json "$tmp/lossy0.out" retransmits)" != 0 ] || fail "nothing was lost"
 for host in w0 w1 w2 w3 a0; do lossy $host off; done
 # What only the link knows.
 link=$(ip -n "$net-a0" -6 -o addr show dev eth0 scope link | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
 winnowd_stop
 serve "[$link%eth0]" --datapath dpdk --device eth0
-start link inside w2 "$BUILD/winnow" bench --aggregators "[$link%eth0]:5555" --job link --rank 0 --world 1 "${common[@]}" "${sizes[@]}"
+start link inside w2 "$BUILD/winnow" bench --aggregators "[$link%eth0]:5555" --job link --rank 0 --world 1 --check "${common[@]}" "${sizes[@]}"
 expect link 60 0
 winnowd_stop
 
 # Sockets at the aggregator. A worker's one address is of the family of the aggregator's; a name may have both.
 serve '[::]' --datapath udp
-job udp '[fd77::101]:5555' "${sizes[@]}"
+works udp '[fd77::101]:5555' "${sizes[@]}"
 has udp multicast 1
 winnowd_stop
 # Control may come by IPv4.
 serve '[::]' --datapath dpdk --device eth0 --data-address fd77::101
-OWN0=fd77::1 OWN1=fd77::2/64 job mixed 10.77.0.101:5555 "${sizes[@]}"
+OWN0=fd77::1 OWN1=fd77::2/64 works mixed 10.77.0.101:5555 "${sizes[@]}"
 has mixed payload 1452
 winnowd_stop
 
 # At any address it is the port's of IPv4, or if it has none that of IPv6.
 serve '[::]' --datapath dpdk --device eth0
-job any 10.77.0.101:5555 --size 1M
+works any 10.77.0.101:5555 --size 1M
 has any payload 1472
+LAST=3 works all 10.77.0.101:5555 "${sizes[@]}"
+has all multicast 1
+# One that dies: the others, with either road, get a line each.
+job dies "$(everywhere 4 10.77.0.101:5555)" --insecure-no-key --size 4M --iters 1000000
+await 'event=job_started job=dies' "$tmp/winnowd-a0.log"
+kill -KILL "$(pid_of dies1)"
+for rank in 0 2 3; do expect dies$rank 10 1 'rank 1 (.*) is lost: connection'; done
 winnowd_stop
 ip -n "$net-a0" addr del 10.77.0.101/24 dev eth0
 serve '[::]' --datapath dpdk --device eth0
-job left '[fd77::101]:5555' --size 1M
+works left '[fd77::101]:5555' --size 1M
 has left payload 1452
 winnowd_stop
 ip -n "$net-a0" addr add 10.77.0.101/24 dev eth0
@@ -81,19 +77,16 @@ ip -n "$net-sw" addr add fe80::fe/64 dev br0 nodad
 ip -n "$net-sw" link set br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 100 mcast_startup_query_interval 100
 sleep 0.5
 serve 10.77.0.101 --datapath dpdk --device eth0 --data-address fd77::200/64
-OWN0=fd77::201/64 OWN1=fd77::202/64 job own 10.77.0.101:5555 "${sizes[@]}"
+OWN0=fd77::201/64 OWN1=fd77::202/64 works own 10.77.0.101:5555 "${sizes[@]}"
 has own payload 1452
 has own multicast 1
-OWN0=fd77::201/64 OWN1=fd77::202/64 job reported 10.77.0.101:5555 --size 3M --iters 20
+OWN0=fd77::201/64 OWN1=fd77::202/64 works reported 10.77.0.101:5555 --size 3M --iters 20
 [ "$(inside w2 ip -6 neigh show fd77::200 | grep -c lladdr)" = 1 ] || fail "solicitations for the port's address were not answered"
 inside a0 ip -d link show eth0 | seen 'allmulti 1' || fail "the interface does not take all groups"
 # Whoever would have the same address is told that it is taken.
 inside w3 ip addr add fd77::200/64 dev eth0
-for _ in $(seq 100); do
-	inside w3 ip -6 addr show dev eth0 | seen dadfailed && break
-	sleep 0.05
-done
-inside w3 ip -6 addr show dev eth0 | seen dadfailed || fail "the port's address could be taken"
+taken() { inside w3 ip -6 addr show dev eth0 | seen dadfailed; }
+soon 5 taken || fail "the port's address could be taken"
 inside w3 ip addr del fd77::200/64 dev eth0
 winnowd_stop
 ip -n "$net-sw" link set br0 type bridge mcast_snooping 0 mcast_querier 0
@@ -111,12 +104,12 @@ ip -n "$net-w3" route add default via fd88::fe
 ip netns exec "$net-sw" ethtool -K "$net-a0" tx-udp-segmentation off gso off >/dev/null 2>&1
 for gateway in fd77::fe fe80::fe; do
 	serve 10.77.0.101 --datapath dpdk --device eth0 --data-address fd77::200/64 --gateway $gateway
-	OWN0=fd77::201/64 OWN1=fd77::202/64 job "by-${gateway//:/-}" 10.77.0.101:5555 "${sizes[@]}"
+	OWN0=fd77::201/64 OWN1=fd77::202/64 works "by-${gateway//:/-}" 10.77.0.101:5555 "${sizes[@]}"
 	winnowd_stop
 done
 ip -n "$net-a0" route add default via fd77::fe
 serve '[fd77::101]' --datapath dpdk --device eth0
-job kernels '[fd77::101]:5555' "${sizes[@]}"
+works kernels '[fd77::101]:5555' "${sizes[@]}"
 winnowd_stop
 
 # Used wrongly.

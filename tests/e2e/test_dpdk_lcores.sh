@@ -15,16 +15,10 @@ on_two_cpus() { # each of winnowd's data threads is bound to one CPU, and not to
 	[ "$(nproc)" -lt 2 ] || [ "${list[0]}" != "${list[1]}" ] || fail "both threads run on CPUs ${list[0]} of $cpus"
 	[[ "${list[*]}" != *[-,]* ]] || fail "threads are not bound to a CPU each: ${list[*]}"
 }
-work() { # aggregator: two workers, the second with dpdk
-	local rank road=()
-	for rank in 0 1; do
-		start w$rank inside w$rank "$BUILD/winnow" bench --aggregators "$1" --insecure-no-key --rank $rank --world 2 --check \
-			--json --size 4K,3M --density 1,0.1 --iters 2 "${road[@]}"
-		road=(--datapath dpdk --device eth0)
-	done
-	for rank in 0 1; do expect w$rank 60 0; done
-	for rank in 0 1; do [ "$(json "$tmp/w$rank.out" errors)" = 0 ] || fail "rank $rank: wrong results"; done
-	[ "$(json "$tmp/w0.out" channels)" = 2 ] || fail "not one channel a thread"
+own() { [ "$1" = 0 ] || echo "--datapath dpdk --device eth0"; }
+work() {
+	bench_inside 2 10.77.0.101:5555 60 --insecure-no-key --json --size 4K,3M --density 1,0.1 --iters 2
+	has w channels 2
 }
 serve() { # option..
 	winnowd_inside 0 --insecure-no-key --datapath dpdk --threads 2 "$@"
@@ -35,7 +29,7 @@ port=--vdev=net_af_packet0,iface=eth0,framesz=2048,blocksz=65536,framecnt=4096
 lcores="--lcores (0)@0,(1)@0,(2)@$(($(nproc) > 1 ? 1 : 0))"
 serve --eal "$lcores --no-shconf --no-huge --no-pci -m 256 $port"
 on_two_cpus
-work 10.77.0.101:5555
+work
 uses_huge_pages && fail "huge pages in spite of --no-huge"
 winnowd_stop
 
@@ -43,12 +37,12 @@ reserve 320
 serve --eal "$lcores --in-memory --no-pci $port"
 uses_huge_pages || fail "winnowd uses no huge pages"
 on_two_cpus
-work 10.77.0.101:5555
+work
 winnowd_stop
 # Without arguments they are found, and used.
 serve --device eth0
 uses_huge_pages || fail "winnowd by itself uses no huge pages"
-work 10.77.0.101:5555
+work
 winnowd_stop
 reserve -320
 
@@ -63,7 +57,7 @@ serve --data-address 10.77.0.102/24 --eal "--no-shconf --no-huge --no-pci -m 256
 ip -n "$net-a0" link set dtap0 address 02:77:00:00:00:aa
 ip -n "$net-a0" link set dtap0 master br1 up
 whole_frames a0
-work 10.77.0.101:5555
+work
 [ "$(inside w0 ip neigh show 10.77.0.102 | grep -c lladdr)" = 1 ] || fail "ARP for the tap's address was not answered"
 winnowd_stop
 echo "all right"

@@ -28,9 +28,6 @@ work() { # seconds option..
 			--eal "$eal 192 --vdev=net_memif0,role=client,id=$rank,$memif" "$@"
 	done
 	for ((rank = 0; rank < workers; rank++)); do expect w$rank "$limit" 0; done
-	for ((rank = 0; rank < workers; rank++)); do
-		[ "$(json "$tmp/w$rank.out" errors)" = 0 ] || fail "rank $rank: wrong results"
-	done
 }
 
 for way in "1 10.78.0. 24" "2 10.78.0. 24" "1 fd78:: 64" "2 fd78:: 64"; do

@@ -7,7 +7,7 @@ need_namespaces
 [ -z "${WINNOWD_OPTIONS:-}" ] || { echo "chooses the datapaths itself" && exit 77; }
 hosts_up 2 1 1500
 hosts_six 2
-job() { # aggregator option..: what has passed worker 0's interface meanwhile is in $tmp/classes
+works() { # aggregator option..: what has passed worker 0's interface meanwhile is in $tmp/classes
 	local capture
 	rm -f "$tmp/capture.err"
 	inside w0 python3 tests/e2e/classes.py >"$tmp/classes" 2>"$tmp/capture.err" &
@@ -29,26 +29,26 @@ for family in 4 6; do
 	[ $family = 4 ] || at="[fd77::101]:5555"
 	winnowd_inside 0 --listen "$at" --insecure-no-key --threads 1 --dscp AF23
 	for cast in 1 0; do
-		job "$at" --dscp cs1 --multicast=$cast
+		works "$at" --dscp cs1 --multicast=$cast
 		passed $family up 0x22
 		passed $family down 0x5a
 	done
-	WINNOW_DSCP=63 job "$at"
+	WINNOW_DSCP=63 works "$at"
 	passed $family up 0xfe
 	winnowd_stop
 done
 winnowd_inside 0 --insecure-no-key --threads 1
-job 10.77.0.101:5555
+works 10.77.0.101:5555
 passed 4 up 0x02
 passed 4 down 0x02
 winnowd_stop
 
 # One socket for both families.
 winnowd_inside 0 --listen "[::]:5555" --insecure-no-key --threads 1 --dscp cs1
-job 10.77.0.101:5555
+works 10.77.0.101:5555
 passed 4 up 0x02
 passed 4 down 0x22
-job "[fd77::101]:5555"
+works "[fd77::101]:5555"
 passed 6 up 0x02
 passed 6 down 0x22
 winnowd_stop
@@ -59,7 +59,7 @@ for family in 4 6; do
 	at=10.77.0.101:5555
 	[ $family = 4 ] || at="[fd77::101]:5555"
 	winnowd_inside 0 --listen "$at" --insecure-no-key --threads 1 --datapath xdp --device eth0 --dscp 10 --metrics 127.0.0.1:9555
-	job "$at" --dscp ef --dtype i32
+	works "$at" --dscp ef --dtype i32
 	passed $family up 0xba
 	passed $family down 0x2a
 	added=$(inside a0 bash -c "$(declare -f metric); metric \"\$@\"" metric 127.0.0.1:9555 'winnow_xdp_packets_total{verdict="added"}')
@@ -71,7 +71,7 @@ ip netns exec "$net-sw" ip link set dev "$net-a0" xdp off
 # DPDK's ports.
 if has_dpdk; then
 	winnowd_inside 0 --insecure-no-key --threads 1 --datapath dpdk --device eth0 --dscp va
-	job 10.77.0.101:5555 --dscp le
+	works 10.77.0.101:5555 --dscp le
 	passed 4 up 0x06
 	passed 4 down 0xb2
 	winnowd_stop

@@ -34,23 +34,16 @@ ip netns exec "$net-sw" tc filter add dev "$net-w0" ingress bpf da pinned "$maps
 ip netns exec "$net-sw" tc filter add dev "$net-w0" egress bpf da pinned "$maps/down/winnow_mark"
 
 ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
-	local datapath=$1 listen=$2 rank way unmarked marked told added
+	local datapath=$1 listen=$2 way unmarked marked told added
 	shift 2
 	local what="$datapath at $listen" device=() own=()
 	[ "$datapath" = udp ] || device=(--datapath "$datapath" --device eth0)
 	[ "$datapath" != dpdk ] || own=("${device[@]}")
 	winnowd_inside 0 --listen "$listen:5555" --insecure-no-key --threads 1 --metrics 127.0.0.1:9555 "${device[@]}"
-	job() { # option..
-		for rank in 0 1; do
-			local road=()
-			((rank != 0)) || road=("${own[@]}")
-			start w$rank inside w$rank "$BUILD/winnow" bench --aggregators "$listen:5555" --rank $rank --world 2 --insecure-no-key --check \
-				--size 4M --density 1 --iters 3 --warmup 1 --json "${road[@]}" "$@"
-		done
-		for rank in 0 1; do expect w$rank 60 0; done
-	}
+	own() { ((${#own[@]} == 0 || $1 != 0)) || echo "${own[@]}"; }
+	works() { bench_inside 2 "$listen:5555" 60 --insecure-no-key --size 4M --density 1 --iters 3 --warmup 1 --json "$@"; } # option..
 	forget
-	for cast in 1 0; do job --multicast=$cast "$@"; done
+	for cast in 1 0; do works --multicast=$cast "$@"; done
 	for way in up down; do
 		[ "$(counted $way plain)" = 0 ] || fail "$what: $(counted $way plain) datagrams $way may not be marked"
 		[ "$(counted $way ect)" -gt 15000 ] || fail "$what: only $(counted $way ect) datagrams went $way"
@@ -58,7 +51,7 @@ ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
 	unmarked=$(json "$tmp/w0.out" time_us.median)
 	[ "$(counted down told)" = 0 ] || fail "$what: a worker was told of marks, and there were none"
 	marks up 256
-	job --multicast=1 "$@"
+	works --multicast=1 "$@"
 	marks up 0
 	marked=$(counted up marked) told=$(counted down told)
 	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked"
@@ -67,7 +60,7 @@ ecn() { # datapath aggregator option..: worker 0 has the same, if it has such
 	echo "$what: of $marked marked datagrams the worker was told of $told; an operation took $unmarked us, then $(json "$tmp/w0.out" time_us.median) us"
 	marks down 256
 	forget
-	job --multicast=1 "$@"
+	works --multicast=1 "$@"
 	marks down 0
 	marked=$(counted down marked) told=$(json "$tmp/w0.out" path.received_marked)
 	[ "$marked" -gt 1000 ] || fail "$what: only $marked datagrams were marked on the way back"

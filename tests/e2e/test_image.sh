@@ -51,22 +51,10 @@ for world in 4 2; do # and fewer workers beside
 done
 # One is killed: every worker ends with one line that names it; the other serves the next job.
 for rank in 0 1; do bench_in kill-$rank $rank 2 --size 4M --iters 1000000; done
-runs() { # job
-	local i
-	for i in $(seq 100); do
-		pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | seen "$1  *running" && return
-		sleep 0.1
-	done
-	fail "job $1 does not run"
-}
-logs() { # container pattern
-	local i
-	for i in $(seq 50); do
-		pod logs "$net-$1" 2>&1 | seen -E "$2" && return
-		sleep 0.1
-	done
-	fail "$1 does not say /$2/"
-}
+is_running() { pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | seen "$1  *running"; }
+runs() { soon 20 is_running "$1" || fail "job $1 does not run"; } # job
+says() { pod logs "$net-$1" 2>&1 | seen -E "$2"; }
+logs() { soon 10 says "$@" || fail "$1 does not say /$2/"; } # container pattern
 runs kill
 lost=$(pod inspect -f "{{(index .NetworkSettings.Networks \"$net\").IPAddress}}" "$net-a1")
 pod kill -s KILL "$net-a1" >/dev/null

@@ -37,14 +37,8 @@ inside a0 "$BUILD/winnow" bench --aggregators $four --interface eth0 --insecure-
 # By address: the aggregator sees that one.
 for at in 10.77.0.1 10.77.0.201; do
 	start far inside w0 "$BUILD/winnow" bench --aggregators $four --interface $at --insecure-no-key --job far --rank 0 --world 2 --join-timeout 30s
-	for i in $(seq 100); do
-		inside a0 "$BUILD/winnow" status --json --workers >"$tmp/status.json"
-		python3 -c 'import json, sys
-jobs = json.load(open(sys.argv[1]))["aggregators"][0]["report"]["jobs"]
-sys.exit(not any(str(w.get("address")).startswith(sys.argv[2] + ":") for job in jobs for w in job["workers"]))' "$tmp/status.json" $at && break
-		sleep 0.05
-	done
-	[ "$i" -lt 100 ] || fail "the aggregator does not see $at: $(cat "$tmp/status.json")"
+	sees() { inside a0 "$BUILD/winnow" status --json --workers | tee "$tmp/status.json" | seen -F "\"address\": \"$at:"; }
+	soon 5 sees || fail "the aggregator does not see $at: $(cat "$tmp/status.json")"
 	kill -TERM "$(pid_of far)"
 	finish far 20
 done

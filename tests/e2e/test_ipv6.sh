@@ -6,85 +6,63 @@ need_namespaces
 hosts_up 4 1 1500
 export WINNOW_KEY=correct-horse-battery
 # shellcheck disable=SC2054 # lists of sizes
-common=(--iters 2 --warmup 1 --json --check --size 4K,3M --density 1,0.1)
+common=(--iters 2 --warmup 1 --json --size 4K,1M --density 1,0.1)
 hosts_six 4
 serve() { # ADDR, option..: with a port to each
 	winnowd_inside 0 --listen "$1:5555" --metrics "$1:9555" --threads 2 "${@:2}"
 }
-job() { # name, then the aggregator's HOST for each rank; -- option..
-	local name=$1 hosts=() rank
-	shift
-	while [ $# -gt 0 ] && [ "$1" != -- ]; do
-		hosts+=("$1")
-		shift
-	done
-	shift
-	for rank in "${!hosts[@]}"; do
-		start "$name$rank" inside "w$rank" "$BUILD/winnow" bench --aggregators "${hosts[rank]}:5555" --job "$name" --rank "$rank" \
-			--world ${#hosts[@]} --join-timeout 15 "${common[@]}" "$@"
-	done
-	for rank in "${!hosts[@]}"; do expect "$name$rank" 60 0; done
-}
-has() { # name field, then each rank's value
-	local name=$1 field=$2 rank=0 want got
-	shift 2
-	for want; do
-		got=$(json "$tmp/$name$rank.out" "$field")
-		[ "$got" = "$want" ] || fail "$name: $field of rank $rank is $got, not $want"
-		rank=$((rank + 1))
-	done
+six='[fd77::101]:5555' four=10.77.0.101:5555
+of_all=$(everywhere 4 "$six")
+works() { # name places option..
+	job "$1" "$2" --join-timeout 15 "${common[@]}" "${@:3}"
+	job_ends "$1" 60
 }
 
 # IPv6 alone: what an MTU of 1500 carries, results once to the group, and to those whom it reaches.
 serve '[fd77::101]'
-job six '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
-has six multicast 1 1 1 1
-has six payload 1452 1452 1452 1452
-job copies '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --multicast=0
-has copies multicast 0 0 0 0
+works six "$of_all"
+has six multicast 1
+has six payload 1452
+works copies "$of_all" --multicast=0
+has copies multicast 0
 inside w2 ip6tables -A INPUT -d ff00::/8 -p udp -j DROP
-job some '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+works some "$of_all"
 has some multicast 1 1 0 1
 ip -n "$net-sw" link set "$net-w3" mtu 1400
-job narrow '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+works narrow "$of_all"
 [ "$(json "$tmp/narrow0.out" payload)" -le 1352 ] || fail "payload is larger than the path"
 ip -n "$net-sw" link set "$net-w3" mtu 1500
 for host in w0 w1 w2 w3 a0; do inside $host ip6tables -A INPUT -p udp -m statistic --mode random --probability 0.03 -j DROP; done
-job lossy '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+works lossy "$of_all"
 for host in w0 w1 w2 w3 a0; do inside $host ip6tables -F INPUT; done
 winnowd_stop
 
 # Nothing is cut into fragments: what has become too large is told.
 serve '[fd77::101]'
-for rank in 0 1; do
-	start shrinks$rank inside w$rank "$BUILD/winnow" bench --aggregators '[fd77::101]:5555' --job shrinks --rank $rank --world 2 \
-		--check --size 1M --block 350 --iters 1000000 --multicast=0
-done
+job shrinks "w0=$six w1=$six" --size 1M --block 350 --iters 1000000 --multicast=0
 await 'event=job_started job=shrinks ' "$tmp/winnowd-a0.log"
 sleep 0.3
 ip -n "$net-a0" link set eth0 mtu 1300
-for rank in 0 1; do
-	expect shrinks$rank 20 1 "cannot send to rank [01] .*Message too long .* its interface's MTU is now smaller than the 1500 that the job began with"
-done
+job_ends shrinks 20 1 "cannot send to rank [01] .*Message too long .* its interface's MTU is now smaller than the 1500 that the job began with"
 ip -n "$net-a0" link set eth0 mtu 1500
 winnowd_stop
 
 # Both families at one daemon, whatever the system's default is; the group is of the one that most workers use.
 inside a0 sh -c 'echo 1 >/proc/sys/net/ipv6/bindv6only'
 serve '[::]'
-job both 10.77.0.101 '[fd77::101]' 10.77.0.101 '[fd77::101]' --
-job most 10.77.0.101 '[fd77::101]' '[fd77::101]' '[fd77::101]' --
-has most multicast 1 1 1 1 # a host of both hears it, however its worker is connected
-job few 10.77.0.101 10.77.0.101 10.77.0.101 '[fd77::101]' --
-has few multicast 1 1 1 1
-job four 10.77.0.101 10.77.0.101 10.77.0.101 10.77.0.101 --
-has four payload 1472 1472 1472 1472
-has four multicast 1 1 1 1
+works both "w0=$four w1=$six w2=$four w3=$six"
+works most "w0=$four w1=$six w2=$six w3=$six"
+has most multicast 1 # a host of both hears it, however its worker is connected
+works few "w0=$four w1=$four w2=$four w3=$six"
+has few multicast 1
+works four "w0=$four w1=$four w2=$four w3=$four"
+has four payload 1472
+has four multicast 1
 
 # A second address: answers come from the one that was written to.
 ip -n "$net-a0" addr add fd77::111/64 dev eth0 nodad
-job second '[fd77::111]' '[fd77::101]' '[fd77::111]' --
-has second multicast 1 1 1
+works second "w0=[fd77::111]:5555 w1=$six w2=[fd77::111]:5555"
+has second multicast 1
 
 # A second network, to w1 alone: a group is sent to by the interface of the address that its workers have connected to.
 ip link add two netns "$net-w1" mtu 1500 type veth peer name eth1 netns "$net-a0" mtu 1500
@@ -92,15 +70,14 @@ ip -n "$net-w1" addr add fd88::1/64 dev two nodad
 ip -n "$net-a0" addr add fd88::101/64 dev eth1 nodad
 ip -n "$net-w1" link set two up
 ip -n "$net-a0" link set eth1 up
-job nets '[fd77::101]' '[fd88::101]' '[fd77::101]' --
+works nets "w0=$six w1=[fd88::101]:5555 w2=$six"
 has nets multicast 1 0 1
-start alone inside w1 "$BUILD/winnow" bench --aggregators '[fd88::101]:5555' --job alone --rank 0 --world 1 "${common[@]}"
-expect alone 60 0
-[ "$(json "$tmp/alone.out" multicast)" = 1 ] || fail "the group of fd88:: is not sent to by its interface"
+works alone "w1=[fd88::101]:5555"
+has alone multicast 1 # by its interface
 
 # An address that only the link knows.
 link=$(ip -n "$net-a0" -6 -o addr show dev eth0 scope link | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
-job link "[$link%eth0]" "[$link%eth0]" '[fd77::101]' --
+works link "w0=[$link%eth0]:5555 w1=[$link%eth0]:5555 w2=$six"
 
 # A name: its addresses in turn until one answers. Of these the IPv6 ones come first, and there nobody is.
 named() { # rank, text of /etc/hosts, command..
@@ -120,7 +97,8 @@ sleep 2
 echo 'fd77::101 agg' >>"$tmp/hosts0"
 expect later 60 0
 # A name service that does not answer takes no more time than there is.
-start dns inside w0 python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.9", 53)); time.sleep(60)'
+start dns inside w0 python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.9", 53)); print("up", flush=True); time.sleep(60)'
+await up "$tmp/dns.out"
 echo 'nameserver 127.0.0.9' >"$tmp/resolv"
 begun=$SECONDS
 # shellcheck disable=SC2016 # the inner shell's
@@ -151,14 +129,14 @@ for mode in native generic; do
 	[ $mode = native ] || whole_frames a0
 	for listen in '[fd77::101]' '[::]'; do
 		serve "$listen" --datapath xdp --device eth0 --xdp-mode $mode
-		job "xdp-$mode" '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --wire fixed32
-		has "xdp-$mode" multicast 1 1 1 1
+		works "xdp-$mode" "$of_all" --wire fixed32
+		has "xdp-$mode" multicast 1
 		added=$(inside w1 curl -sg 'http://[fd77::101]:9555/metrics' | sed -n 's/^winnow_xdp_packets_total{.*"added"} //p')
 		[ "${added%.*}" -gt 2000 ] || fail "$mode at $listen: the kernel has added $added PUSHes"
 		if [ "$listen" = '[::]' ]; then
-			job "mixed-$mode" 10.77.0.101 '[fd77::101]' '[fd77::101]' 10.77.0.101 -- --wire fixed32
-			job "four-$mode" 10.77.0.101 10.77.0.101 -- --wire fixed32
-			job "link-$mode" "[$link%eth0]" '[fd77::101]' -- --wire fixed32
+			works "mixed-$mode" "w0=$four w1=$six w2=$six w3=$four" --wire fixed32
+			works "four-$mode" "w0=$four w1=$four" --wire fixed32
+			works "link-$mode" "w0=[$link%eth0]:5555 w1=$six" --wire fixed32
 		fi
 		! grep -q event=not_fast "$tmp/winnowd-a0.log" || fail "$mode: the kernel adds nothing"
 		winnowd_stop

@@ -6,7 +6,7 @@
 . tests/e2e/newest_torch.sh
 pip_install jax 2>"$tmp/pip.log" || echo "no newer jax: $(tail -n 1 "$tmp/pip.log")"
 need_modules jax
-winnowd --insecure-no-key --log error
+winnowd --insecure-no-key
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 run_modules 1 test_jax

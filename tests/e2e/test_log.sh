@@ -47,21 +47,13 @@ full_pipe() { # winnowd's stderr is a pipe that is full at once; file 7 is its o
 	wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen"
 	steady deaf WINNOW_INSECURE_NO_KEY=1
 	timeout 30 bash -c "$(declare -f flood); PORT=$PORT; flood 150" || fail "the control thread stands still behind a full pipe"
-	for _ in $(seq 200); do # until the job has done something
-		"$BUILD/winnow" status "127.0.0.1:$metrics" --json >"$tmp/status" || fail "winnow status: $(cat "$tmp/status")"
-		grep -qE '"operations": [1-9][0-9]' "$tmp/status" && break
-		sleep 0.1
-	done
+	has_worked() { "$BUILD/winnow" status "127.0.0.1:$metrics" --json | seen -E '"operations": [1-9][0-9]'; }
+	soon 20 has_worked || fail "winnow status: $("$BUILD/winnow" status "127.0.0.1:$metrics" 2>&1)"
 	steady_ends deaf
 }
 ends_within() { # seconds
-	local i
 	kill -TERM "$DAEMON"
-	for i in $(seq $(($1 * 20))); do
-		kill -0 "$DAEMON" 2>/dev/null || break
-		sleep 0.05
-	done
-	! kill -0 "$DAEMON" 2>/dev/null || fail "winnowd does not end behind a full pipe"
+	soon "$1" gone "$DAEMON" || fail "winnowd does not end behind a full pipe"
 	wait "$DAEMON" || fail "exit status $?"
 }
 full_pipe

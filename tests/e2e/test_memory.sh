@@ -25,10 +25,7 @@ group_up || {
 leave() {
 	local bad=0
 	stop_all || bad=1
-	for _ in $(seq 50); do
-		rmdir "$group" 2>/dev/null && break
-		sleep 0.1
-	done
+	soon 5 rmdir "$group" 2>/dev/null
 	[ $bad = 0 ] || exit 1
 }
 trap leave EXIT
@@ -49,11 +46,11 @@ grep -q "event=memory limit=$limit bytes_max=1[0-9]* text=" "$tmp/winnowd-$PORT.
 for job in 1 2 3 4 5 6 7 8; do
 	start "job$job" bench --insecure-no-key --job "job$job" --size 4M --density 1 --iters 1000000
 done
-for _ in $(seq 200); do
+decided() {
 	"$BUILD/winnow" status "$metrics" --json >"$tmp/status" || fail "winnowd does not answer: $(cat "$group"/memory.oom_control "$group"/memory.events 2>/dev/null)"
-	[ "$(grep -c '"state": "running"' "$tmp/status") $(cat "$tmp"/job?.status 2>/dev/null | wc -l)" = "3 5" ] && break
-	sleep 0.1
-done
+	[ "$(grep -c '"state": "running"' "$tmp/status") $(cat "$tmp"/job?.status 2>/dev/null | wc -l)" = "3 5" ]
+}
+soon 20 decided
 [ "$(cat "$tmp"/job?.status | sort | uniq -c | tr -s ' ')" = " 5 1" ] || fail "want 5 jobs refused, and 3 that run: $("$BUILD/winnow" status "$metrics")"
 [ "$(grep -l 'the job needs .* are in use by other jobs (bytes-max)' "$tmp"/job?.err | wc -l)" = 5 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
 kill -0 "$pid" || fail "winnowd is gone"
@@ -78,10 +75,6 @@ for round in 1 2 3; do
 	done
 	for job in 1 2 3 4 5 6; do expect "r$round-$job" 60 0; done
 done
-for _ in $(seq 50); do
-	resident=$(awk '/^VmRSS/ { print $2 }' "/proc/$DAEMON/status")
-	[ "$resident" -gt 15000 ] || break
-	sleep 0.1
-done
-[ "$resident" -le 15000 ] || fail "without a job winnowd holds $resident kB"
+has_little() { resident=$(awk '/^VmRSS/ { print $2 }' "/proc/$DAEMON/status") && [ "$resident" -le 15000 ]; }
+soon 5 has_little || fail "without a job winnowd holds $resident kB"
 echo "within the limit"

@@ -12,22 +12,13 @@ segmentation() { # on or off, at the workers
 	for host in w0 w1 w2; do inside $host ethtool -K eth0 tx-udp-segmentation "$1" >/dev/null || fail "cannot switch segmentation $1"; done
 }
 work() { # name option..: three workers that go on for long
-	local rank name=$1
-	shift
-	for rank in 0 1 2; do
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators $server --job "$name" --insecure-no-key --rank $rank --world 3 \
-			--check --size 3M --iters 1000000 "$@"
-	done
+	job "$1" "$(everywhere 3 $server)" --insecure-no-key --size 3M --iters 1000000 "${@:2}"
 }
 segmentation on
 
 if has_dpdk; then
 	for mtu in 1500 9000; do
-		for host in w0 w1 w2 a0; do
-			ip -n "$net-$host" link set eth0 mtu $mtu
-			ip -n "$net-sw" link set "$net-$host" mtu $mtu
-		done
-		ip -n "$net-sw" link set br0 mtu $mtu
+		hosts_mtu $mtu w0 w1 w2 a0
 		winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --device eth0 --metrics $metrics
 		grep -q 'event=port .*eth0 is a veth: an XDP program' "$tmp/winnowd-a0.log" || fail "dpdk does not say what it does to the device"
 		bench_inside 3 $server 60 --insecure-no-key --size 3M --iters 10 --density 1,0.1
@@ -41,24 +32,14 @@ if has_dpdk; then
 		winnowd_stop
 		inside a0 ip link show eth0 | seen xdp && fail "a program is left on the device"
 	done
-	for host in w0 w1 w2 a0; do
-		ip -n "$net-$host" link set eth0 mtu 1500
-		ip -n "$net-sw" link set "$net-$host" mtu 1500
-	done
-	ip -n "$net-sw" link set br0 mtu 1500
+	hosts_mtu 1500 w0 w1 w2 a0
 	# Without the right to load a program.
-	rm -f "$tmp/winnowd-a0.log" # the previous one has a line event=ready
-	ip netns exec "$net-a0" setpriv --bounding-set -bpf,-sys_admin --inh-caps -bpf,-sys_admin "$BUILD/winnowd" --insecure-no-key --listen $server \
-		--datapath dpdk --device eth0 --metrics $metrics 2>"$tmp/winnowd-a0.log" &
-	DAEMON=$!
-	pids+=("$DAEMON")
-	until_ready "$tmp/winnowd-a0.log"
+	INSIDE="setpriv --bounding-set -bpf,-sys_admin --inh-caps -bpf,-sys_admin" winnowd_inside 0 --insecure-no-key --datapath dpdk --device eth0 \
+		--metrics $metrics
 	[ "$(grep -cE 'level=warn .*eth0 is a veth, and no XDP program can be put there .*ethtool -K IFACE tx-udp-segmentation off' "$tmp/winnowd-a0.log")" = 1 ] ||
 		fail "it is not said, once, that super-packets will be lost: $(cat "$tmp/winnowd-a0.log")"
 	work lost
-	for rank in 0 1 2; do
-		expect lost$rank 15 1 'datagrams of rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\).* come several in one and are lost .*ethtool -K IFACE tx-udp-segmentation off'
-	done
+	job_ends lost 15 1 'datagrams of rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\).* come several in one and are lost .*ethtool -K IFACE tx-udp-segmentation off'
 	grep -q 'event=trouble job=lost .*come several in one' "$tmp/winnowd-a0.log" || fail "the log does not tell before the job ends"
 	inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" || fail "winnow status"
 	grep -q 'last failure, .*come several in one' "$tmp/status.out" || fail "winnow status does not tell: $(cat "$tmp/status.out")"
@@ -75,18 +56,11 @@ degraded() { # says winnow status that it is not fast?
 winnowd_inside 0 --insecure-no-key --datapath xdp --device eth0 --xdp-mode generic --metrics $metrics
 segmentation on
 work slow --dtype i32 --density 0.5
-for _ in $(seq 100); do
-	degraded && break
-	sleep 0.1
-done
-degraded || fail "winnow status does not say that the kernel adds little: $(cat "$tmp/status.out")"
+soon 15 degraded || fail "winnow status does not say that the kernel adds little: $(cat "$tmp/status.out")"
 [ "$(grep -c 'event=trouble job=slow .*the kernel has added' "$tmp/winnowd-a0.log")" = 1 ] || fail "the log does not say, once, that the kernel adds little"
 grep -qE '^  xdp generic: .*merged [0-9]' "$tmp/status.out" || fail "no counter of what came several in one"
 segmentation off
-for _ in $(seq 150); do
-	inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" && break
-	sleep 0.1
-done
-inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" || fail "what winnow status recommends does not help: $(cat "$tmp/status.out")"
+healthy() { inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out"; }
+soon 20 healthy || fail "what winnow status recommends does not help: $(cat "$tmp/status.out")"
 for rank in 0 1 2; do [ ! -e "$tmp/slow$rank.status" ] || fail "the job has ended: $(cat "$tmp/slow$rank.err")"; done
 echo "all right"

@@ -14,12 +14,8 @@ export WORKERS=5 STOP=$tmp/stop PYTHONPATH=client/python
 for i in 0 1 2 3 4; do start "w$i" inside "w$i" "$python" tests/e2e/partition.py "$i"; done
 
 is_so() { # what it is about, seconds, worker, "world rank members": its last word of members
-	local i
-	for i in $(seq $(($2 * 20))); do
-		grep -F ' members ' "$tmp/w$3.out" | tail -n 1 | seen -E " members $4\$" && return
-		sleep 0.05
-	done
-	fail "$1: worker $3 does not say 'members $4': $(tail -n 5 "$tmp/w$3.out") $(cat "$tmp/w$3.err")"
+	said_last() { grep -F ' members ' "$tmp/w$1.out" | tail -n 1 | seen -E " members $2\$"; }
+	soon "$2" said_last "$3" "$4" || fail "$1: worker $3 does not say 'members $4': $(tail -n 5 "$tmp/w$3.out") $(cat "$tmp/w$3.err")"
 }
 more_members() { [ "$(grep -c " members " "$tmp/w1.out")" -gt "$before" ]; }
 cut_off() { for host; do ip -n "$net-sw" link set "$net-$host" down; done; }
@@ -48,8 +44,7 @@ await ' ended .*10.77.0.101:5555 is lost: silent' "$tmp/w1.out"
 [ "$(grep -c ' members ' "$tmp/w1.out")" = "$before" ] || fail "worker 1 has a result without the first aggregator"
 back a0
 for i in $all; do is_so "the first aggregator is back" 30 "$i" "5 [0-4] $all"; done
-for _ in $(seq 200); do more_members && break; sleep 0.05; done
-more_members || fail "worker 1 has no result since the first aggregator is back"
+soon 10 more_members || fail "worker 1 has no result since the first aggregator is back"
 
 # One that stands still for longer than the silence time.
 kill -STOP "$(pid_of w2)"

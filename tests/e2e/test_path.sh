@@ -6,21 +6,15 @@
 need_namespaces
 hosts_up 3 1 1500
 server=10.77.0.101:5555
-work() { # name limit option..: three workers that go on for long
-	local rank name=$1
-	shift
-	for rank in 0 1 2; do
-		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregators $server --job "$name" --insecure-no-key --rank $rank --world 3 \
-			--check --size 1M --iters 1000000 "$@"
-	done
+work() { # name option..: three workers that go on for long
+	job "$1" "$(everywhere 3 $server)" --insecure-no-key --size 1M --iters 1000000 "${@:2}"
 }
 running() { # job: has it begun?
 	await "event=job_started job=$1 " "$tmp/winnowd-a0.log"
 	sleep 0.3
 }
 ends() { # job, pattern of the error on all workers: within 5 s, most of which a busy machine may need
-	local rank
-	for rank in 0 1 2; do expect "$1$rank" 5 1 "$2"; done
+	job_ends "$1" 5 1 "$2"
 	grep -qE "event=job_failed job=$1 code=path text=\"$2" "$tmp/winnowd-a0.log" || fail "job $1: the log does not say /$2/"
 }
 datagrams='Message too long \([0-9]+ datagrams in [0-9.]+ s\)'
@@ -58,7 +52,7 @@ inside a0 ip link set eth0 up
 sleep 3
 for rank in 0 1 2; do [ ! -e "$tmp/down$rank.status" ] || fail "a link that was down for 3 s has ended the job: $(cat "$tmp/down$rank.err")"; done
 winnowd_stop
-for rank in 0 1 2; do expect down$rank 20 1 'shutting down'; done
+job_ends down 20 1 'shutting down'
 
 # A socket that is full most of the time: nothing is wrong but the rate. On a network of its own a job lets 4 ms of it wait.
 inside a0 tc qdisc add dev eth0 root tbf rate 200mbit burst 20kb limit 4mb

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch
-winnowd --insecure-no-key --threads 3 --log error
+winnowd --insecure-no-key --threads 3
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern

@@ -12,12 +12,7 @@ manager() { # socket: listens there; what it hears is in $tmp/heard
 	until [ -s "$tmp/heard" ]; do sleep 0.05; done
 }
 hears() { # pattern, seconds
-	local i
-	for i in $(seq $(($2 * 20))); do
-		grep -qE "$1" "$tmp/heard" && return 0
-		sleep 0.05
-	done
-	fail "the manager does not hear /$1/ but: $(cat "$tmp/heard")"
+	soon "$2" grep -qE "$1" "$tmp/heard" || fail "the manager does not hear /$1/ but: $(cat "$tmp/heard")"
 }
 logs() { await "$1" "$tmp/winnowd-$PORT.log"; } # pattern
 dogs() { grep -c 'WATCHDOG=1' "$tmp/heard"; }
@@ -48,11 +43,7 @@ for task in "/proc/$DAEMON/task/"*; do [ "$(cat "$task/comm")" = winnow-data ] &
 [ -n "$hung" ] || fail "no data thread"
 python3 tests/e2e/hang.py "$hung" &
 pids+=($!)
-for i in $(seq 100); do
-	! grep -q '^State:[[:space:]]*t' "/proc/$hung/status" || break
-	sleep 0.1
-done
-[ "$i" -lt 100 ] || fail "the data thread does not stop"
+soon 10 grep -q '^State:[[:space:]]*t' "/proc/$hung/status" || fail "the data thread does not stop"
 sleep 1
 before=$(dogs)
 sleep 1.5
@@ -94,11 +85,7 @@ exposed() { grep -c "level=warn event=keys_exposed key_file=$tmp/keys .*chmod o-
 [ "$(exposed)" = 2 ] || fail "keys_exposed: said $(exposed) times at the start and a reload"
 chmod 640 "$tmp/keys"
 kill -HUP "$DAEMON"
-for i in $(seq 100); do
-	[ "$(grep -c event=reloaded "$tmp/winnowd-$PORT.log")" = 2 ] && break
-	sleep 0.05
-done
-[ "$i" -lt 100 ] || fail "the keys are not read again"
+soon 5 has_lines 2 event=reloaded "$tmp/winnowd-$PORT.log" || fail "the keys are not read again"
 # A file that is wrong, or gone, changes nothing.
 echo 'a b c d' >"$tmp/keys"
 kill -HUP "$DAEMON"

@@ -5,7 +5,7 @@
 # release: it downloads PyTorch, and is long
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/newest_torch.sh
-winnowd --insecure-no-key --threads 3 --log error
+winnowd --insecure-no-key --threads 3
 export WINNOW_AGGREGATORS=$HOST:$PORT
 {
 	pip_install --no-deps accelerate lightning lightning-utilities peft pytorch-lightning torchft torchmetrics transformers &&

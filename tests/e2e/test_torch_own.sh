@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/newest_torch.sh
 pip_install expecttest 2>"$tmp/pip.log" || need_modules expecttest
-winnowd --insecure-no-key --threads 2 --log error
+winnowd --insecure-no-key --threads 2
 export WINNOW_AGGREGATORS=$HOST:$PORT TMPDIR=$tmp
 for world in ${WORLDS:-2 4}; do
 	# shellcheck disable=SC2086 # a list

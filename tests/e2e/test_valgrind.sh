@@ -52,11 +52,8 @@ open(sys.argv[3], "w").write("held\n")
 time.sleep(300)
 P
 start hold python3 "$tmp/hold.py" "$PORT" "$metrics" "$tmp/held"
-for _ in $(seq 600); do
-	[ -s "$tmp/held" ] && grep -q 'event=job_started job=last' "$tmp/winnowd-$PORT.log" && break
-	sleep 0.1
-done
-[ -s "$tmp/held" ] || fail "winnowd takes no connections"
+soon 60 grep -q 'event=job_started job=last' "$tmp/winnowd-$PORT.log"
+soon 60 test -s "$tmp/held" || fail "winnowd takes no connections"
 kill -TERM "$DAEMON"
 sleep 1
 kill -TERM "$DAEMON"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # release: it builds and installs a wheel
-# late: it calls make
+# aside: it calls make
 # no-sanitizers: what is preloaded would come before them
 # One install: a wheel into an empty environment, without a network, brings winnow, winnowd and the library with all that they
 # load; winnow run starts a job there whose results are right; the tag says what the files need.

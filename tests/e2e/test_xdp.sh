@@ -27,12 +27,10 @@ loss() { # share
 	done
 }
 ranks() { # world, arg..: that many workers, four hosts
-	local n=$1 rank
-	shift
-	for ((rank = 0; rank < n; rank++)); do
-		start r$rank inside w$((rank % 4)) "$BUILD/winnow" bench --aggregators $one --rank $rank --world "$n" --check "$@"
-	done
-	for ((rank = 0; rank < n; rank++)); do expect r$rank 120 0; done
+	local rank places=""
+	for ((rank = 0; rank < $1; rank++)); do places+="w$((rank % 4))=$one "; done
+	job r "$places" "${@:2}"
+	job_ends r 120
 }
 
 for mode in native generic; do
@@ -73,19 +71,14 @@ for mode in native generic; do
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 4096 --op avg
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --multicast=0
 	# A worker on the aggregator's own host does not hear what the program sends by the device: the sockets send results.
-	for rank in 0 1; do
-		start l$rank inside "$([ $rank = 0 ] && echo w0 || echo a0)" "$BUILD/winnow" bench --aggregators $one --job local --rank $rank --world 2 \
-			--insecure-no-key --size 3M --dtype i32 --density 1 --iters 1000000
-	done
-	for ((i = 0; i < 300; i++)); do
+	job local "w0=$one a0=$one" --insecure-no-key --size 3M --dtype i32 --density 1 --iters 1000000
+	enough() {
 		frames=$(counter 'winnow_results_total{job="local"}') again=$(counter 'winnow_retransmits_total{job="local",reason="result"}')
-		[ "${frames:-0}" -le 20000 ] || break
-		sleep 0.1
-	done
-	[ "${frames:-0}" -gt 20000 ] || fail "$mode: the job with a local worker does not run"
+		[ "${frames:-0}" -gt 20000 ]
+	}
+	soon 30 enough || fail "$mode: the job with a local worker does not run"
 	[ "$again" -lt $((frames * 2 / 5)) ] || fail "$mode: of $frames results $again were sent again: a local worker does not hear them"
-	kill -KILL -- "-${pids[-1]}" "-${pids[-2]}"
-	unset 'pids[-1]' 'pids[-1]'
+	kill -KILL -- "-${leader[local0]}" "-${leader[local1]}"
 	# A sanitizer's 64 processes take minutes to start.
 	for world in 1 16 $([ -n "${SAN:-}" ] || echo 64); do ranks "$world" "${common[@]}" --size 4K,500K --density 0.3; done
 	if [ -z "${SAN:-}" ]; then
@@ -96,30 +89,20 @@ for mode in native generic; do
 	# Jobs of both kinds side by side, with loss.
 	loss 0.03
 	for job in fixed32 f32; do
-		for rank in 0 1 2 3; do
-			start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregators $one --job $job --rank $rank --world 4 --check \
-				"${common[@]}" --size 4K,3M --density 1,0.05 --wire $job
-		done
+		job $job "$(everywhere 4 $one)" "${common[@]}" --size 4K,3M --density 1,0.05 --wire $job
 	done
-	for job in fixed32 f32; do
-		for rank in 0 1 2 3; do expect "$job$rank" 120 0; done
-	done
+	for job in fixed32 f32; do job_ends $job 120; done
 	loss 0
 	winnowd_stop
 	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 
 	# Killed in the middle: workers are told, nothing is left, and the next one works.
 	daemon $mode
-	for rank in 0 1 2 3; do
-		start k$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --rank $rank --world 4 --insecure-no-key --size 3M --iters 1000000
-	done
-	for ((i = 0; i < 300; i++)); do
-		[ "$(added)" -le 10000 ] || break
-		sleep 0.1
-	done
-	[ "$(added)" -gt 10000 ] || fail "$mode: the job to be killed does not run"
+	job k "$(everywhere 4 $one)" --insecure-no-key --size 3M --iters 1000000
+	works() { [ "$(added)" -gt 10000 ]; }
+	soon 30 works || fail "$mode: the job to be killed does not run"
 	kill -KILL "$DAEMON"
-	for rank in 0 1 2 3; do expect k$rank 10 1 'aggregator 10.77.0.101:5555 is lost'; done
+	job_ends k 10 1 'aggregator 10.77.0.101:5555 is lost'
 	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 	daemon $mode
 	bench_inside 4 $one 60 "${common[@]}" --size 1M
@@ -139,15 +122,7 @@ for mode in native generic; do
 done
 
 # Larger datagrams: native mode takes MTU 3498, generic mode more, but the program's slots end at 3,488 bytes.
-mtu() {
-	local host
-	for host in w0 w1 w2 w3 a0; do
-		ip -n "$net-$host" link set eth0 mtu "$1"
-		ip -n "$net-sw" link set "$net-$host" mtu "$1"
-	done
-	ip -n "$net-sw" link set br0 mtu "$1"
-}
-mtu 3498
+hosts_mtu 3498 w0 w1 w2 w3 a0
 daemon native
 bench_inside 4 $one 60 "${common[@]}" --size 4M --block 768 --density 1,0.1
 [ "$(json "$tmp/w0.out" payload)" = 3470 ] || fail "payload is not what MTU 3498 carries"
@@ -155,7 +130,7 @@ bench_inside 4 $one 60 "${common[@]}" --size 4M --block 768 --density 1,0.1
 bench_inside 4 $one 60 "${common[@]}" --size 4M --block 100 --density 0.3
 winnowd_stop
 ip -n "$net-sw" link set dev "$net-a0" xdp off
-mtu 9000
+hosts_mtu 9000 w0 w1 w2 w3 a0
 daemon auto
 grep -q 'xdp="generic: eth0 does not take XDP in native mode .*MTU of 9000' "$tmp/winnowd-a0.log" || fail "auto does not say why it is not native"
 bench_inside 4 $one 60 "${common[@]}" --size 4M
@@ -163,30 +138,25 @@ grep -q 'event=not_fast .*more than 3488 bytes' "$tmp/winnowd-a0.log" || fail "n
 winnowd_stop
 # A job that turns out to be too large for the program gives its slots back at once.
 daemon auto --xdp-slots 1024
-for rank in 0 1; do
-	start b$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job large --rank $rank --world 2 --insecure-no-key --size 4M --iters 1000000
-done
-sleep 1
-grep -q 'event=job_started job=large .*fast=no' "$tmp/winnowd-a0.log" || fail "the large job does not run"
+job large "$(everywhere 2 $one)" --insecure-no-key --size 4M --iters 1000000
+await 'event=job_started job=large .*fast=no' "$tmp/winnowd-a0.log"
 WINNOW_PAYLOAD=1472 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'window=1024 .*fast=yes' "$tmp/winnowd-a0.log" || fail "a job that has no use for its slots keeps them"
-[ ! -e "$tmp/b0.status" ] || fail "the large job has ended"
+[ ! -e "$tmp/large0.status" ] || fail "the large job has ended"
 kill -KILL "$DAEMON"
-for rank in 0 1; do expect b$rank 20 1 'is lost'; done
+job_ends large 20 1 'is lost'
 daemon auto --payload-max 3470
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'fast=yes' "$tmp/winnowd-a0.log" || fail "--payload-max does not help"
 winnowd_stop
-mtu 1500
+hosts_mtu 1500 w0 w1 w2 w3 a0
 daemon auto --xdp-slots 1500
-for rank in 0 1; do
-	start a$rank inside w$rank "$BUILD/winnow" bench --aggregators $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 1000
-done
-sleep 0.3
+job a "$(everywhere 2 $one)" --insecure-no-key --size 4M --iters 1000000 # which is there until winnowd ends
+await 'event=job_started job=a .*fast=yes' "$tmp/winnowd-a0.log"
 bench_inside 4 $one 60 "${common[@]}" --size 1M
-for rank in 0 1; do expect a$rank 60 0; done
 grep -q 'event=not_fast .*other jobs have the slots' "$tmp/winnowd-a0.log" || fail "no reason for a job without slots"
-winnowd_stop
+kill -KILL "$DAEMON"
+job_ends a 20 1 'is lost'
 
 # What cannot be had is said in one line.
 refuses 2 'needs --device' "$BUILD/winnowd" --insecure-no-key --datapath xdp

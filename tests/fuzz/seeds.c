@@ -8,8 +8,7 @@
 #include "aggregator/dpdk/frame.h"
 #include "bitmap/dtype.h"
 #include "client/trace/trace_format.h"
-#include "ebpf/packet.h"
-#include "tests/flatten.h"
+#include "ebpf/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #define SCRIPTS 24
@@ -26,58 +25,6 @@ static void seed(const char *name, const void *data, size_t bytes)
 	assert(file != NULL);
 	if (fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0)
 		abort();
-}
-
-/* ---- packets ---- */
-
-static void packet_seed(const char *name, const struct packet_out *out)
-{
-	uint8_t bytes[4096];
-
-	bytes[0] = (out->head[3] & WIRE_TO_WORKER) != 0;
-	packet_flatten(out, bytes + 1);
-	seed(name, bytes, out->bytes + 1);
-}
-
-static void packet_seeds(void)
-{
-	const struct announce announce = {
-		.tag = 7,
-		.count = 100000,
-		.block_elems = 256,
-		.segment_count = 1,
-		.block_count = 131,
-		.generation = 1,
-		.dtype = 1,
-		.reduction = 1,
-	};
-	struct plan plan = {.tag = 7, .frame_count = 12};
-	const uint64_t words[16] = {1, 2, 3};
-	const struct status status = {.stamp = 9, .word_count = 3, .words = {1, 2, 3}};
-	struct wire_header head = {.kind = WIRE_ANNOUNCE, .seal = 99, .frame = 5};
-	struct packet_out out;
-
-	packet_begin(&out, &head);
-	packet_put_announce(&out, &announce);
-	packet_point(&out, words, sizeof(words));
-	packet_seed("announce", &out);
-	head.kind = WIRE_PLAN;
-	packet_begin(&out, &head);
-	packet_put_plan(&out, &plan);
-	packet_point(&out, words, sizeof(words));
-	packet_seed("plan", &out);
-	plan.status = WIRE_MISMATCH;
-	packet_begin(&out, &head);
-	packet_put_plan(&out, &plan);
-	packet_seed("mismatch", &out);
-	head.kind = WIRE_STATUS;
-	packet_begin(&out, &head);
-	packet_put_status(&out, &status);
-	packet_seed("status", &out);
-	head.kind = WIRE_RESULT;
-	packet_begin(&out, &head);
-	packet_point(&out, words, sizeof(words));
-	packet_seed("result", &out);
 }
 
 /* ---- scripts: any bytes mean something ---- */
@@ -303,9 +250,7 @@ int main(int argc, char **argv)
 {
 	assert(argc == 3);
 	folder = argv[2];
-	if (strcmp(argv[1], "packet") == 0)
-		packet_seeds();
-	else if (strcmp(argv[1], "frame") == 0)
+	if (strcmp(argv[1], "frame") == 0)
 		frame_seeds();
 	else if (strcmp(argv[1], "message") == 0)
 		message_seeds();

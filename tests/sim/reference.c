@@ -121,34 +121,23 @@ static double rounded(double value, int digits)
 	return ldexp(nearbyint(ldexp(fraction, digits)), exponent - digits);
 }
 
+__extension__ typedef _Float16 half; /* the compiler's own conversions */
+
 static uint16_t to_f16(double value)
 {
-	uint16_t sign = signbit(value) ? 0x8000 : 0;
-	double magnitude = fabs(value), rest;
-	int exponent;
+	const half number = (half)value;
+	uint16_t bits;
 
-	if (isnan(value))
-		return sign | 0x7e00;
-	if (isinf(value))
-		return sign | 0x7c00;
-	if (magnitude == 0)
-		return sign;
-	rest = frexp(magnitude, &exponent); /* all our values are normal and exact in f16 */
-	return (uint16_t)(sign | ((exponent + 14) << 10) | ((int)(rest * 2048) & 1023));
+	memcpy(&bits, &number, sizeof(bits));
+	return bits;
 }
 
 static double from_f16(uint16_t bits)
 {
-	int exponent = bits >> 10 & 31, fraction = bits & 1023;
-	double magnitude;
+	half number;
 
-	if (exponent == 31)
-		magnitude = fraction ? NAN : INFINITY;
-	else if (exponent == 0)
-		magnitude = ldexp(fraction, -24);
-	else
-		magnitude = ldexp(fraction + 1024, exponent - 25);
-	return bits & 0x8000 ? -magnitude : magnitude;
+	memcpy(&number, &bits, sizeof(number));
+	return (double)number;
 }
 
 void data_fill(const struct op_spec *spec, uint32_t rank, void *out)
@@ -339,6 +328,7 @@ static double bound_of(const struct data_reference *r)
 	                           : 0;
 }
 
+/* Is result[at] what element i must be? */
 static bool right(const struct data_reference *r, const void *result, uint64_t at, uint64_t i)
 {
 	double got;

@@ -19,13 +19,13 @@ struct op_spec {
 	uint32_t priority;
 	uint64_t count;
 	uint32_t block;
-	uint8_t dtype;     /* as in winnow.h */
-	uint8_t reduction; /* as in winnow.h */
-	uint8_t form;      /* enum wire_form */
-	uint64_t layout;   /* what the tensor's parts are made of: world_layout.c; 0: it is flat */
-	bool scatter;      /* each worker gets its share of the result: as many divide count */
-	bool nonfinite;    /* some values are NaN or infinite */
-	uint32_t run;      /* elements that are zero or not together */
+	uint8_t dtype;        /* as in winnow.h */
+	uint8_t reduction;    /* as in winnow.h */
+	uint8_t form;         /* enum wire_form */
+	uint64_t layout;      /* what the tensor's parts are made of: world_rows.c; 0: it is flat */
+	bool scatter;         /* each worker gets its share of the result: as many divide count */
+	bool nonfinite;       /* some values are NaN or infinite */
+	uint32_t run;         /* elements that are zero or not together */
 	uint32_t density_ppm; /* share of runs that are not zero */
 	uint32_t shared_ppm;  /* share of runs that all workers have in common */
 };

@@ -10,8 +10,6 @@
 
 #include "client/winnow.h"
 #include "ebpf/wire.h"
-#include "tests/sim/dice.h"
-#include "tests/sim/scenario_class.h"
 #include "tests/sim/world_impl.h"
 
 /* A run costs about as many additions and copies as there are elements; keep it bounded. */
@@ -521,6 +519,40 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
 }
 
+void scenario_calm(struct world_spec *out, const char *name, uint32_t jobs, uint32_t world,
+                   uint64_t delay_us)
+{
+	const struct simnet_path way = {.delay_us_min = delay_us, .delay_us_max = delay_us};
+
+	out->class_name = name;
+	out->aggregator_count = 1;
+	out->aggregators[0] = (struct aggregator_spec){
+		.in = way,
+		.rcvbuf = 32u << 20,
+		.threads = 1,
+		.payload_max = 1472,
+		.window_bytes = 2u << 20,
+		.op_slots = 32,
+		.segments_ahead = 8,
+	};
+	out->job_count = jobs;
+	for (uint32_t j = 0; j < jobs; j++)
+		out->jobs[j] = (struct job_spec){
+			.world = world, .first_worker = j * world, .eager_ppm = 1000000};
+	out->worker_count = jobs * world;
+	out->workers = calloc(out->worker_count, sizeof(*out->workers));
+	if (out->workers == NULL)
+		abort();
+	for (uint32_t i = 0; i < out->worker_count; i++)
+		out->workers[i] = (struct worker_spec){
+			.in = way,
+			.rcvbuf = 32u << 20,
+			.payload = 1472,
+			.silence_us = 2000000,
+			.stall_us = 60000000,
+		};
+}
+
 void scenario_free(struct world_spec *spec)
 {
 	free(spec->workers);
@@ -540,21 +572,6 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t room, c
 	va_end(args);
 }
 
-static void describe_path(const struct simnet_path *path, const char *name, char *text, size_t room)
-{
-	add(text, room, " %s(%llu-%lluus", name, (unsigned long long)path->delay_us_min,
-	    (unsigned long long)path->delay_us_max);
-	if (path->loss_ppm + path->duplicate_ppm + path->reorder_ppm > 0)
-		add(text, room, " loss=%.1f%% dup=%.1f%% reorder=%.1f%%", path->loss_ppm / 1e4,
-		    path->duplicate_ppm / 1e4, path->reorder_ppm / 1e4);
-	if (path->mtu > 0)
-		add(text, room, " mtu=%u", path->mtu);
-	if (path->rate_bytes_s > 0)
-		add(text, room, " rate=%llu queue=%llu", (unsigned long long)path->rate_bytes_s,
-		    (unsigned long long)path->queue_bytes);
-	add(text, room, ")");
-}
-
 static void describe_job(const struct job_spec *job, char *text, size_t room)
 {
 	add(text, room, " [world=%u ops=%u%s%s%s", job->world, job->op_count,
@@ -570,33 +587,18 @@ static void describe_job(const struct job_spec *job, char *text, size_t room)
 
 void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 {
-	*text = '\0';
-	add(text, room, "%s:", spec->class_name);
-	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
-		const struct aggregator_spec *a = &spec->aggregators[i];
+	const struct aggregator_spec *a = &spec->aggregators[0];
+	const struct simnet_path *in = &spec->workers[0].in;
 
-		add(text, room, " agg%u(threads=%u payload=%u window=%u slots=%u ahead=%u%s", i,
-		    a->threads, a->payload_max, a->window_bytes, a->op_slots, a->segments_ahead,
-		    a->fast ? " fast" : "");
-		describe_path(&a->in, "in", text, room);
-		describe_path(&a->out, "out", text, room);
-		add(text, room, ")");
-	}
-	if (spec->worker_count > 0) {
-		add(text, room, " host%u(pause=%u", spec->aggregator_count,
-		    spec->workers[0].pause_ppm);
-		describe_path(&spec->workers[0].in, "in", text, room);
-		describe_path(&spec->workers[0].out, "out", text, room);
-		add(text, room, ")");
-	}
+	snprintf(text, room, "%s: %u aggregators(payload=%u window=%u slots=%u%s)",
+	         spec->class_name, spec->aggregator_count, a->payload_max, a->window_bytes,
+	         a->op_slots, a->fast ? " fast" : "");
+	add(text, room, " in(%llu-%lluus loss=%.1f%% mtu=%u)", (unsigned long long)in->delay_us_min,
+	    (unsigned long long)in->delay_us_max, in->loss_ppm / 1e4, in->mtu);
 	if (spec->queue_count > 0)
-		add(text, room, " queues(%s%s rate=%llu buffer=%llu mark=%llu)",
-		    spec->workers[0].in.queue > 0 ? "hosts" : "ports",
-		    spec->workers[0].out.queue + spec->aggregators[0].out.queue > 0 ? " both ways"
-		                                                                    : "",
+		add(text, room, " queues(rate=%llu buffer=%llu)",
 		    (unsigned long long)spec->queues[0].rate_bits_s,
-		    (unsigned long long)spec->queues[0].buffer_bytes,
-		    (unsigned long long)spec->queues[0].mark_bytes);
+		    (unsigned long long)spec->queues[0].buffer_bytes);
 	for (uint32_t i = 0; i < spec->job_count; i++)
 		describe_job(&spec->jobs[i], text, room);
 }

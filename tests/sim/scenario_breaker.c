@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * scenario_breaker.c - see scenario_breaker.h
+ * scenario_breaker.c - see scenario.h
  *
  * Links of 4 Mbit/s, 250 us one way, and operations that take longer than what ends a job. The judge of
  * all worlds compares results, and knows what each worker must be told where a fault ends a job
  * (world_fault.c). This file says which worlds must end, and sees that the others lasted.
  */
 
-#include "tests/sim/scenario_breaker.h"
+#include "tests/sim/scenario.h"
 
 #include <stdio.h>
 
 #include "client/winnow.h"
-#include "tests/sim/world.h"
 
 #define WORKERS 2
 #define SEEDS 2
@@ -80,31 +79,18 @@ static void job_make(const struct kind *kind, uint64_t seed, struct job_spec *jo
 	}
 }
 
-static void world_make(const struct kind *kind, uint64_t seed, struct worker_spec *workers,
-                       struct world_spec *out)
+static void world_make(const struct kind *kind, uint64_t seed, struct world_spec *out)
 {
 	*out = (struct world_spec){.seed = seed,
-	                           .class_name = kind->name,
 	                           .limit_us = 600 * SECOND_US,
-	                           .private_network = kind->private_network,
-	                           .aggregator_count = 1,
-	                           .job_count = 1,
-	                           .worker_count = WORKERS,
-	                           .workers = workers};
-	out->aggregators[0] = (struct aggregator_spec){.rcvbuf = 4u << 20,
-	                                               .threads = 1,
-	                                               .payload_max = 1472,
-	                                               .window_bytes = 2u << 20,
-	                                               .op_slots = 32,
-	                                               .segments_ahead = 8};
-	for (uint32_t i = 0; i < WORKERS; i++)
-		workers[i] = (struct worker_spec){
-			.out = way(kind),
-			.in = way(kind),
-			.rcvbuf = 4u << 20,
-			.payload = 1472,
-			.silence_us = kind->silence_us != 0 ? kind->silence_us : 2 * SECOND_US,
-			.stall_us = 60 * SECOND_US};
+	                           .private_network = kind->private_network};
+	scenario_calm(out, kind->name, 1, WORKERS, DELAY_US);
+	out->aggregators[0].in = (struct simnet_path){0};
+	for (uint32_t i = 0; i < WORKERS; i++) {
+		out->workers[i].out = out->workers[i].in = way(kind);
+		if (kind->silence_us != 0)
+			out->workers[i].silence_us = kind->silence_us;
+	}
 	job_make(kind, seed, &out->jobs[0]);
 }
 
@@ -122,12 +108,11 @@ static const char *judge(const struct kind *kind, const struct world_outcome *ou
 
 static bool run(const struct kind *kind, uint64_t seed)
 {
-	struct worker_spec workers[WORKERS];
 	struct world_outcome outcome;
 	struct world_spec spec;
 	const char *wrong;
 
-	world_make(kind, seed, workers, &spec);
+	world_make(kind, seed, &spec);
 	world_run(&spec, &outcome);
 	wrong = judge(kind, &outcome);
 	printf("%s, seed %llu: %.1f s, %llu of %llu datagrams lost: %s%s\n", kind->name,
@@ -138,6 +123,7 @@ static bool run(const struct kind *kind, uint64_t seed)
 	       : outcome.error[0] != '\0' ? outcome.error
 	                                  : "it went on");
 	fflush(stdout);
+	scenario_free(&spec);
 	return wrong == NULL;
 }
 

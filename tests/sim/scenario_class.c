@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* scenario_class.c - see scenario_class.h */
+/* scenario_class.c - see scenario.h */
 
-#include "tests/sim/scenario_class.h"
-
-#include <stdlib.h>
+#include "tests/sim/scenario.h"
 
 #include "client/winnow.h"
 
-#define PAYLOAD 1472
 #define FRAME_ELEMS 256 /* one block a frame */
 #define FRAME_BYTES UINT64_C(1056)
 #define NARROW_FRAMES 12000 /* of all workers */
@@ -19,32 +16,15 @@ static void calm(struct dice *dice, struct world_spec *out, const char *name, ui
 {
 	bool multicast = one_in(dice, 2);
 
-	out->class_name = name;
-	out->aggregator_count = 1;
-	out->aggregators[0] = (struct aggregator_spec){
-		.in = {.delay_us_min = 25, .delay_us_max = 25},
-		.rcvbuf = 4u << 20,
-		.threads = 1,
-		.payload_max = PAYLOAD,
-		.window_bytes = 1u << 20,
-		.op_slots = 12,
-		.segments_ahead = 8,
-	};
-	out->job_count = 1;
-	out->jobs[0] = (struct job_spec){.world = world, .eager_ppm = 1000000};
-	out->worker_count = world;
-	out->workers = calloc(world, sizeof(*out->workers));
-	if (out->workers == NULL)
-		abort();
-	for (uint32_t i = 0; i < world; i++)
-		out->workers[i] = (struct worker_spec){
-			.in = {.delay_us_min = 25, .delay_us_max = 25},
-			.rcvbuf = 4u << 20,
-			.payload = PAYLOAD,
-			.hears_multicast = multicast,
-			.silence_us = 10000000,
-			.stall_us = 60000000,
-		};
+	scenario_calm(out, name, 1, world, 25);
+	out->aggregators[0].rcvbuf = 4u << 20;
+	out->aggregators[0].window_bytes = 1u << 20;
+	out->aggregators[0].op_slots = 12;
+	for (uint32_t i = 0; i < world; i++) {
+		out->workers[i].rcvbuf = 4u << 20;
+		out->workers[i].hears_multicast = multicast;
+		out->workers[i].silence_us = 10000000;
+	}
 }
 
 /* Dense, so that every worker has something in each of its frames. */

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* scenario_members.c - see scenario_members.h */
+/* scenario_members.c - see scenario.h */
 
-#include "tests/sim/scenario_members.h"
+#include "tests/sim/scenario.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tests/sim/dice.h"
-#include "tests/sim/world.h"
 
 #define LIMIT_US 300000000
 #define WRONG_MAX 5

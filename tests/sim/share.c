@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * share.c - see share.h
+ * share.c - see scenario.h
  *
  * Two ways to lay a network. "port": everybody meets at the aggregator's port, in and out. "hosts": the
  * jobs' workers of a rank share a host, whose link is the narrow one; the aggregator's is not.
  */
 
-#include "tests/sim/share.h"
+#include "tests/sim/scenario.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,14 +15,27 @@
 
 #include "client/winnow.h"
 #include "ebpf/wire.h"
-#include "tests/sim/world.h"
 
-#define PAYLOAD 1472
 #define BLOCK 360 /* f32: one block a frame, which fills a datagram */
 #define FRAME_BYTES (WIRE_HEADER_BYTES + 4 * BLOCK + SIMNET_HEADER_BYTES)
 #define MBIT UINT64_C(1000000)
 #define MB UINT64_C(1000000)
 #define SAMPLE_US 500
+
+struct share;
+
+/* What tells worlds of a kind apart. */
+struct scene {
+	const char *name, *about;
+	bool (*run)(const struct scene *scene);
+	void (*lay)(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes,
+	            uint64_t mark_bytes);
+	uint64_t delay_us, wait_us; /* alone: one way; for a CPU */
+	uint64_t mark_bytes;        /* two_dense */
+	uint32_t queue, rounds;     /* tcp_beside: which one, and how many operations */
+	uint64_t rate_bits_s, buffer_bytes, mb;
+	bool multicast, private_network;
+};
 
 struct share {
 	const char *name;
@@ -112,34 +125,10 @@ static struct share *make(const char *name, uint32_t jobs, uint32_t world, uint6
 
 	s->name = name;
 	spec->seed = 1;
-	spec->class_name = name;
 	spec->limit_us = 300000000;
 	spec->measures = &s->measures;
 	s->measures.sample_us = SAMPLE_US;
-	spec->aggregator_count = 1;
-	spec->aggregators[0] = (struct aggregator_spec){
-		.in = {.delay_us_min = delay_us, .delay_us_max = delay_us},
-		.rcvbuf = 32u << 20,
-		.threads = 1,
-		.payload_max = PAYLOAD,
-		.window_bytes = 2u << 20,
-		.op_slots = 32,
-		.segments_ahead = 8,
-	};
-	spec->job_count = jobs;
-	spec->worker_count = jobs * world;
-	spec->workers = must(calloc(spec->worker_count, sizeof(*spec->workers)));
-	for (uint32_t j = 0; j < jobs; j++)
-		spec->jobs[j] = (struct job_spec){
-			.world = world, .first_worker = j * world, .eager_ppm = 1000000};
-	for (uint32_t i = 0; i < spec->worker_count; i++)
-		spec->workers[i] = (struct worker_spec){
-			.in = {.delay_us_min = delay_us, .delay_us_max = delay_us},
-			.rcvbuf = 32u << 20,
-			.payload = PAYLOAD,
-			.silence_us = 2000000,
-			.stall_us = 60000000,
-		};
+	scenario_calm(spec, name, jobs, world, delay_us);
 	return s;
 }
 
@@ -372,11 +361,13 @@ static void goal_wait(struct share *s, uint32_t number, double most_ms)
 
 /* ---- the worlds ---- */
 
-static bool two_dense(struct share *s)
+static bool two_dense(const struct scene *scene)
 {
+	struct share *s = make(scene->name, 2, 2, 25);
 	const uint32_t flows[] = {0, 1};
 	uint64_t both_us[2];
 
+	scene->lay(s, 300 * MBIT, MB, scene->mark_bytes);
 	dense(s, 0, 6 * MB, 3);
 	dense(s, 1, 6 * MB, 3);
 	run(s);
@@ -390,72 +381,20 @@ static bool two_dense(struct share *s)
 	return done(s);
 }
 
-static bool dense_port(void)
-{
-	struct share *s = make("dense-port", 2, 2, 25);
-
-	port(s, 300 * MBIT, MB, 0);
-	return two_dense(s);
-}
-
-static bool dense_hosts(void)
-{
-	struct share *s = make("dense-hosts", 2, 2, 25);
-
-	hosts(s, 300 * MBIT, MB, 0);
-	return two_dense(s);
-}
-
-static bool dense_ecn(void)
-{
-	struct share *s = make("dense-ecn", 2, 2, 25);
-
-	port(s, 300 * MBIT, MB, 15000);
-	return two_dense(s);
-}
-
-static bool dense_four(void)
-{
-	struct share *s = make("dense-four", 4, 4, 100);
-	uint64_t all_us[2];
-	double least = 1, most = 0;
-
-	port(s, 1000 * MBIT, MB, 0);
-	for (uint32_t j = 0; j < 4; j++)
-		dense(s, j, 4 * MB, 3);
-	run(s);
-	together(s, all_us);
-	for (uint32_t j = 0; j < 4; j++) {
-		uint64_t bytes = bytes_at(s, 1, j, all_us[1]) - bytes_at(s, 1, j, all_us[0]);
-		double part = (double)bytes * 8e6 / (double)(all_us[1] - all_us[0]) / 1e9 /
-		              used(s, 1, all_us);
-
-		least = part < least ? part : least;
-		most = part > most ? part : most;
-	}
-	goal(s, least, 0.2, 0.25, "least share of a job");
-	goal(s, most, 0.25, 0.3, "largest share of a job");
-	goal_wait(s, 1, 1);
-	rows_again(s, 1);
-	rows_queues(s, 1, 2);
-	return done(s);
-}
-
 /* A small job alone, then beside a dense one. */
-static bool small_beside(const char *name,
-                         void (*lay)(struct share *, uint64_t, uint64_t, uint64_t))
+static bool small_beside(const struct scene *scene)
 {
-	struct share *s = make(name, 1, 2, 25);
+	struct share *s = make(scene->name, 1, 2, 25);
 	double p50, p99;
 
-	lay(s, 300 * MBIT, MB, 0);
+	scene->lay(s, 300 * MBIT, MB, 0);
 	small(s, 0, 400);
 	run(s);
 	p50 = time_at(s, 0, 0.5);
 	p99 = time_at(s, 0, 0.99);
 	done(s);
-	s = make(name, 2, 2, 25);
-	lay(s, 300 * MBIT, MB, 0);
+	s = make(scene->name, 2, 2, 25);
+	scene->lay(s, 300 * MBIT, MB, 0);
 	small(s, 0, 400);
 	dense(s, 1, 6 * MB, 16);
 	run(s);
@@ -467,16 +406,6 @@ static bool small_beside(const char *name,
 	goal(s, time_at(s, 0, 0.99) / p99, 0, 10, "p99, times its own");
 	rows_queues(s, 1, 2);
 	return done(s);
-}
-
-static bool small_port(void)
-{
-	return small_beside("small-port", port);
-}
-
-static bool small_hosts(void)
-{
-	return small_beside("small-hosts", hosts);
 }
 
 /*
@@ -496,67 +425,37 @@ static void cross(struct share *s, uint32_t number)
 }
 
 /* Operations of `mb` megabytes; between two of them a job says nothing for two round trips. */
-static bool tcp_beside(const char *name, uint32_t number, uint64_t rate_bits_s,
-                       uint64_t buffer_bytes, uint64_t mb, uint32_t rounds)
+static bool tcp_beside(const struct scene *scene)
 {
-	struct share *s = make(name, 1, 2, 25);
+	struct share *s = make(scene->name, 1, 2, 25);
 	const uint32_t flows[] = {1, 0};
 	uint64_t both_us[2];
 
-	hosts(s, rate_bits_s, buffer_bytes, 0);
-	dense(s, 0, mb * MB, rounds);
+	hosts(s, scene->rate_bits_s, scene->buffer_bytes, 0);
+	dense(s, 0, scene->mb * MB, scene->rounds);
 	s->may_starve = true;
 	s->spec.limit_us = 30000000;
-	cross(s, number);
+	cross(s, scene->queue);
 	run(s);
 	together(s, both_us);
 	both_us[0] += (both_us[1] - both_us[0]) / 5; /* the start is not the rule */
-	goal(s, share_of(s, number, flows, both_us), 0.4, 0.6, "TCP's share beside a dense job");
-	row(s, used(s, number, both_us), "use of the queue");
+	goal(s, share_of(s, scene->queue, flows, both_us), 0.4, 0.6,
+	     "TCP's share beside a dense job");
+	row(s, used(s, scene->queue, both_us), "use of the queue");
 	row(s, (double)s->measures.cross_lost[0], "TCP: lost");
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
 	return done(s);
 }
 
-static bool tcp_up(void)
-{
-	return tcp_beside("tcp-up", 1, 300 * MBIT, MB, 6, 48);
-}
-
-static bool tcp_up_long(void)
-{
-	return tcp_beside("tcp-up-long", 1, 300 * MBIT, MB, 48, 6);
-}
-
-static bool tcp_down(void)
-{
-	return tcp_beside("tcp-down", 2, 300 * MBIT, MB, 6, 48);
-}
-
-static bool tcp_shallow(void)
-{
-	return tcp_beside("tcp-shallow", 1, 300 * MBIT, 100000, 6, 24);
-}
-
-static bool tcp_shallow_down(void)
-{
-	return tcp_beside("tcp-shallow-down", 2, 300 * MBIT, 100000, 6, 24);
-}
-
-static bool tcp_fast(void)
-{
-	return tcp_beside("tcp-fast", 1, 1000 * MBIT, 250000, 12, 40);
-}
-
 /*
  * A TCP flow beside two dense jobs ends. They may take each other for it until, at six seconds by their hosts'
  * clocks, all look whether the queue is theirs.
  */
-static bool tcp_ends(void)
+static bool tcp_ends(const struct scene *scene)
 {
 	const uint64_t ends_us = 4000000, look_us = 6000000;
-	struct share *s = make("tcp-ends", 2, 2, 25);
+	struct share *s = make(scene->name, 2, 2, 25);
 	uint64_t both_us[2], from, to;
 	double waiting;
 
@@ -579,31 +478,10 @@ static bool tcp_ends(void)
 	return done(s);
 }
 
-/* Two flows of TCP's kind, and hardly anything else: is the measure itself right? */
-static bool tcp_two(void)
-{
-	struct share *s = make("tcp-two", 1, 2, 25);
-	const uint32_t flows[] = {1, 2};
-	uint64_t both_us[2];
-
-	hosts(s, 300 * MBIT, 100000, 0);
-	small(s, 0, 1000);
-	s->spec.jobs[0].eager_ppm = 0;
-	s->spec.jobs[0].gap_us = 2000;
-	cross(s, 1);
-	cross(s, 1);
-	run(s);
-	together(s, both_us);
-	goal(s, used(s, 1, both_us), 0.95, 1.001, "use of the queue");
-	goal(s, share_of(s, 1, flows, both_us), 0.4, 0.6, "one flow's share of both");
-	rows_queues(s, 1, 1);
-	return done(s);
-}
-
 /* Round trips until the second job's share of five of them is fair, and what they take then. */
-static bool join(void)
+static bool join(const struct scene *scene)
 {
-	struct share *s = make("join", 2, 2, 500);
+	struct share *s = make(scene->name, 2, 2, 500);
 	const uint32_t flows[] = {1, 0};
 	uint64_t both_us[2], from_us, rtt_us, fair_us = 0;
 
@@ -635,15 +513,15 @@ static bool join(void)
  * A second job begins just after the first, on hosts whose threads wait for a CPU for up to 4 ms: neither may take
  * the other, or its own wait, for TCP, which fills whatever queue there is.
  */
-static bool start_soon(void)
+static bool start_soon(const struct scene *scene)
 {
 	const uint32_t starts = 20, from = 200000 / SAMPLE_US;
-	struct share worst = {.name = "start-soon"};
+	struct share worst = {.name = scene->name};
 	double most_ms = 0;
 	bool met = true;
 
 	for (uint32_t i = 1; i <= starts; i++) {
-		struct share *s = make(worst.name, 2, 2, 25);
+		struct share *s = make(scene->name, 2, 2, 25);
 		uint64_t both_us[2];
 		double waiting, ms;
 
@@ -665,9 +543,9 @@ static bool start_soon(void)
 }
 
 /* The first job's part of the queue, after the second one's last operation. */
-static bool leave(void)
+static bool leave(const struct scene *scene)
 {
-	struct share *s = make("leave", 2, 2, 500);
+	struct share *s = make(scene->name, 2, 2, 500);
 	uint64_t from_us, rtt_us, full_us = 0;
 
 	port(s, 300 * MBIT, MB, 0);
@@ -696,14 +574,14 @@ static double frames_us(uint64_t bytes, uint64_t workers, uint64_t rate_bits_s)
 	return (double)(bytes / 4 / BLOCK * workers * FRAME_BYTES) * 8e6 / (double)rate_bits_s;
 }
 
-static bool incast_by(const char *name, bool multicast, bool private_network)
+static bool incast(const struct scene *scene)
 {
-	struct share *s = make(name, 1, 16, 25);
+	struct share *s = make(scene->name, 1, 16, 25);
 
 	port(s, 1000 * MBIT, 200000, 0);
-	s->spec.private_network = private_network;
+	s->spec.private_network = scene->private_network;
 	for (uint32_t i = 0; i < 16; i++) {
-		s->spec.workers[i].hears_multicast = multicast;
+		s->spec.workers[i].hears_multicast = scene->multicast;
 		s->spec.workers[i].out.rate_bytes_s = 1000 * MBIT / 8;
 	}
 	dense(s, 0, 2 * MB, 3);
@@ -715,34 +593,19 @@ static bool incast_by(const char *name, bool multicast, bool private_network)
 	return done(s);
 }
 
-static bool incast(void)
-{
-	return incast_by("incast", true, false);
-}
-
-static bool incast_unicast(void)
-{
-	return incast_by("incast-uni", false, false);
-}
-
-static bool incast_private(void)
-{
-	return incast_by("incast-own", true, true);
-}
-
 /*
  * Each of four workers sends a quarter and receives what any has; one of them has a link of 100 Mbit/s, and a
  * switch before it that drops what it cannot take.
  */
-static bool uneven_by(const char *name, bool multicast)
+static bool uneven(const struct scene *scene)
 {
 	const double any = 1 - 0.75 * 0.75 * 0.75 * 0.75; /* of all blocks */
-	struct share *s = make(name, 1, 4, 25);
+	struct share *s = make(scene->name, 1, 4, 25);
 
 	for (uint32_t i = 0; i < 4; i++) {
 		uint64_t rate = (i == 3 ? 100 : 1000) * MBIT;
 
-		s->spec.workers[i].hears_multicast = multicast;
+		s->spec.workers[i].hears_multicast = scene->multicast;
 		s->spec.workers[i].out.rate_bytes_s = rate / 8;
 		s->spec.workers[i].out.queue_bytes = 200000;
 		s->spec.workers[i].in.queue = queue(s, rate, 200000, 0);
@@ -757,16 +620,6 @@ static bool uneven_by(const char *name, bool multicast)
 	rows_again(s, 1);
 	rows_queues(s, 4, 4);
 	return done(s);
-}
-
-static bool uneven(void)
-{
-	return uneven_by("uneven", true);
-}
-
-static bool uneven_unicast(void)
-{
-	return uneven_by("uneven-uni", false);
 }
 
 /* Time of one operation when each datagram is lost with that chance. */
@@ -794,19 +647,19 @@ static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, b
 	return us;
 }
 
-static bool loss(void)
+static bool loss(const struct scene *scene)
 {
 	static const uint64_t delays_us[] = {25, 500};
 	static const uint32_t losses[] = {1, 5};
 	static const double most[] = {1.15, 1.3};
-	struct share s = {.name = "loss"};
+	struct share s = {.name = scene->name};
 	bool met = true;
 
 	for (int d = 0; d < 2; d++) {
-		double base_us = lossy_us("loss", 0, delays_us[d], &met);
+		double base_us = lossy_us(scene->name, 0, delays_us[d], &met);
 
 		for (int i = 0; i < 2; i++) {
-			double us = lossy_us("loss", losses[i] * 10000, delays_us[d], &met);
+			double us = lossy_us(scene->name, losses[i] * 10000, delays_us[d], &met);
 			char text[64];
 
 			snprintf(text, sizeof(text), "%u %% lost, %u us one way: times lossless",
@@ -818,26 +671,26 @@ static bool loss(void)
 }
 
 /* One job, and nothing else: the bound is what the links carry. */
-static bool alone_by(const char *name, uint64_t delay_us, uint64_t wait_us, bool private_network)
+static bool alone(const struct scene *scene)
 {
 	static const uint64_t rates[] = {300, 1000};
 	bool met = true;
 
 	for (int i = 0; i < 2; i++) {
-		struct share *s = make(name, 1, 2, delay_us);
+		struct share *s = make(scene->name, 1, 2, scene->delay_us);
 		uint64_t rate = rates[i] * MBIT;
 		char text[64];
 
 		hosts(s, rate, MB, 0);
-		busy(s, 4000, wait_us);
-		s->spec.private_network = private_network;
+		busy(s, 4000, scene->wait_us);
+		s->spec.private_network = scene->private_network;
 		for (int w = 0; w < 2; w++) /* its own link, which lets it wait */
 			s->spec.workers[w].out = (struct simnet_path){.rate_bytes_s = rate / 8,
 			                                              .queue_bytes = 200000};
 		dense(s, 0, 16 * MB, 1);
 		run(s);
 		snprintf(text, sizeof(text), "%u Mbit/s, %u us: times the bound",
-		         (unsigned)rates[i], (unsigned)delay_us);
+		         (unsigned)rates[i], (unsigned)scene->delay_us);
 		goal(s, took_us(s, 0) / frames_us(16 * MB, 1, rate), 0, 1.02, text);
 		rows_again(s, 0.1);
 		rows_queues(s, 2, 2);
@@ -846,59 +699,47 @@ static bool alone_by(const char *name, uint64_t delay_us, uint64_t wait_us, bool
 	return met;
 }
 
-static bool alone(void)
-{
-	return alone_by("alone", 25, 0, false);
-}
+#define TCP_BESIDE(on_queue, mbit_s, buffer, of_mb, so_often)                                      \
+	.run = tcp_beside, .queue = on_queue, .rate_bits_s = (mbit_s)*MBIT,                        \
+	.buffer_bytes = buffer, .mb = of_mb, .rounds = so_often
 
-static bool alone_far(void)
-{
-	return alone_by("alone-far", 500, 0, false);
-}
-
-static bool alone_busy(void)
-{
-	return alone_by("alone-busy", 25, 1000, false);
-}
-
-/* The same where they are told that nobody else uses the links. */
-static bool alone_private(void)
-{
-	return alone_by("alone-own", 25, 1000, true);
-}
-
-static const struct {
-	const char *name, *about;
-	bool (*run)(void);
-} worlds[] = {
-	{"alone", "one job on links of its own", alone},
-	{"alone-far", "the same, 500 us one way", alone_far},
-	{"alone-busy", "as alone, and threads wait for a CPU, up to 1 ms", alone_busy},
-	{"alone-own", "as alone-busy, on a private network", alone_private},
-	{"dense-port", "two dense jobs at one port", dense_port},
-	{"dense-hosts", "two dense jobs on shared hosts", dense_hosts},
-	{"dense-ecn", "as dense-port, and the queues mark", dense_ecn},
-	{"dense-four", "four jobs of four workers at one port", dense_four},
-	{"small-port", "4 KB operations beside a dense job at one port", small_port},
-	{"small-hosts", "the same on shared hosts", small_hosts},
-	{"tcp-up", "a TCP flow beside a dense job's PUSHes", tcp_up},
-	{"tcp-up-long", "as tcp-up, and operations are eight times as long", tcp_up_long},
-	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down},
-	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow},
-	{"tcp-shallow-down", "as tcp-down, with a tenth of the buffer", tcp_shallow_down},
-	{"tcp-fast", "as tcp-up, at 1 Gbit/s with a quarter of the buffer", tcp_fast},
-	{"tcp-ends", "a TCP flow beside two dense jobs ends", tcp_ends},
-	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two},
-	{"join", "a second dense job joins", join},
+static const struct scene worlds[] = {
+	{"alone", "one job on links of its own", .run = alone, .delay_us = 25},
+	{"alone-far", "the same, 500 us one way", .run = alone, .delay_us = 500},
+	{"alone-busy", "as alone, and threads wait for a CPU, up to 1 ms", .run = alone,
+         .delay_us = 25, .wait_us = 1000},
+	{"alone-own", "as alone-busy, on a private network", .run = alone, .delay_us = 25,
+         .wait_us = 1000, .private_network = true},
+	{"dense-port", "two dense jobs at one port", .run = two_dense, .lay = port},
+	{"dense-hosts", "two dense jobs on shared hosts", .run = two_dense, .lay = hosts},
+	{"dense-ecn", "as dense-port, and the queues mark", .run = two_dense, .lay = port,
+         .mark_bytes = 15000},
+	{"small-port", "4 KB operations beside a dense job at one port", .run = small_beside,
+         .lay = port},
+	{"small-hosts", "the same on shared hosts", .run = small_beside, .lay = hosts},
+	{"tcp-up", "a TCP flow beside a dense job's PUSHes", TCP_BESIDE(1, 300, MB, 6, 48)},
+	{"tcp-up-long", "as tcp-up, and operations are eight times as long",
+         TCP_BESIDE(1, 300, MB, 48, 6)},
+	{"tcp-down", "a TCP flow beside a dense job's RESULTs", TCP_BESIDE(2, 300, MB, 6, 48)},
+	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", TCP_BESIDE(1, 300, 100000, 6, 24)},
+	{"tcp-shallow-down", "as tcp-down, with a tenth of the buffer",
+         TCP_BESIDE(2, 300, 100000, 6, 24)},
+	{"tcp-fast", "as tcp-up, at 1 Gbit/s with a quarter of the buffer",
+         TCP_BESIDE(1, 1000, 250000, 12, 40)},
+	{"tcp-ends", "a TCP flow beside two dense jobs ends", .run = tcp_ends},
+	{"join", "a second dense job joins", .run = join},
 	{"start-soon", "a second dense job begins up to 2 ms after the first, on busy hosts",
-         start_soon},
-	{"leave", "one of two dense jobs ends", leave},
-	{"uneven", "one of four workers has a tenth of the others' rate", uneven},
-	{"uneven-uni", "the same without multicast", uneven_unicast},
-	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", incast},
-	{"incast-own", "as incast, on a private network", incast_private},
-	{"incast-uni", "as incast, without multicast", incast_unicast},
-	{"loss", "loss by chance, no queue", loss},
+         .run = start_soon},
+	{"leave", "one of two dense jobs ends", .run = leave},
+	{"uneven", "one of four workers has a tenth of the others' rate", .run = uneven,
+         .multicast = true},
+	{"uneven-uni", "the same without multicast", .run = uneven},
+	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", .run = incast,
+         .multicast = true},
+	{"incast-own", "as incast, on a private network", .run = incast, .multicast = true,
+         .private_network = true},
+	{"incast-uni", "as incast, without multicast", .run = incast},
+	{"loss", "loss by chance, no queue", .run = loss},
 };
 
 void share_list(void)
@@ -916,7 +757,7 @@ bool share_run(const char *name)
 		if (name != NULL && strcmp(name, worlds[i].name) != 0)
 			continue;
 		found = true;
-		met = worlds[i].run() && met;
+		met = worlds[i].run(&worlds[i]) && met;
 	}
 	if (!found)
 		fprintf(stderr, "sim: no world is called \"%s\"; see --help\n", name);

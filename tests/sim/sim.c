@@ -11,10 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/sim/scenario_breaker.h"
-#include "tests/sim/scenario_members.h"
 #include "tests/sim/scenario.h"
-#include "tests/sim/share.h"
 
 #define BAD_MAX 5 /* then it stops, and the last line says how many it has run */
 

@@ -6,7 +6,7 @@
  * world_aggregator.c  an aggregator's shell: what control.c and data_packets.c do
  * world_kernel.c      the XDP program before it
  * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
- * world_rows.c        operations that are given as lists
+ * world_rows.c        operations whose tensors have parts, or are given as lists
  * world_gpu.c         operations whose tensors are on a GPU: what comm_gpu.c does, and the GPU
  * world_fault.c       what happens to a job, and what its workers may be told then
  * world_cross.c       a flow as TCP's beside the jobs
@@ -304,7 +304,7 @@ struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
 void rows_scatter(struct sim_op *op, const struct op_spec *spec);
 
-/* world_layout.c: the parts of the task's tensor, as op->parts. */
+/* The parts of the task's tensor, as op->parts: which may be matrices in tiles. */
 void layout_make(struct sim_op *op, const struct op_spec *spec);
 
 /* world_gpu.c. False: the GPU has as many operations as there may be. Then what the GPU has done. */

@@ -62,6 +62,25 @@ LINK_TEST(hello, opened(basic()))
 	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
 }
 
+/* Times are the shortest that any worker has asked for: so none is longer than ours. */
+TEST(times)
+{
+	static const char *const texts[] = {"silence_ms 60000: want at most",
+	                                    "stall_ms 864000000: want"};
+
+	for (int i = 0; i < 2; i++) {
+		struct control_message message = welcome();
+		struct link *link = opened(basic());
+
+		*(i == 0 ? &message.silence_ms : &message.stall_ms) = i == 0 ? 60000 : 864000000;
+		say(link, &hello);
+		heard(link, CONTROL_JOIN);
+		say(link, &message);
+		assert_failed(link, "protocol", texts[i]);
+		link_close(link);
+	}
+}
+
 /* Where there is a key datagrams are sealed, with what the connection has and what WELCOME's seed makes. */
 TEST(key)
 {
