@@ -6,7 +6,7 @@ unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
 	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/pairs $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
 	$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
-benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp mpi_bench $(if $(have_dpdk),dpdk_source))
+benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_seal bench_xdp nic mpi_bench $(if $(have_dpdk),dpdk_source))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
@@ -47,7 +47,8 @@ $(BUILD)/tests/bench/mpi_bench: $(BUILD)/tests/bench/mpi_bench.o $(BUILD)/libcor
 	$(call say,LD,$@)$(link) $^ $(shell pkg-config --libs ompi-c) $(core_libs) -o $@
 
 $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
-$(BUILD)/tests/bench/bench_xdp.o: private warnings := -Wall -Wextra $(werror)
+$(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
+$(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
 # libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
@@ -61,7 +62,7 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: run := check
 check-release: run := release
-check-release: also := $(if $(SAN),,$(benches) $(BUILD)/tests/bench/nic.bpf.o)# or nobody would see that they do not compile
+check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
 check-unit: ## the unit tests alone
@@ -96,7 +97,7 @@ check-debian: ## demo and check in a fresh Debian of another release (root, long
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
-		$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o $(BUILD)/tests/bench/nic.bpf.o
+		$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/e2e/mark.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60
@@ -106,7 +107,8 @@ fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet excha
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build dpdk lint
-	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h \
+		$(BUILD)/tests/bench/nic.skel.h
 	$(Q)tests/lint.sh
 
 # The emulation: headers of CUDA and NCCL are its own, everything that uses them is built again with them.

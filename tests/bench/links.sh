@@ -17,11 +17,9 @@ links_tcp() { # namespace
 }
 
 links_host() { # name address rate mtu
-	local index=()
-	[ "$1" != a0 ] || index=(index 101) # nic.bpf.c knows it
 	links_made+=("$net-$1")
 	ip netns add "$net-$1"
-	ip link add "$1" "${index[@]}" netns "$net-sw" mtu "$4" type veth peer name eth0 netns "$net-$1" mtu "$4"
+	ip link add "$1" netns "$net-sw" mtu "$4" type veth peer name eth0 netns "$net-$1" mtu "$4"
 	ip -n "$net-sw" link set "$1" master br0 up
 	ip -n "$net-$1" addr add "$2/24" dev eth0
 	ip -n "$net-$1" link set lo up

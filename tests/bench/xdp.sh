@@ -25,11 +25,16 @@ xdp_cost() { # name, daemon options, bench options..: of a job of 4 workers
 	cost "$1" "$2" workers 4 "$raw/cost-$1.json" 10.77.0.101:5555 $auth "${@:3}"
 }
 
+cost_of() { # name, PUSHes of 1 KiB, command.. that sends them
+	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $(($2 * 1024))}" >"$raw/cost-$1.json"
+	"${@:3}"
+	sleep 0.5
+}
+
 # What it takes to be sent a datagram that nobody wants: the driver's part of the cost, and what garbage costs.
 flood_cost() { # name, daemon options
 	local count=1720320
-	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$1.json"
-	cost "$1" "$2" flood $count
+	cost "$1" "$2" cost_of "$1" $count flood $count
 }
 flood() { # datagrams, of a PUSH's size, which leave as PUSHes do
 	on w0 python3 -c 'import socket, sys
@@ -37,7 +42,6 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_UDP, 103, 1056)  # UDP_SEGMENT
 s.connect(("10.77.0.101", 5555))
 for _ in range(int(sys.argv[1]) // 60): s.send(b"x" * 1056 * 60)' "$1"
-	sleep 0.5
 }
 
 # Each device's receiving (NAPI) gets a kernel thread, so that its time is nobody else's. Sets `switch`, those of the
@@ -59,33 +63,47 @@ napi_of_aggregator() {
 	for pid in $(pgrep '^napi/'); do [[ $others == *" $pid "* ]] || echo "$pid"; done | tr '\n' ' '
 }
 
+# A veth whose one end is the aggregator's device, and whose other end, `wire`, the workers of nic.c. The device is given
+# XDP frames, as a NIC's driver is: no sk_buff has to be made into one.
+nic_up() {
+	links_made+=("$net-nic" "$net-a0")
+	ip netns add "$net-nic"
+	ip netns add "$net-a0"
+	ip link add wire netns "$net-nic" mtu 1500 type veth peer name eth0 netns "$net-a0" mtu 1500
+	ip -n "$net-nic" addr add 10.77.0.1/24 dev wire
+	ip -n "$net-a0" addr add 10.77.0.101/24 dev eth0
+	ip -n "$net-nic" link set wire up
+	ip -n "$net-a0" link set eth0 up
+	on nic sh -c 'ethtool -K wire gro on; echo 1 >/sys/class/net/wire/threaded'
+	switch=$(pgrep '^napi/wire' | tr '\n' ' ')
+	others=" $(pgrep '^napi/' | tr '\n' ' ') "
+	on a0 sh -c 'ethtool -K eth0 gro on; echo 1 >/sys/class/net/eth0/threaded'
+}
+
 # Without GRO a veth takes frames only while it has a program; what XDP_TX sends arrives only if the other end has one,
-# which takes the sockets' super-packets apart: so udp does without there. A veth's ring has 256 places: the window of all
-# four workers together fits in.
-nic_cost() { # name, daemon options, program at the workers' ports
-	local host auth=--insecure-no-key
-	for host in w0 w1 w2 w3; do ip netns exec "$net-sw" ip -force link set dev $host xdp obj "$build/tests/bench/nic.bpf.o" program "$3"; done
-	ip netns exec "$net-sw" ip link set dev a0 xdp off
+# which takes the sockets' super-packets apart: so udp does without there.
+nic_cost() { # name, daemon options, checksums
+	local name=$1 count=2097152 auth=--insecure-no-key
+	on nic ip link set dev wire xdp off
 	on a0 sh -c 'ip link set dev eth0 xdp off; ethtool -K eth0 gro on'
-	case $1 in
+	case $name in
 	*no-gro*) on a0 sh -c "ip link set dev eth0 xdp obj '$build/tests/e2e/pass.bpf.o' sec xdp; ethtool -K eth0 gro off" ;;
-	*xdp*) xdp_switch ;;
+	*xdp*) on nic ip link set dev wire xdp obj "$build/tests/e2e/pass.bpf.o" sec xdp ;;
 	esac
-	xdp_cost "$1" "$2 --window-bytes 256K" --dtype i32 --size "${COST_SIZE:-40M}" --density 1 --iters 4 --warmup 1
+	cost "$name" "$2" cost_of "$name" $count \
+		on nic "$build/tests/bench/nic" 10.77.0.101:5555 wire "$(on a0 cat /sys/class/net/eth0/address)" $count "$3"
 }
 
 part_nic() {
-	local host switch others round
+	local switch others round
 	echo
 	echo "## The same, delivered as a NIC's driver delivers: as XDP frames"
-	links_up 4 0 1500
-	for host in w0 w1 w2 w3; do on $host ethtool -K eth0 tx off tx-udp-segmentation off tso off >/dev/null; done
-	napi_threads
+	nic_up
 	for round in 1 2 3; do
-		nic_cost nic-udp-no-gro.$round "" nic_verified
-		nic_cost nic-udp-no-gro-checksum.$round "" nic
-		nic_cost nic-udp-checksum.$round "" nic
-		nic_cost nic-xdp.$round "$xdp_native" nic_verified
+		nic_cost nic-udp-no-gro.$round "" verified
+		nic_cost nic-udp-no-gro-checksum.$round "" checksum
+		nic_cost nic-udp-checksum.$round "" checksum
+		nic_cost nic-xdp.$round "$xdp_native" verified
 	done
 	links_down
 	python3 tests/bench/cpu.py table "$raw" nic-udp-no-gro nic-udp-no-gro-checksum nic-udp-checksum nic-xdp
