@@ -367,7 +367,7 @@ class Flood:
         try:
             one.open()
         except (OSError, Ended):
-            one.socket = None
+            self.close(one)
             self.later.append(one)
 
     def run(self):
