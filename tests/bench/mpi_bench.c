@@ -142,7 +142,7 @@ int main(int argc, char **argv)
 	data = must(bench_data_make(&settings, count, atof(argv[3])));
 	result = must(malloc(count * 4));
 	memset(result, 1, count * 4);
-	blocks_open(&blocks, bench_data_tensor(data), count, result);
+	blocks_open(&blocks, data->tensor, count, result);
 	for (int i = -1; i < iters; i++) {
 		double start, own, slowest;
 
@@ -151,8 +151,8 @@ int main(int argc, char **argv)
 		if (sparse)
 			blocks_run(&blocks);
 		else
-			MPI_Allreduce(bench_data_tensor(data), result, (int)count, MPI_FLOAT,
-			              MPI_SUM, MPI_COMM_WORLD);
+			MPI_Allreduce(data->tensor, result, (int)count, MPI_FLOAT, MPI_SUM,
+			              MPI_COMM_WORLD);
 		own = MPI_Wtime() - start;
 		MPI_Reduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 		if (i >= 0)

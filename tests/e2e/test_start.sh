@@ -3,6 +3,7 @@
 # hosts that are network namespaces with the page's addresses.
 # release: it makes a wheel and an environment of Python's
 # no-sanitizers: the wheel is built without
+# shellcheck disable=SC2015,SC2016 # a chain that may fail anywhere; Markdown's quotes
 . "$(dirname "$0")/lib.sh"
 [ "$(id -u)" = 0 ] || {
 	echo "needs root, for two hosts"
