@@ -62,7 +62,8 @@ def variables():
         text = " ".join(re.sub(r"^\s*\* ?", "", line) for line in comment.splitlines())
         match = re.search(r"\[([A-Z][A-Z_]+)(?:; ([^]]*))?\]?", text)
         if match and match.group(1) != "NULL":
-            rows.append((f"`{match.group(1)}`", cell(match.group(2) or ""), cell(text[: match.start()]).rstrip(". ")))
+            default = (match.group(2) or "").replace("NULL", "")
+            rows.append((f"`{match.group(1)}`", cell(default), cell(text[: match.start()]).rstrip(". ")))
     return sorted(rows + [(f"`{name}`", "", cell(text)) for name, text in OTHERS.items()])
 
 
