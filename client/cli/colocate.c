@@ -48,14 +48,14 @@ static const struct options options = {
 	.usage = "--hosts HOST,HOST,.. [...] [--] COMMAND [ARGUMENT..]",
 	.about =
 		"Give it on every host of a job. It starts an aggregator on this host and COMMAND "
-                "beside it.\n"
+		"beside it.\n"
 		"COMMAND finds WINNOW_AGGREGATORS, RANK, LOCAL_RANK, GROUP_RANK (the host), "
-                "WORLD_SIZE,\n"
+		"WORLD_SIZE,\n"
 		"LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (29500, if not set) in its "
-                "environment.\n"
+		"environment.\n"
 		"The aggregator ends when COMMAND has ended and all other hosts are done with it.\n"
 		"WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, "
-                "WINNOW_CONFIG for the\n"
+		"WINNOW_CONFIG for the\n"
 		"aggregator. The exit status is that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "

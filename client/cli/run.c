@@ -49,16 +49,16 @@ static const struct options options = {
 	.program = "winnow run",
 	.usage = "[-n N] [...] [--] COMMAND [ARG..]",
 	.about = "Starts N processes of COMMAND on this machine. Each finds RANK, LOCAL_RANK, "
-                 "GROUP_RANK, WORLD_SIZE,\n"
+		 "GROUP_RANK, WORLD_SIZE,\n"
 		 "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS in its "
-                 "environment, and\n"
+		 "environment, and\n"
 		 "OMP_NUM_THREADS if it was not set. The winnowd that it starts has the key of "
-                 "WINNOW_KEY or\n"
+		 "WINNOW_KEY or\n"
 		 "WINNOW_KEY_FILE, or a new one, which workers find in WINNOW_KEY.\n"
 		 "When one process fails, the others are ended. The exit status is that of the "
-                 "first that failed, or\n"
+		 "first that failed, or\n"
 		 "128 and the signal. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT go to all "
-                 "processes and end the\n"
+		 "processes and end the\n"
 		 "job. SIGUSR1 and SIGUSR2 go to all processes.",
 	.examples = "  winnow run -n 4 python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 python3 train.py\n",

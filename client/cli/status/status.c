@@ -49,9 +49,9 @@ static const struct options options = {
 	.program = "winnow status",
 	.usage = "[HOST[:PORT]..] [...]",
 	.about = "Asks aggregators at their --metrics address. Shows jobs, losses, and workers "
-                 "that others wait for.\n"
+		 "that others wait for.\n"
 		 "Exit status: 0 healthy, 1 degraded, 2 unreachable (or wrong usage); of several, "
-                 "the worst.",
+		 "the worst.",
 	.examples = "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
 		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
 	.list = list,

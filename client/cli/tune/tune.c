@@ -77,9 +77,9 @@ static const struct options options = {
 	.program = "winnow tune",
 	.usage = "[FILE.. | FOLDER] [...]",
 	.about = "Shows what each block size would put on the wire, how long that would take, and "
-                 "which is best.\n"
+		 "which is best.\n"
 		 "FILE.. are gradients: raw elements of each worker, and then of the next step. "
-                 "FOLDER is what a\n"
+		 "FOLDER is what a\n"
 		 "job with WINNOW_TRACE=FOLDER has recorded. Without either, a pattern is drawn.",
 	.examples = "  winnow tune grad.0 grad.1 --rate 10G\n"
 		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot "
