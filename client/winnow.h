@@ -260,8 +260,8 @@ struct winnow_config {
 	 */
 	const char *interface;
 	/*
-	 * The highest level of the lines that go to stderr while `log` is NULL: off, warn or info. [WINNOW_DEBUG;
-	 * off]
+	 * The highest level of the lines that go to stderr while `log` is NULL: off, warn or info.
+	 * [WINNOW_DEBUG; off]
 	 */
 	enum winnow_level debug;
 	/*
@@ -590,7 +590,7 @@ WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, v
 /* Which part of a gradient winnow_topk() sends. */
 struct winnow_choice {
 	uint64_t chunk; /* Elements to choose among, a multiple of block; fewer at the end. */
-	uint64_t k;     /* Blocks to send of each chunk, the largest: 1 to chunk / block. */
+	uint64_t k;     /* The largest blocks of each chunk to send: 1 to chunk / block. */
 	uint32_t block; /* Elements that are chosen together, by their largest: 1 to 1024; 0: 1. */
 	float decay;    /* The share of the memory that is left after a step, 0 to 1. */
 };
@@ -846,7 +846,7 @@ WINNOW_API WINNOW_CHECK int winnow_node_create(const struct winnow_node_config *
  */
 WINNOW_API void winnow_node_destroy(struct winnow_node *node);
 
-/* winnow_node_exit() is winnow_comm_exit() of a node. */
+/* winnow_node_exit() is winnow_comm_exit() of a node. Blocks as winnow_node_destroy(). */
 WINNOW_API void winnow_node_exit(int status, void *node);
 
 /*

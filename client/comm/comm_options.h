@@ -15,7 +15,10 @@
 
 /* clang-format off */
 
-/* How to reduce. winnowd, which knows which workers are missing, says so after 60 s: before join-timeout. */
+/*
+ * How to reduce, in the order of winnow bench's headings. winnowd knows which workers are missing and says so after
+ * 60 s, so join-timeout is longer.
+ */
 #define COMM_OPTIONS_HOW(c) \
 	{"block", "ELEMENTS", OPTION_COUNT32, &(c).block, "256", NULL, 1, WIRE_BLOCK_ELEMS_MAX, \
 	 "elements of a block"}, \
@@ -54,7 +57,7 @@
 	{"insecure-no-key", NULL, OPTION_INT_FLAG, &(c).insecure_no_key, "0", NULL, 0, 0, \
 	 "join without a key"}
 
-/* Which road datagrams take. */
+/* How datagrams travel. In winnow bench these continue the heading of the network. */
 #define COMM_OPTIONS_PORT(c) \
 	{"datapath", "NAME", OPTION_TEXT, &(c).datapath, "udp", NULL, 0, 0, "udp or dpdk"}, \
 	{"interface", "IFACE|ADDR", OPTION_TEXT, &(c).interface, NULL, NULL, 0, 0, \
