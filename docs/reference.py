@@ -34,10 +34,13 @@ def cell(text):
 
 
 def helped(build, *command):
-    """Rows of a program's --help: option, value, default, meaning."""
+    """Rows of a program's --help: option, value, default, meaning; and a row for each group's heading."""
     text = subprocess.run([os.path.join(build, command[0]), *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
     rows = []
     for line in text.splitlines():
+        heading = re.fullmatch(r"([a-z]+):", line)
+        if heading and rows and line != "examples:":
+            rows.append((f"**{heading.group(1)}**", "", "", ""))
         match = re.match(r"  --([a-z0-9-]+)(?:[ =](\S+))? +(\S.*?)(?:(?<!section) \[([^]]*)\])?$", line)
         if match:
             name, value, meaning, default = match.groups()
@@ -59,14 +62,15 @@ def variables():
         text = " ".join(re.sub(r"^\s*\* ?", "", line) for line in comment.splitlines())
         match = re.search(r"\[([A-Z][A-Z_]+)(?:; ([^]]*))?\]?", text)
         if match and match.group(1) != "NULL":
-            rows.append((f"`{match.group(1)}`", cell(match.group(2) or ""), cell(text[: match.start()]).rstrip(". ")))
+            default = (match.group(2) or "").replace("NULL", "")
+            rows.append((f"`{match.group(1)}`", cell(default), cell(text[: match.start()]).rstrip(". ")))
     return sorted(rows + [(f"`{name}`", "", cell(text)) for name, text in OTHERS.items()])
 
 
 def options(build):
     text = HEAD + "# Options and environment variables\n\n"
-    text += ("Each option of winnowd and of `winnow` is also `WINNOW_NAME` in the environment, unless its line says that it stands on "
-             "the command line alone, and `name = value` in an INI file (`--config`), under `[winnowd]` or the command's name.\n\n"
+    text += ("Each option of winnowd and of `winnow` is also `WINNOW_NAME` in the environment, unless its line says "
+             "`command line only`, and `name = value` in an INI file (`--config`), under `[winnowd]` or the command's name.\n\n"
              "The command line overrides the environment, which overrides the file. Programs may share a file; a section or name that no "
              "program has is refused. Sizes take K, M and G, times take us, ms, s and m. `--dump-config` shows every value and where it "
              "is from.\n\n## winnowd\n\n")

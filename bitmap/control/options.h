@@ -70,6 +70,12 @@ struct option_alias {
 	const char *name;
 };
 
+/* A heading in the help. It stands before the option `first` and covers the options up to the next heading. */
+struct option_group {
+	const char *heading; /* One word: docker/package/man.awk reads it. */
+	const char *first;
+};
+
 struct options {
 	const char *program; /* "winnow bench"; NULL: a library */
 	const char *usage;   /* what follows the program in the first line of help */
@@ -77,9 +83,11 @@ struct options {
 	const char *examples;
 	const struct option *list;          /* ends with a NULL name */
 	const struct option_alias *aliases; /* ends with a NULL `said`; NULL: none */
-	const char *section;                /* of the INI file */
-	const char *file_option;            /* the option that names the file; NULL: none */
-	const char *(*built_with)(void);    /* what --version says besides; NULL: nothing */
+	const struct option_group
+		*groups;         /* ends with a NULL heading, in the list's order; NULL: none */
+	const char *section;     /* of the INI file */
+	const char *file_option; /* the option that names the file; NULL: none */
+	const char *(*built_with)(void); /* what --version says besides; NULL: nothing */
 	bool joins; /* it joins a job, and the library says which variables mean nothing */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */

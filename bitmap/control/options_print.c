@@ -28,14 +28,24 @@ static void print_aliases(const struct options *options, const struct option *op
 	}
 }
 
+static void print_heading(const struct options *options, const struct option *option)
+{
+	for (const struct option_group *g = options->groups; g != NULL && g->heading != NULL; g++)
+		if (strcmp(g->first, option->name) == 0)
+			printf("%s:\n", g->heading);
+}
+
 void options_help(const struct options *options)
 {
 	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
 	       options->program, options->usage, options->about,
 	       options->file_option != NULL ? ", or name = value in the file" : "");
+	printf("  %-28s %s\n", "--dump-config",
+	       "print all options, their values and where each is from");
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		char left[OPTION_NAME_BYTES * 4], value[OPTION_NAME_BYTES * 2] = "";
 
+		print_heading(options, o);
 		if (o->kind == OPTION_CHOICE)
 			option_choices(o->value, "|", "|", value, sizeof(value));
 		else if (o->value != NULL)
@@ -45,18 +55,16 @@ void options_help(const struct options *options)
 		         : option_is_flag(o) ? "="
 		                             : " ",
 		         value);
-		printf("  %-32s %s", left, o->help);
+		printf("  %-28s %s", left, o->help);
 		print_aliases(options, o);
-		if (o->preset != NULL)
-			printf(" [%s%s]", o->preset, unit_of(o));
 		if (option_is_argument(o))
-			printf("; on the command line alone");
+			printf("; command line only");
 		else if (o->env_alias != NULL && o->env_alias[0] == '=')
 			printf("; in the environment %s", o->env_alias + 1);
+		if (o->preset != NULL)
+			printf(" [%s%s]", o->preset, unit_of(o));
 		printf("\n");
 	}
-	printf("  %-32s %s\n", "--dump-config",
-	       "print all options, their values and where they are from");
 	if (options->examples != NULL)
 		printf("\nexamples:\n%s", options->examples);
 }

@@ -33,7 +33,7 @@ static const struct option list[] = {
 	{"hosts", "HOST,HOST,..", OPTION_TEXT, &settings.hosts, NULL, NULL, 0, 0,
          "all hosts; the same list on each of them"},
 	{"index", "N", OPTION_COUNT, &settings.index, NULL, NULL, 0, HOSTS_MAX - 1,
-         "number of this host in the list, from 0; default: the one with our address"},
+         "number of this host in the list, from 0; by default found by address"},
 	{"per-host", "N", OPTION_COUNT, &settings.per_host, "1", NULL, 1, PER_HOST_MAX,
          "workers on each host"},
 	{"port", "N", OPTION_COUNT, &settings.port, "5555", NULL, 1, 65535,
@@ -46,12 +46,17 @@ static int command_at;
 static const struct options options = {
 	.program = "winnow colocate",
 	.usage = "--hosts HOST,HOST,.. [...] [--] COMMAND [ARGUMENT..]",
-	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
-		 "with WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
-		 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
-		 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
-		 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
-		 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
+	.about =
+		"Give it on every host of a job. It starts an aggregator on this host and COMMAND "
+		"beside it.\n"
+		"COMMAND finds WINNOW_AGGREGATORS, RANK, LOCAL_RANK, GROUP_RANK (the host), "
+		"WORLD_SIZE,\n"
+		"LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (29500, if not set) in its "
+		"environment.\n"
+		"The aggregator ends when COMMAND has ended and all other hosts are done with it.\n"
+		"WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, "
+		"WINNOW_CONFIG for the\n"
+		"aggregator. The exit status is that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
 		    "python3 train.py\n",

@@ -23,7 +23,6 @@ static void config_help(FILE *out)
 	             "it, all of winnow's. What is printed for winnowd is a\nfile for its "
 	             "--config; keys are not shown.\n\n"
 	             "examples:\n"
-	             "  winnow config dump\n"
 	             "  winnow config dump bench --size 1M\n"
 	             "  winnow config dump winnowd --config /etc/winnow.ini\n");
 }

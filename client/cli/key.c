@@ -15,9 +15,12 @@ int cli_key(int argc, char **argv)
 
 	(void)argv;
 	if (argc > 1) {
-		printf("usage: winnow key > FILE\n\nPrints a new job key. FILE then serves winnowd "
-		       "and the workers as --key-file; keep it from other people's eyes: set "
-		       "umask 077 before.\n");
+		printf("usage: winnow key > FILE\n\nPrints a new job key. Give FILE to winnowd and "
+		       "to "
+		       "the workers as --key-file.\nSet umask 077 before, so that nobody else can "
+		       "read it.\n\nexamples:\n"
+		       "  (umask 077 && winnow key > keys)\n"
+		       "  WINNOW_KEY=$(winnow key) winnow run -n 4 python3 train.py\n");
 		return argc == 2 ? cli_flush(2) : 2;
 	}
 	if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode) && (out.st_mode & 0007) != 0)

@@ -9,15 +9,13 @@
 #include "client/winnow.h"
 
 const struct command cli_commands[] = {
-	{"bench", cli_bench,
-         "measure allreduce against aggregators, or all on this machine (--local)", true},
-	{"colocate", cli_colocate, "a training with an aggregator on each of its hosts (colocated)",
-         true},
-	{"tune", cli_tune, "which block size for these gradients", true},
-	{"status", cli_status, "how aggregators and their jobs are, once or again and again", true},
-	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it", true},
-	{"config", cli_config, "options, their values and where those are from", false},
-	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 python3 train.py", true},
+	{"bench", cli_bench, "measure allreduce, with --local on this machine alone", true},
+	{"colocate", cli_colocate, "run a job with an aggregator on each of its hosts", true},
+	{"tune", cli_tune, "find the best block size for gradients", true},
+	{"status", cli_status, "show how aggregators and their jobs are", true},
+	{"doctor", cli_doctor, "find what this machine lacks, and say how to mend it", true},
+	{"config", cli_config, "print options, their values and where each is from", false},
+	{"run", cli_run, "run a job's workers on this machine", true},
 	{"key", cli_key, "print a new job key", false},
 	{NULL, NULL, NULL, false},
 };
@@ -27,7 +25,9 @@ static void help(FILE *out)
 	fprintf(out, "usage: winnow COMMAND [options]; winnow COMMAND --help\n\ncommands:\n");
 	for (const struct command *c = cli_commands; c->name != NULL; c++)
 		fprintf(out, "  %-8s %s\n", c->name, c->help);
-	fprintf(out, "\nexample: winnow bench --local 4 --size 100M --density 0.1\n");
+	fprintf(out, "\nexamples:\n"
+	             "  winnow bench --local 4 --size 100M --density 0.1\n"
+	             "  winnow run -n 4 python3 train.py\n");
 }
 
 int main(int argc, char **argv)

@@ -25,14 +25,13 @@ static struct {
 } settings;
 
 static const struct option list[] = {
-	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
-         "how many processes"},
+	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX, "processes"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregators, NULL, NULL, 0, 0,
-         "where winnowd listens; without it, winnow run starts one for the job"},
+         "where winnowd listens; by default winnow run starts one"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
-         "print lines as they are, without the worker's number in front"},
+         "print lines without the worker's number in front"},
 	{"grace", "TIME", OPTION_TIME, &settings.grace_us, "30s", NULL, 1000, 3.6e9,
-         "between the signal that ends workers, to save what they have, and SIGKILL"},
+         "time for workers to save their state before SIGKILL"},
 	{0},
 };
 
@@ -49,14 +48,18 @@ static int command_at;
 static const struct options options = {
 	.program = "winnow run",
 	.usage = "[-n N] [...] [--] COMMAND [ARG..]",
-	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
-		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
-		 "and OMP_NUM_THREADS if it is not set.\nThe winnowd that it starts has the key of "
-		 "WINNOW_KEY or WINNOW_KEY_FILE, or a new one, which workers find "
-		 "in\nWINNOW_KEY.\nWhen one fails the others are ended, and "
-		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
-		 "one. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to all of them "
-		 "and end the job;\nSIGUSR1 and SIGUSR2 are passed on.",
+	.about = "Starts N processes of COMMAND on this machine. Each finds RANK, LOCAL_RANK, "
+		 "GROUP_RANK, WORLD_SIZE,\n"
+		 "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS in its "
+		 "environment, and\n"
+		 "OMP_NUM_THREADS if it was not set. The winnowd that it starts has the key of "
+		 "WINNOW_KEY or\n"
+		 "WINNOW_KEY_FILE, or a new one, which workers find in WINNOW_KEY.\n"
+		 "When one process fails, the others are ended. The exit status is that of the "
+		 "first that failed, or\n"
+		 "128 and the signal. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT go to all "
+		 "processes and end the\n"
+		 "job. SIGUSR1 and SIGUSR2 go to all processes.",
 	.examples = "  winnow run -n 4 python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 python3 train.py\n",
 	.list = list,

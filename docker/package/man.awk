@@ -1,4 +1,4 @@
-# man.awk - a man page of what --help prints: usage, paragraphs, options, examples
+# man.awk - a man page of what --help prints: usage, paragraphs, options in groups, examples
 #
 #   winnowd --help | awk -v name=winnowd -v section=8 -v version=0.1.0 -v what="one line" -f man.awk
 function roff(text) {
@@ -14,6 +14,10 @@ BEGIN {
 NR == 1 {
 	sub(/^usage: /, "")
 	printf ".nf\n%s\n.fi\n", roff($0)
+	next
+}
+heading == "OPTIONS" && /^[a-z]+:$/ && $0 != "examples:" { # a group
+	printf ".SS %s\n", toupper(substr($0, 1, 1)) substr($0, 2, length($0) - 2)
 	next
 }
 /^[a-z]+( \(.*\))?:$/ { # a heading

@@ -53,8 +53,21 @@ static void table_add(const char *program, const struct option table[])
 	}
 }
 
+/* Each heading of the help stands before an option. */
+static void groups_check(const struct options *of)
+{
+	for (const struct option_group *g = of->groups; g != NULL && g->heading != NULL; g++) {
+		const struct option *o = of->list;
+
+		while (o->name != NULL && strcmp(o->name, g->first) != 0)
+			o++;
+		assert_non_null(o->name);
+	}
+}
+
 int options_read(const struct options *of, int argc, char **argv)
 {
+	groups_check(of);
 	table_add(of->program, of->list);
 	return 1;
 }

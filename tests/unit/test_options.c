@@ -48,6 +48,8 @@ static const struct option list[] = {
 static const struct option_alias aliases[] = {
 	{"-cc", "op-count"}, {"-c", "op-count"}, {"-t", "text"}, {"--counts", "op-count"}, {0}};
 
+static const struct option_group groups[] = {{"counts", "op-count"}, {"flags", "flag"}, {0}};
+
 static const char *operands[2];
 static uint32_t operand_count;
 
@@ -58,6 +60,7 @@ static struct options options = {
 	.examples = "  prog --flag\n",
 	.list = list,
 	.aliases = aliases,
+	.groups = groups,
 	.section = "prog",
 	.file_option = "config",
 };
@@ -345,6 +348,9 @@ TEST(help)
 	assert_non_null(strstr(said, "--op-count N"));
 	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]"));
 	assert_non_null(strstr(said, "examples:\n  prog --flag\n"));
+	assert_non_null(strstr(said, " a text; also -t\ncounts:\n  --op-count N "));
+	assert_non_null(strstr(said, " a number [0.5]\nflags:\n  --flag "));
+	assert_non_null(strstr(said, "each TIME; command line only [0s]\n"));
 	assert_int_equal(READ("-h"), 1);
 	assert_int_equal(READ("--version"), 1);
 	assert_string_equal(said, "prog " WINNOW_VERSION "\n");
@@ -421,7 +427,7 @@ TEST(argument_alone)
 	assert_int_equal(READ("--once", "--dump-config"), 1);
 	assert_non_null(strstr(said, "\n; once = 1"));
 	assert_int_equal(READ("--help"), 1);
-	assert_non_null(strstr(said, "not always; on the command line alone\n"));
+	assert_non_null(strstr(said, "not always; command line only\n"));
 }
 
 /* What would go unheard, or never end. */

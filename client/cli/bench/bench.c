@@ -20,7 +20,7 @@ static struct bench_settings settings;
 
 static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
-         "INI file with options: name = value"},
+         "read options from this INI file: name = value"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
          "aggregators, the same list on all workers"},
 	{"local", "N", OPTION_COUNT32, &settings.local, "0", NULL, 0, 512,
@@ -28,33 +28,33 @@ static const struct option list[] = {
 	{"job", "NAME", OPTION_TEXT, &settings.comm.job, "bench", NULL, 0, 0, "job to join"},
 	COMM_OPTIONS_RANK(settings.comm),
 	{"size", "SIZE[,..]", OPTION_TEXT, &settings.text.sizes, "100M", NULL, 0, 0,
-         "bytes of the tensor; several make several rows"},
+         "bytes of the tensor; several sizes give several rows"},
 	{"minbytes", "SIZE", OPTION_SIZE, &settings.sweep.from_bytes, "0", NULL, 0, SIZE_MOST,
-         "instead of --size, a sweep: from this size"},
+         "first size of a sweep, instead of --size"},
 	{"maxbytes", "SIZE", OPTION_SIZE, &settings.sweep.to_bytes, "0", NULL, 0, SIZE_MOST,
-         "to this one"},
+         "last size of the sweep"},
 	{"stepfactor", "N", OPTION_COUNT, &settings.sweep.factor, "2", NULL, 2, 65536,
-         "each so many times the last"},
+         "ratio of a size of the sweep to the one before"},
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
-         "of its elements"},
+         "type of the elements"},
 	{"op", "sum|avg,average,mean|min,minimum|max,maximum|prod,product", OPTION_CHOICE,
          &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD, "the reduction"},
 	{"density", "D[,..]", OPTION_TEXT, &settings.text.densities, "0.1", NULL, 0, 0,
-         "share of each worker's blocks that is non-zero"},
+         "non-zero share of each worker's blocks"},
 	{"overlap", "HOW", OPTION_TEXT, &settings.text.overlap, "random", NULL, 0, 0,
-         "random, all, none, or file:PATH.%r with bitmaps of real gradients"},
+         "random, all, none, or file:PATH.%r with bitmaps"},
+	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "seed of the tensors"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "10", NULL, 1, 1000000,
          "measured iterations"},
 	{"warmup", "N", OPTION_COUNT, &settings.warmup, "2", NULL, 0, 1000000,
-         "iterations before them"},
-	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of the tensors"},
+         "iterations before the measured ones"},
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "0", NULL, 0, 0,
-         "link rate of workers: shows the bound"},
+         "link rate of workers, to show the bound"},
 	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 0,
-         "link rate of aggregators, for the bound; 0: the same"},
+         "link rate of aggregators, for the bound; 0: as --rate"},
 	{"check", NULL, OPTION_FLAG, &settings.check, "0", NULL, 0, 0, "compare every element"},
 	{"in-place", NULL, OPTION_FLAG, &settings.in_place, "0", NULL, 0, 0,
-         "one buffer for input and result"},
+         "use one buffer for input and result"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	COMM_OPTIONS_HOW(settings.comm),
 	COMM_OPTIONS_PORT(settings.comm),
@@ -63,6 +63,12 @@ static const struct option list[] = {
 };
 
 /* nccl-tests' */
+static const struct option_group groups[] = {
+	{"job", "aggregators"}, {"tensor", "size"},     {"measurement", "iters"},
+	{"reduction", "block"}, {"waiting", "timeout"}, {"network", "payload"},
+	{"dpdk", "eal"},        {"keys", "key-file"},   {0},
+};
+
 static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxbytes"},
                                               {"-f", "stepfactor"}, {"-n", "iters"},
                                               {"-w", "warmup"},     {0}};
@@ -73,9 +79,9 @@ static const struct options options = {
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregators 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
-		    "10G\n"
-		    "  winnow bench --local 4 -b 8 -e 1G -f 2 --density 1\n",
+		    "10G\n",
 	.list = list,
+	.groups = groups,
 	.aliases = aliases,
 	.section = "bench",
 	.joins = true,

@@ -18,15 +18,17 @@ static bool json;
 
 static const struct option list[] = {
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL, NULL, 0, 0,
-         "try the path to these, with a job of one worker"},
+         "test the path to these with a job of one worker"},
 	{"job", "NAME", OPTION_TEXT, &doctor.job, NULL, OPTION_ARGUMENT, 0, 0,
-         "with the key of this job, as one of its memberships"},
+         "use this job's key, as one of its memberships"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
-         "network interface to check; default: all that are up"},
-	COMM_OPTIONS_KEY(doctor),
+         "network interface to check; by default all that are up"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},
+	COMM_OPTIONS_KEY(doctor),
 	{0},
 };
+
+static const struct option_group groups[] = {{"keys", "key-file"}, {0}};
 
 static const struct options options = {
 	.program = "winnow doctor",
@@ -35,9 +37,9 @@ static const struct options options = {
 		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
 		 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
-		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file /etc/winnow.key\n"
 		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file keys --job train\n",
 	.list = list,
+	.groups = groups,
 	.section = "doctor",
 };
 

@@ -25,34 +25,37 @@ static enum status_health worst;
 
 static const struct option list[] = {
 	{"metrics", "HOST[:PORT][,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
-         "where to look without an argument: winnowd's --metrics"},
+         "where to look without an argument"},
+	{"within", "TIME", OPTION_TIME, &settings.timeout_us, "2", NULL, 10000, 3600e6,
+         "how long to wait for all to answer"},
+	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
+         "degraded if workers keep others waiting this long"},
+	{"alive", NULL, OPTION_FLAG, &settings.alive, "0", NULL, 0, 0,
+         "exit with 0 also when degraded: for probes that restart"},
+
 	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", OPTION_ARGUMENT, 0, 0,
          "also show each worker of each job"},
-	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
-         "report degraded when workers keep others waiting this long"},
-	{"within", "TIME", OPTION_TIME, &settings.timeout_us, "2", NULL, 10000, 3600e6,
-         "for all to answer"},
-	{"alive", NULL, OPTION_FLAG, &settings.alive, "0", NULL, 0, 0,
-         "exit with 0 also when degraded: for probes that restart what fails"},
 	{"quiet", NULL, OPTION_FLAG, &settings.quiet, "0", NULL, 0, 0,
          "print only what is not healthy"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	{"watch", "[TIME]", OPTION_TIME, &settings.watch_us, "0", OPTION_ARGUMENT, 100000, 3600e6,
-         "look again every second, or every TIME, until ^C"},
+         "look again every second, or TIME, until ^C"},
 	{0},
 };
+
+static const struct option_group groups[] = {{"output", "workers"}, {0}};
 
 static const struct options options = {
 	.program = "winnow status",
 	.usage = "[HOST[:PORT]..] [...]",
-	.about = "Shows jobs, workers that keep others waiting, and losses of aggregators, asked "
-		 "at their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable "
-		 "(or wrong usage); of several, the worst.",
-	.examples = "  winnow status\n"
-		    "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
-		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n"
-		    "  winnow status --watch 5\n",
+	.about = "Asks aggregators at their --metrics address. Shows jobs, losses, and workers "
+		 "that others wait for.\n"
+		 "Exit status: 0 healthy, 1 degraded, 2 unreachable (or wrong usage); of several, "
+		 "the worst.",
+	.examples = "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
+		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
 	.list = list,
+	.groups = groups,
 	.section = "status",
 	.operands = settings.operands,
 	.operand_count = &settings.operand_count,

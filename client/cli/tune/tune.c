@@ -25,54 +25,67 @@ static struct {
 } settings;
 
 static const struct option list[] = {
+	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks, NULL, NULL, 0, 0,
+         "block sizes to compare; by default 8 to 8192, and rows"},
+	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
+         "workers; 0: one for each file or trace, 4 for a pattern"},
+	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
+         "draw the curve with gnuplot, .svg or .png"},
+	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "10G", NULL, 1000, 1e15,
          "link rate of workers"},
-	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks, NULL, NULL, 0, 0,
-         "block sizes to compare; default: 8 to 8192, and rows"},
-	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
-         "workers; 0: as many as there are files or traces; for a pattern 4"},
 	{"aggregator-count", "N", OPTION_COUNT32, &settings.aggregators, "0", NULL, 1,
-         WIRE_SHARDS_MAX, "how many aggregators; 0: the traced job's, or 1"},
+         WIRE_SHARDS_MAX, "number of aggregators; 0: the traced job's, or 1"},
 	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 1e15,
-         "link rate of aggregators; 0: as workers'"},
+         "link rate of aggregators; 0: as --rate"},
 	{"channels", "N", OPTION_COUNT, &settings.channels, "0", NULL, 0, 256,
          "threads of all aggregators; 0: the traced job's, or one each"},
 	{"mtu", "BYTES", OPTION_COUNT, &settings.mtu, "0", NULL,
          WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES, WIRE_PAYLOAD_MAX + WIRE_IP_UDP_BYTES,
-         "of the network; 0: the traced job's, or 1500"},
+         "MTU of the network; 0: the traced job's, or 1500"},
 	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
-         "0: aggregators send results one by one"},
+         "use multicast; 0: aggregators send results one by one"},
+
 	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0,
          "which of several traced jobs to use"},
 	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
-         "operations of a trace to use, spread over it; 0: all"},
-	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", OPTION_ARGUMENT, 0, 1e15,
-         "of a pattern: bytes"},
+         "operations to use, spread over the trace; 0: all"},
+
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
-         "of files and of a pattern"},
+         "type of the elements, also of files"},
+	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", OPTION_ARGUMENT, 0, 1e15,
+         "bytes of the tensor"},
 	{"density", "D", OPTION_REAL, &settings.pattern.density, "0.1", OPTION_ARGUMENT, 0, 1,
-         "of a pattern: share of a worker's units that is non-zero"},
+         "non-zero share of a worker's units"},
 	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
-         "a row: of a pattern, what is zero or non-zero together"},
+         "elements of a row, which is zero or non-zero as a whole"},
 	{"overlap", "random|all|none", OPTION_CHOICE, &settings.pattern.overlap, "random",
-         OPTION_ARGUMENT, PATTERN_RANDOM, PATTERN_NONE, "of a pattern"},
-	{"seed", "N", OPTION_COUNT, &settings.pattern.seed, "1", NULL, 0, 0, "of a pattern"},
-	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
-         "draw the curve with gnuplot, .svg or .png"},
-	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+         OPTION_ARGUMENT, PATTERN_RANDOM, PATTERN_NONE, "what workers' units have in common"},
+	{"seed", "N", OPTION_COUNT, &settings.pattern.seed, "1", NULL, 0, 0, "seed of the pattern"},
+	{0},
+};
+
+static const struct option_group groups[] = {
+	{"network", "rate"},
+	{"trace", "job"},
+	{"pattern", "dtype"},
 	{0},
 };
 
 static const struct options options = {
 	.program = "winnow tune",
 	.usage = "[FILE.. | FOLDER] [...]",
-	.about = "Shows what each block size would put on the wire and take, and which is best. "
-		 "FILE..: gradients,\nraw elements of each worker (and then of the next step). "
-		 "FOLDER: what a job with\nWINNOW_TRACE=FOLDER has recorded. Neither: a pattern.",
+	.about = "Shows what each block size would put on the wire, how long that would take, and "
+		 "which is best.\n"
+		 "FILE.. are gradients: raw elements of each worker, and then of the next step. "
+		 "FOLDER is what a\n"
+		 "job with WINNOW_TRACE=FOLDER has recorded. Without either, a pattern is drawn.",
 	.examples = "  winnow tune grad.0 grad.1 --rate 10G\n"
-		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot curve.svg\n"
-		    "  winnow tune --density 0.01 --unit 128 --world 8\n",
+		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot "
+		    "curve.svg\n",
 	.list = list,
+	.groups = groups,
 	.section = "tune",
 	.operands = settings.operands,
 	.operand_count = &settings.operand_count,
