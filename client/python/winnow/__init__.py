@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Winnow: allreduce of tensors of which only the non-zero blocks travel.
+"""Winnow: allreduce for sparse gradients. Only the non-zero blocks of a tensor travel.
 
-    import numpy, winnow
+``Comm`` is one worker of a job. ``Node`` makes the GPUs of a host one worker. For DistributedDataParallel import
+``winnow.torch``; this package does not import it by itself.
 
-    with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
-        comm.allreduce(gradient)                      # in place, numpy or torch
+Attributes:
+    library_path: Which ``libwinnow.so`` was loaded. ``WINNOW_LIBRARY`` names another one.
+    library_version: The version of that library.
 
-Several GPUs of a host are one worker with winnow.Node. For DistributedDataParallel see winnow.torch,
-which is imported by itself.
+Example:
+    >>> import winnow
+    >>> with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
+    ...     comm.allreduce(gradient)                     # in place; a numpy array or a torch tensor
 """
 
 from ._comm import Comm, RowsRequest
@@ -34,3 +38,8 @@ __all__ = [
     "node_id",
     "topk",
 ]
+
+
+def __dir__():
+    imported = [name for name in ("jax", "torch", "torchft") if name in globals()]
+    return [*__all__, *imported, "__version__"]
