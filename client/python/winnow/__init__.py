@@ -16,10 +16,11 @@ Example:
 
 from ._comm import Comm, RowsRequest
 from ._topk import topk
-from ._member import CommStats, MembersChanged, OpStats, Request, WinnowError
+from ._member import MembersChanged, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
 from ._node import Node, node_id
+from ._stats import CommStats, OpStats
 
 __version__ = "0.1.0"
 library_version = _lib.winnow_version().decode()

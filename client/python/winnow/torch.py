@@ -19,7 +19,7 @@ import itertools
 import threading
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Tuple, Union, overload
 
 import torch
 import torch.distributed as dist
@@ -32,9 +32,10 @@ from ._compress import TopK, merge_memories
 from ._cuda import Home
 from ._elastic import Elastic
 from ._futures import Completer
-from ._member import BLOCK_MAX, OpStats, Shares, brief, choice, end_job, flag_of, number, told_late
+from ._member import BLOCK_MAX, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
 from ._outer import OuterOptimizer
+from ._stats import OfHook, OpStats, Shares
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -67,21 +68,7 @@ _PYTHON_REDUCER = (
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")  # of the communicator, since the hook was attached
 
 
-class _OfHook(NamedTuple):
-    buckets: int
-    bytes: int
-    blocks: int
-    blocks_nonzero: int
-    blocks_union: int
-    time_us: int
-    staged_out_bytes: int
-    staged_in_bytes: int
-    sent_bytes: int
-    received_bytes: int
-    retransmits: int
-
-
-class HookStats(Shares, _OfHook):
+class HookStats(Shares, OfHook):
     """Totals of a hook since it was attached. ``HookState.stats()`` returns them.
 
     With nodes, blocks and bytes are those of this GPU's share.
