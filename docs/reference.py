@@ -144,7 +144,8 @@ def entries(module, path):
             continue
         yield f"{path}.{name}", thing
         if inspect.isclass(thing) and not issubclass(thing, BaseException):
-            own = {name: value for kind in reversed(thing.__mro__) if kind.__module__.startswith("winnow") for name, value in vars(kind).items()}
+            bases = [kind for kind in thing.__mro__ if kind is thing or kind.__module__.startswith("winnow._") and kind.__name__ not in module.__all__]
+            own = {method: value for kind in reversed(bases) for method, value in vars(kind).items()}
             for method, function in sorted(own.items()):
                 if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, (property, classmethod, staticmethod))):
                     yield f"{path}.{name}.{method}", getattr(function, "__func__", function)
@@ -198,8 +199,9 @@ def api(build):
         for name, thing in entries(module, module.__name__):
             documentation = inspect.getdoc(thing)
             if documentation:
-                call = name.rsplit(".", 1)[1] + (signature(thing) if callable(thing) else "")
-                text += f"\n### {name}\n\n{filled(call)}\n\n{markdown(documentation)}"
+                made = callable(thing) and not (inspect.isclass(thing) and "\nArgs:" not in documentation)  # by a program
+                call = filled(name.rsplit(".", 1)[1] + signature(thing)) + "\n\n" if made else ""
+                text += f"\n### {name}\n\n{call}{markdown(documentation)}"
     return text
 
 
