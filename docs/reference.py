@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 
@@ -147,16 +148,47 @@ def entries(module, path):
             continue
         yield f"{path}.{name}", thing
         if inspect.isclass(thing) and not issubclass(thing, BaseException):
-            for method, function in sorted(vars(thing).items()):
+            bases = [kind for kind in thing.__mro__ if kind is thing or kind.__module__.startswith("winnow._") and kind.__name__ not in module.__all__]
+            own = {method: value for kind in reversed(bases) for method, value in vars(kind).items()}
+            for method, function in sorted(own.items()):
                 if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, (property, classmethod, staticmethod))):
                     yield f"{path}.{name}.{method}", getattr(function, "__func__", function)
 
 
 def signature(thing):
+    """As a program writes it: types without quotes, no self."""
     try:
-        return re.sub(r"<[^>]*>", "...", str(inspect.signature(thing)))
+        text = re.sub(r"(\*\*\w+): '[^']*'", r"\1", re.sub(r"<[^>]*>", "...", str(inspect.signature(thing))))
     except (TypeError, ValueError):
         return ""
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", re.sub(r"^\((?:self|cls)(?:, )?", "(", text))
+
+
+def filled(call):
+    """Its lines, which end between arguments."""
+    kept = re.sub(r"\[[^]]*\]", lambda found: found.group().replace(" ", "\0"), call)
+    for mark in (": ", " = ", " -> "):
+        kept = kept.replace(mark, mark.replace(" ", "\0"))
+    lines = textwrap.wrap(kept, 110, initial_indent="    ", subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
+def markdown(documentation):
+    """A docstring in Google style: what stands before its sections, lists of names, and the example as code."""
+    first, *sections = re.split(r"^(Args|Attributes|Returns|Raises|Example):\n", documentation, flags=re.M)
+    text = first.replace("``", "`").strip() + "\n"
+    for head, body in zip(sections[::2], sections[1::2]):
+        body = textwrap.dedent(body).strip("\n")
+        if head == "Example":
+            text += f"\n```python\n{body}\n```\n"
+            continue
+        body = re.sub(r"\n {4,}(?! |- )", " ", body).replace("``", "`")
+        if head == "Returns":
+            text += f"\nReturns: {body}\n"
+            continue
+        body = re.sub(r"^([*\w][*\w., ]*): ", r"- `\1`: ", body, flags=re.M)
+        text += f"\n{head}:\n\n{body}\n"
+    return text
 
 
 def api(build):
@@ -166,15 +198,14 @@ def api(build):
     import winnow.torch
 
     text = HEAD + "# Python API\n\nThese are the docstrings of `winnow` and `winnow.torch`; `help()` prints the same.\n"
-    said = set()  # winnow.torch has some of winnow's names
     for module in (winnow, winnow.torch):
-        text += f"\n## {module.__name__}\n"
+        text += f"\n## {module.__name__}\n\n{markdown(inspect.getdoc(module))}"
         for name, thing in entries(module, module.__name__):
             documentation = inspect.getdoc(thing)
-            if documentation and id(thing) not in said:
-                said.add(id(thing))
-                text += f"\n### {name}\n\n    {name.rsplit('.', 1)[1]}{signature(thing) if callable(thing) else ''}\n\n"
-                text += "```text\n" + documentation.strip() + "\n```\n"
+            if documentation:
+                made = callable(thing) and not (inspect.isclass(thing) and "\nArgs:" not in documentation)  # by a program
+                call = filled(name.rsplit(".", 1)[1] + signature(thing)) + "\n\n" if made else ""
+                text += f"\n### {name}\n\n{call}{markdown(documentation)}"
     return text
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh - what machines can say about style: format, static analysis, shell, folders, sizes
+# lint.sh - what machines can say about style: format, static analysis, types of Python, shell, folders, sizes
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 status=0
@@ -62,6 +62,7 @@ step "environment" environment
 step "layers" tests/check_layers.sh
 step "specification" tests/check_spec.py
 step "pages" tests/check_docs.py
+step "types" mypy --config-file client/python/pyproject.toml --cache-dir build/mypy --no-error-summary client/python/winnow
 step "shellcheck" shellcheck -x -e SC1091,SC2034,SC2154,SC2317 "${scripts[@]}"
 step "cppcheck" analyse
 [ "${TIDY:-1}" = 0 ] || step "clang-tidy" tidy

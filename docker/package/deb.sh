@@ -15,7 +15,7 @@ make --no-print-directory -s install BUILD="$build" PREFIX=/usr LIBDIR="/$librar
 python=$stage/usr/lib/python3/dist-packages/winnow
 doc=$stage/usr/share/doc/winnow
 install -d "$python" "$doc/examples" "$stage/etc/winnow" "$stage/DEBIAN"
-install -m 644 client/python/winnow/*.py "$python/"
+install -m 644 client/python/winnow/*.py client/python/winnow/py.typed "$python/"
 install -m 644 docker/systemd/winnow.ini "$stage/etc/winnow/"
 install -m 644 docker/systemd/winnowd-xdp.conf "$doc/examples/"
 install -m 644 LICENSE "$doc/copyright"

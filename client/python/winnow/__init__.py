@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Winnow: allreduce of tensors of which only the non-zero blocks travel.
+"""Winnow: allreduce for sparse gradients. Only the non-zero blocks of a tensor travel.
 
-    import numpy, winnow
+``Comm`` is one worker of a job. ``Node`` makes the GPUs of a host one worker. For DistributedDataParallel import
+``winnow.torch``; this package does not import it by itself.
 
-    with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
-        comm.allreduce(gradient)                      # in place, numpy or torch
+Attributes:
+    library_path: Which ``libwinnow.so`` was loaded. ``WINNOW_LIBRARY`` names another one.
+    library_version: The version of that library.
 
-Several GPUs of a host are one worker with winnow.Node. For DistributedDataParallel see winnow.torch,
-which is imported by itself.
+Example:
+    >>> import winnow
+    >>> with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
+    ...     comm.allreduce(gradient)                     # in place; a numpy array or a torch tensor
 """
 
 from ._comm import Comm, RowsRequest
 from ._topk import topk
-from ._member import CommStats, MembersChanged, OpStats, Request, WinnowError
+from ._member import MembersChanged, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
 from ._node import Node, node_id
+from ._stats import CommStats, OpStats
 
 __version__ = "0.1.0"
 library_version = _lib.winnow_version().decode()
@@ -34,3 +39,8 @@ __all__ = [
     "node_id",
     "topk",
 ]
+
+
+def __dir__():
+    imported = [name for name in ("jax", "torch", "torchft") if name in globals()]
+    return [*__all__, *imported, "__version__"]

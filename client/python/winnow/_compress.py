@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gradients of which only a part travels; the rest is remembered, and added to the next step's."""
 
+from __future__ import annotations
+
 import contextlib
 import difflib
 import inspect
 import math
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Optional, Union
 
 import torch
 
 from . import _cuda
 from ._member import end_job
 from ._topk import CHUNK, topk
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._node import Node
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
@@ -87,23 +94,46 @@ class _Before:
 
 
 class TopK:
-    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018), for winnow.torch.attach(ddp, compress=TopK(0.01)).
+    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018), for ``attach(ddp, compress=TopK(0.01))``.
 
-    density: the share of elements that a step sends, of each chunk; at least one block of each.
-    chunk: elements among which they are chosen, a multiple of block; None: each parameter is one chunk.
-    block: elements that are chosen, and travel, together, 1 to 1024: more are cheaper to name, and choose less well.
-    decay: what is left of the memory after a step; below 1 old gradients are forgotten.
-    momentum: of gradients before something is chosen of them (momentum correction, Lin et al. 2018). The optimizer
-        should then have none.
-    warm_up: so many steps at first send everything.
-    exempt: called with name and parameter; true: it is sent whole. None: all of fewer than two dimensions, which are
-        biases and norms, and those whose gradients are sparse.
+    Each step sends the largest elements of each gradient, remembers the others, and adds them to the next step's. This
+    changes what the model learns: compare losses before you rely on it. All ranks use the same settings, and each model
+    needs a TopK of its own. Do not use it with an SGD that has momentum: see ``momentum``.
 
-    Its memory, as large as the parameters in float32, and with momentum twice that, is part of what was not sent
-    yet: save state_dict() with the model's, on every rank its own. A TopK serves one model.
+    The memory is as large as the parameters in float32, and twice that with ``momentum``. It holds gradients that no
+    worker has seen yet, so save ``state_dict()`` with the model's, on every rank its own.
+
+    Where a ``compress=`` argument takes a text, ``"topk:0.01"`` is short for a TopK of this density:
+    in ``attach()`` for ``TopK(0.01, warm_up=20)`` with ``wire="bf16"`` (with nodes the default wire), and in
+    ``OuterOptimizer`` for ``TopK(0.01, decay=0.95)``.
+
+    Args:
+        density: The share of elements that a step sends, above 0 and at most 1. At least one block of each chunk is sent.
+        chunk: The number of elements among which the largest are chosen, a multiple of ``block``. None makes each
+            parameter one chunk.
+        block: Elements that are chosen, and travel, together: 1 to 1024. Larger blocks are cheaper to name, and choose
+            less well.
+        decay: What is left of the memory after a step, 0 to 1. Below 1 old gradients are forgotten.
+        momentum: The momentum of the gradients before the choice, from 0 to below 1 (momentum correction, Lin et al.
+            2018). Use it if the optimizer would have momentum, and give the optimizer none.
+        warm_up: The number of first steps that send everything. 20 is a good value for a training from the beginning.
+        exempt: A function of a parameter's name and the parameter. If it returns true, the gradient is sent whole. By
+            default those of fewer than two dimensions, biases and norms, are sent whole. Sparse gradients always are.
+
+    Raises:
+        TypeError: There is no argument of this name.
+        ValueError: A number is impossible.
+
+    Example:
+        >>> compress = winnow.torch.TopK(0.03, warm_up=20)
+        >>> state = winnow.torch.attach(ddp, compress=compress, wire="bf16")
+        >>> torch.save(compress.state_dict(), f"compress.{rank}.pt")
     """
 
-    def __init__(self, density, *, chunk=CHUNK, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None, **unknown):
+    def __init__(
+        self, density: float, *, chunk: Optional[int] = CHUNK, block: int = 1, decay: float = 1.0, momentum: float = 0.0,
+        warm_up: int = 0, exempt: Optional[Callable[[str, torch.nn.Parameter], Any]] = None, **unknown: Any,
+    ):
         for name in unknown:
             raise TypeError(f"TopK() has no argument {name!r}{_meant(name)}")
         if not 0 < density <= 1:
@@ -118,22 +148,32 @@ class TopK:
             raise ValueError(f"chunk is {chunk}: want a multiple of block, which is {block}, or None")
         self.density, self.chunk, self.block, self.decay = density, chunk, block, decay
         self.momentum, self.warm_up, self.exempt = momentum, warm_up, exempt
-        self._names = {}  # of parameters that are not exempt, by id
-        self._counts = {}  # of their elements, by name
-        self._memory = {}  # by name: elements
-        self._velocity = {}
-        self._steps = {}
-        self._workers = None  # how many there are
+        self._names: Dict[int, str] = {}  # of parameters that are not exempt, by id
+        self._counts: Dict[str, int] = {}  # of their elements, by name
+        self._memory: Dict[str, torch.Tensor] = {}  # by name: elements
+        self._velocity: Dict[str, torch.Tensor] = {}
+        self._steps: Dict[str, int] = {}
+        self._workers: Optional[int] = None  # how many there are
         self._saved_by = None  # how many there were when the memory was saved, which has been loaded since
         self._find_unused = False  # DDP does: gradients that are zero are of no use in this step
-        self._before = None  # a _Before, if steps may have to be undone
+        self._before: Any = None  # a _Before, if steps may have to be undone
 
     def __repr__(self):
         settings = ", ".join(f"{name}={getattr(self, name)}" for name in ("chunk", "block", "decay", "momentum", "warm_up"))
         return f"TopK({self.density}, {settings})"
 
-    def learn(self, module, find_unused_parameters=False):
-        """attach() calls it: whose gradients there are. With unused ones DDP gives zeros, and may not take what comes back."""
+    def learn(self, module: torch.nn.Module, find_unused_parameters: bool = False) -> None:
+        """Give this TopK its model. ``attach()``, ``HookState.name()`` and ``OuterOptimizer`` call it.
+
+        Args:
+            module: The model whose gradients are compressed.
+            find_unused_parameters: What the DistributedDataParallel was given. If True, gradients of unused parameters are
+                zeros, and DDP may not take what comes back.
+
+        Raises:
+            ValueError: This TopK has a model already, a parameter has a type that it cannot take, or a state that was
+                loaded before is not of this model.
+        """
         if self._names:
             raise ValueError("this TopK has a model already: make another one")
         for name, parameter in module.named_parameters():
@@ -150,13 +190,26 @@ class TopK:
         self._find_unused = find_unused_parameters
         self._refuse({"memory": self._memory, "velocity": self._velocity})
 
-    def takes(self, parameter):
+    def takes(self, parameter: torch.nn.Parameter) -> bool:
+        """Say whether the gradient of this parameter is compressed.
+
+        Raises:
+            ValueError: This TopK knows no model, because its HookState is a copy. Call ``HookState.name(ddp.module)`` first.
+        """
         if not self._names:
             raise ValueError("compress knows no model, since its state is a copy: call HookState.name(ddp.module) first")
         return id(parameter) in self._names
 
-    def take(self, gradient, parameter):
-        """Leaves what is to be sent of a parameter's gradient, which is flat."""
+    def take(self, gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
+        """Leave in a gradient what is to be sent, and remember the rest. The hook calls it.
+
+        Args:
+            gradient: The flat gradient. It is overwritten.
+            parameter: Its parameter, one that is compressed.
+
+        Raises:
+            ValueError: The memory is not finite, or has another size than the gradient.
+        """
         name = self._names[id(parameter)]
         step = self._steps.get(name, 0)
         if self._before is not None:
@@ -182,8 +235,16 @@ class TopK:
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
 
-    def take_or_end(self, comm, gradient, parameter):
-        """take() of a parameter that is compressed; what it refuses ends the job."""
+    def take_or_end(self, comm: Union[Comm, Node], gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
+        """``take()`` from a parameter, if it is compressed, and end the job if that fails. The hook calls it.
+
+        Args:
+            comm: The communicator or node whose job ends.
+            gradient, parameter: As in ``take()``.
+
+        Raises:
+            winnow.WinnowError: ``take()`` failed, or the loaded memory was saved by another number of workers.
+        """
         if not self.takes(parameter):
             return
         self._workers = comm.world
@@ -193,39 +254,62 @@ class TopK:
         except ValueError as error:
             end_job(comm, f"{error}, on rank {comm.rank}")
 
-    def chose(self, parameter):
-        """Whether the last take() did; while it warms up, none does."""
+    def chose(self, parameter: torch.nn.Parameter) -> bool:
+        """Say whether the last ``take()`` of this parameter chose elements. During the warm-up it chooses none."""
         return self.takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
 
-    def remember(self, parameter, lost):
-        """What rounding took of what take() has left of a parameter, wherever that has travelled from."""
+    def remember(self, parameter: torch.nn.Parameter, lost: torch.Tensor) -> None:
+        """Add to the memory what rounding took from the elements that ``take()`` left. The hook calls it.
+
+        Args:
+            parameter: The parameter.
+            lost: What rounding took, flat, on any device.
+        """
         memory = self._memory[self._names[id(parameter)]]
         memory.add_(lost.to(memory.device))
 
-    def begin(self):
-        """Elastic training calls it: what is taken from now on, undo() takes back; what has been taken before stays."""
+    def begin(self) -> None:
+        """Begin a step that ``undo()`` can take back. What was taken before stays. Elastic training calls it."""
         self._before = self._before or _Before()
         self._before.begin()
 
-    def undo(self):
-        """The memory is what it was at begin(): all that has been taken since comes again."""
+    def undo(self) -> None:
+        """Restore the memory as it was at ``begin()``, so that the gradients of a repeated step are taken again."""
         self._before.undo(self._steps, (self._memory, self._velocity))
 
-    def steps(self):
-        """How many have been taken of each parameter, by name: the same on all workers."""
+    def steps(self) -> Dict[str, int]:
+        """Return how many steps were taken of each parameter, by name. The numbers are the same on all workers."""
         return dict(self._steps)
 
-    def begin_at(self, steps):
-        """So many steps have been taken of each, or of all: a newcomer's next one is everybody's."""
+    def begin_at(self, steps: Union[int, Dict[str, int]]) -> None:
+        """Set how many steps were taken, so that a newcomer's next step is everybody's.
+
+        Args:
+            steps: The number for all parameters, or what ``steps()`` returned on another worker.
+        """
         self._steps = dict(steps) if isinstance(steps, dict) else dict.fromkeys(self._names.values(), steps)
 
-    def state_dict(self):
-        """What has not been sent yet, by parameter. The tensors are the present ones, not copies."""
+    def state_dict(self) -> Dict[str, Any]:
+        """Return what has not been sent yet, by parameter. Save it with the model's state, on every rank its own.
+
+        Returns:
+            A dictionary for ``load_state_dict()``. Its tensors are the present ones, not copies.
+        """
         kept = {"memory": dict(self._memory), "velocity": dict(self._velocity), "steps": dict(self._steps)}
         return {**kept, "workers": self._workers}
 
-    def load_state_dict(self, state):
-        """On each worker its own. Are there more or fewer workers than when it was saved? Then merge_memories() makes it."""
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Load what ``state_dict()`` returned on this rank. Call it before the first step.
+
+        If there were more or fewer workers then, pass what ``merge_memories()`` returns. A memory from another number of
+        workers ends the job at the next step.
+
+        Args:
+            state: The saved state. It is copied.
+
+        Raises:
+            ValueError: The state is not one of a TopK or of this model, or is not finite float32.
+        """
         missing = [kind for kind in ("memory", "velocity", "steps") if kind not in state]
         if missing:
             raise ValueError(f"the saved state has no {missing[0]!r}: want what state_dict() of a TopK has returned")
@@ -282,9 +366,24 @@ class TopK:
         return found
 
 
-def merge_memories(states):
-    """For another number of workers than before: of what state_dict() has returned on all of these, what each of the
-    present ones loads. So the average still gets all that was remembered."""
+def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
+    """Merge the memories of all workers that saved them, for a different number of workers.
+
+    Each of the present workers loads the result, so the average still gets all that was remembered.
+
+    Args:
+        states: What ``TopK.state_dict()`` returned on all workers after the same step.
+
+    Returns:
+        A state for ``TopK.load_state_dict()``, the same for each worker.
+
+    Raises:
+        ValueError: The states are not those of all workers, or not of the same step.
+
+    Example:
+        >>> states = [torch.load(f"compress.{rank}.pt") for rank in range(4)]
+        >>> compress.load_state_dict(winnow.torch.merge_memories(states))
+    """
     states = list(states)
     saved = {state.get("workers") for state in states} - {None}
     if not states or saved - {len(states)}:
@@ -305,10 +404,11 @@ def _meant(name):
     return f": did you mean {close[0]}?" if close else ""
 
 
-def compressor_of(compress, **settings):
+def compressor_of(compress: Optional[Union[str, TopK]], **settings: Any) -> Optional[TopK]:
     """What attach() was given: a TopK, None, or a text like "topk:0.01", which stands for one with these settings."""
     if compress is None or isinstance(compress, TopK):
         return compress
+    density: Any
     kind, _, density = str(compress).partition(":")
     with contextlib.suppress(ValueError):
         density = float(density)

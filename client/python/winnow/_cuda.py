@@ -11,7 +11,7 @@ import threading
 import torch
 
 _lock = threading.Lock()
-_streams = {}  # (device, role): torch.cuda.Stream
+_streams: dict = {}  # (device, role): torch.cuda.Stream
 
 
 def device_of(tensor):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """attach(ddp, elastic=True): a training whose workers come and go. docs/recipes.md has the loop."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import itertools
@@ -8,6 +10,7 @@ import logging
 import os
 import weakref
 import zlib
+from typing import Any, Dict, List, Optional
 
 import numpy
 import torch
@@ -16,7 +19,7 @@ from torch.autograd import Variable
 
 from . import _plain, _state, _way
 from ._comm import Comm
-from ._compress import lost_of, parts_of, remember_lost
+from ._compress import TopK, lost_of, parts_of, remember_lost
 from ._cuda import Home
 from ._member import MembersChanged, WinnowError
 
@@ -32,7 +35,7 @@ _HOSTS_DIFFER = (
 )
 
 
-_taken = weakref.WeakSet()  # communicators that have an Elastic
+_taken: weakref.WeakSet[Comm] = weakref.WeakSet()  # communicators that have an Elastic
 
 # A parameter's part of a bucket under way, and what rounding has taken of it.
 _Part = collections.namedtuple("_Part", "parameter values lost request")
@@ -86,17 +89,39 @@ class _Buffers:
 
 
 class Elastic:
-    """What attach(ddp, elastic=True) returns.
+    """A training whose workers come and go. ``attach(ddp, elastic=True)`` returns it.
 
-    step: how many steps this worker has done; -1: it has no state yet. backward() raises MembersChanged where members, or
-    an aggregator, are lost: then resume().
+    ``backward()`` raises ``winnow.MembersChanged`` if members or an aggregator are lost, before the optimizer has changed
+    anything. Then call ``resume()``. All members make the same calls. Use it from one thread.
 
-    With compress, a step that is repeated takes its gradients again, so what the memory was before it is kept until
-    admit() says that the step counts. Has another member done the step? Then it has what this one has sent, and so
-    the memory is the one after it.
+    With ``compress``, a step that is repeated takes its gradients again. So the memory as it was before the step is kept
+    until ``admit()`` says that the step counts. If another member has completed the step, it has received what this
+    worker sent; then the memory after the step is kept.
+
+    Attributes:
+        comm: The ``winnow.Comm``. Its ``rank`` and ``world`` say which part of the data is this worker's.
+        ddp: The DistributedDataParallel.
+        compress: The ``TopK``, or None.
+        step: How many steps this worker has done; -1 before it has a state.
+        error: The error of the last ``backward()``, or None.
+
+    Example:
+        >>> elastic = winnow.torch.attach(ddp, comm, elastic=True)
+        >>> elastic.share(optimizer, scheduler)              # before the first step
+        >>> while elastic.step < 60:
+        ...     try:
+        ...         loss_of(ddp, batch_of(elastic.step, comm.rank, comm.world)).backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        ...         elastic.admit()                          # the step counts; newcomers come in
+        ...     except winnow.MembersChanged:
+        ...         elastic.resume()                         # the workers that are left repeat the step
     """
 
-    def __init__(self, ddp, comm=None, block=None, wire=None, compress=None, way=None):
+    def __init__(
+        self, ddp: Any, comm: Optional[Comm] = None, block: Optional[int] = None, wire: Optional[str] = None,
+        compress: Optional[TopK] = None, way: Optional[str] = None,
+    ):
         _refuse_group(ddp)
         _refuse_settings(ddp)
         if comm in _taken:  # whoever comes gets the state of one model, between two steps of that
@@ -118,8 +143,8 @@ class Elastic:
         self._options = {"op": "avg", "block": block or 0, "wire": wire}
         self._numbers = {id(parameter): i for i, parameter in enumerate(ddp.module.parameters())}
         self._memberships = self.comm.memberships
-        self._parts = []  # of a backward() of which this worker does not know whether all has arrived
-        self._homes = []  # its buckets
+        self._parts: List[_Part] = []  # of a backward() of which this worker does not know whether all has arrived
+        self._homes: List[Home] = []  # its buckets
         self._queued = False
         if compress is not None:
             compress.learn(ddp.module)
@@ -127,15 +152,29 @@ class Elastic:
         ddp.register_comm_hook(self, Elastic._reduce)
         _taken.add(self.comm)
 
-    def share(self, *things, least=1, compare=True):
-        """Gives model and things of the member with most steps to those that have done fewer. All members call it before
-        the first step, with the same; admit() and resume() then do it where it matters. If some are lost already, the
-        rest, at least so many, goes on.
+    def share(self, *things: Any, least: int = 1, compare: bool = True) -> None:
+        """Give the model and ``things`` of the member with the most steps to members that have done fewer.
 
-        things: all that has state_dict() and load_state_dict() and is to be the same on all workers, in this order:
-        optimizer, learning rate scheduler, GradScaler. The model is among them in any case.
-        compare: parameters and things are compared where they are shared, and some of the parameters after each step: it
-        is an error if they differ between workers. False: not; on hosts that round differently.
+        All members call it before the first step, with the same arguments. ``admit()`` and ``resume()`` then repeat it where
+        it is needed. If some members are lost already, the others continue. The call blocks until all members have called it.
+
+        Args:
+            *things: Everything that has ``state_dict()`` and ``load_state_dict()`` and must be the same on all workers, in
+                the same order: optimizer, learning rate scheduler, GradScaler, your own counters. The model is always
+                included. States consist of dict, list, tuple, None, bool, int, float, str and tensors.
+            least: The least number of members that may continue.
+            compare: True compares checksums of parameters and ``things`` whenever they are shared, and of some parameters
+                after each step. Use False on hosts that round differently.
+
+        Raises:
+            TypeError: One of ``things`` has no ``state_dict()`` and ``load_state_dict()``, or its state has something else
+                in it. The text says where.
+            ValueError: The settings of this newcomer differ from the others', or the state that it got cannot be used.
+            RuntimeError: Parameters or ``things`` differ between workers, or the member with the state cannot hand it over.
+            winnow.WinnowError: The job cannot continue.
+
+        Example:
+            >>> elastic.share(optimizer, scheduler)
         """
         self._things, self._compares = _named(things, self.ddp), compare
         for name, value in self._states().items():
@@ -145,8 +184,20 @@ class Elastic:
         except MembersChanged:
             self.resume(least=least)
 
-    def admit(self, *, most=_NEWCOMERS_MAX):
-        """After optimizer.step(): the step counts, and newcomers, at most so many, come in and get what they lack."""
+    def admit(self, *, most: int = _NEWCOMERS_MAX) -> None:
+        """Count the step, and let newcomers in.
+
+        All members call it after ``optimizer.step()``. Newcomers get the state, and ``comm.rank`` and ``comm.world`` may
+        change. While no newcomer waits, it costs two allreduces of one or two elements, and a broadcast of the model's
+        buffers. The call blocks until all members have called it.
+
+        Args:
+            most: The most newcomers to admit. The smallest number of all members applies.
+
+        Raises:
+            winnow.MembersChanged: A worker or an aggregator is lost. Call ``resume()``.
+            RuntimeError: ``share()`` was not called, or parameters differ between workers.
+        """
         self._refuse_early()
         self.step += 1
         self._keep()
@@ -162,10 +213,19 @@ class Elastic:
         if came:
             self._share()
 
-    def resume(self, *, least=1):
-        """After MembersChanged: those who are left, at least so many, continue with the same step and state.
+    def resume(self, *, least: int = 1) -> None:
+        """Continue after MembersChanged with the workers that are left, from the same step and state.
 
-        Gradients are cleared: all of the step has to be repeated, also what was accumulated under no_sync().
+        It clears the gradients. Repeat the whole step, including what was accumulated under ``no_sync()``. The call blocks
+        until all remaining members have called it.
+
+        Args:
+            least: The least number of members that may continue.
+
+        Raises:
+            RuntimeError: ``share()`` was not called, or parameters differ between workers.
+            winnow.WinnowError: Fewer than ``least`` members are left, none of them has the state, or the job continued
+                without this worker.
         """
         self._refuse_early()
         for parameter in self.ddp.module.parameters():
@@ -178,14 +238,18 @@ class Elastic:
             except MembersChanged:
                 pass
 
-    def close(self):
-        """Leaves the job, if attach() has joined it."""
+    def close(self) -> None:
+        """Leave the job, if ``attach()`` joined it. A ``comm`` that you passed stays open."""
         _taken.discard(self.comm)
         if self._owned:
             self.comm.close()
 
-    def ways(self):
-        """In what each parameter travels now, by name: "blocks", "rows", "columns" or "elements"."""
+    def ways(self) -> Dict[str, str]:
+        """Say in which form the gradient of each parameter travels now.
+
+        Returns:
+            By the parameter's name: ``"blocks"``, ``"rows"``, ``"columns"`` or ``"elements"``.
+        """
         return _way.ways_of(self.ddp.module, self.compress, self._seen)
 
     def _keep(self):

@@ -188,7 +188,7 @@ class _Turns:
             return order
 
 
-_completers = weakref.WeakSet()
+_completers: weakref.WeakSet = weakref.WeakSet()
 
 
 @atexit.register

@@ -189,7 +189,7 @@ class _Halves:
 _halves = _Halves()
 
 
-class _Work(getattr(dist, "_Work", None) or dist.Work):
+class _Work(getattr(dist, "_Work", None) or dist.Work):  # type: ignore[misc]
     """wait() raises, and the future of get_future() raises: torch looks at one or the other."""
 
     def __init__(self, future, operation):

@@ -5,6 +5,8 @@ What the C library leaves to its caller is done here: buffers live as long as an
 uses them, and what has been joined is left only when no other call is inside it.
 """
 
+from __future__ import annotations
+
 import atexit
 import collections
 import contextlib
@@ -18,9 +20,16 @@ import sys
 import threading
 import time
 import weakref
+from typing import Any, Callable, Generic, Optional, Set, Tuple, TypeVar, cast, get_type_hints
 
 from . import _native
 from ._native import lib
+from ._settings import OfComm
+from ._stats import CommStats, OpStats
+
+F = TypeVar("F", bound=Callable[..., Any])
+Own = TypeVar("Own", bound="Member")
+Result = TypeVar("Result")
 
 # Python handles signals between C calls only: how long Ctrl-C may have to wait.
 _SLICE_MS = 100
@@ -40,9 +49,43 @@ _log = logging.getLogger("winnow")
 
 
 class WinnowError(RuntimeError):
-    """An operation or communicator failed. `code` is one of WinnowError.INVALID, .LOST, ..."""
+    """An operation or a communicator failed.
 
-    def __init__(self, code, text):
+    The text says what failed, and names the rank and the host of the worker that caused it, where one did.
+
+    Attributes:
+        code: The reason, a number. Compare it with these constants of the class:
+
+            - ``INVALID``: an argument is impossible. Nothing was done.
+            - ``MEMORY``: out of memory.
+            - ``SYSTEM``: the system refused a socket or a thread.
+            - ``UNREACHABLE``: no aggregator answers at the address.
+            - ``REFUSED``: an aggregator refused this worker because of its key, rank, world or a limit.
+            - ``MISMATCH``: workers differ in call, count, type, layout or operation.
+            - ``LOST``: an aggregator is gone, or the others have continued without this worker.
+            - ``ABORTED``: a worker aborted the job, or heavy loss ended it.
+            - ``TIMEOUT``: the call waited as long as the configuration allows.
+            - ``BUSY``: an operation with this tag has not ended yet.
+            - ``PROTOCOL``: the peer that answered is not a Winnow aggregator.
+            - ``GPU``: a GPU or its driver failed. The text names the call and the GPU.
+            - ``MEMBERS``: a worker is gone, silent or cut off. The text names it.
+    """
+
+    INVALID: int
+    MEMORY: int
+    SYSTEM: int
+    UNREACHABLE: int
+    REFUSED: int
+    MISMATCH: int
+    LOST: int
+    ABORTED: int
+    TIMEOUT: int
+    BUSY: int
+    PROTOCOL: int
+    GPU: int
+    MEMBERS: int
+
+    def __init__(self, code: int, text: str):
         super().__init__(text)
         self.code = code
 
@@ -56,13 +99,17 @@ WinnowError.__module__ = "winnow"
 
 
 class MembersChanged(WinnowError):
-    """A worker or an aggregator is gone, or has gone on without this one: call Comm.reconfigure() and repeat the step."""
+    """A worker or an aggregator is gone, or the job has continued without this worker.
+
+    The other workers can continue: call ``Comm.reconfigure()`` and repeat the step. With
+    ``attach(ddp, elastic=True)`` call ``Elastic.resume()`` instead. Its ``code`` is ``MEMBERS`` or ``LOST``.
+    """
 
 
 MembersChanged.__module__ = "winnow"
 
 
-def brief(call):
+def brief(call: F) -> F:
     """For what programs call: a WinnowError says what is wrong, and where in here it was raised tells nobody anything."""
 
     @functools.wraps(call)
@@ -72,34 +119,7 @@ def brief(call):
         except WinnowError as error:
             raise error.with_traceback(None)
 
-    return run
-
-
-class Shares:
-    """Of statistics that count blocks."""
-
-    __slots__ = ()
-
-    @property
-    def density(self):
-        """The share of the tensor's blocks that this worker sent."""
-        return self.blocks_nonzero / self.blocks if self.blocks else 0.0
-
-    @property
-    def union(self):
-        """The share of the tensor's blocks that any worker sent."""
-        return self.blocks_union / self.blocks if self.blocks else 0.0
-
-
-class OpStats(Shares, collections.namedtuple("OpStats", [field for field, _ in _native.OpStats._fields_])):
-    """Blocks of one operation, its microseconds from submission to completion, and the bytes that a
-    GPU sent (staged_out_bytes) and received over its bus."""
-
-    __slots__ = ()
-
-
-CommStats = collections.namedtuple("CommStats", [field for field, _ in _native.CommStats._fields_])
-CommStats.__doc__ = "Totals of a communicator; bytes are of Ethernet frames."
+    return cast(F, run)
 
 
 def plain(kind, structure):
@@ -151,29 +171,44 @@ def choice(name, value, choices):
     return choices[value]
 
 
-class Request:
-    """An operation under way. Made by allreduce_async() of a Comm or a Node.
+class Request(Generic[Result]):
+    """An operation that was started and may not be done yet.
 
-    kept: what must not go before the operation is over, `result`, which wait() returns, apart.
+    ``Comm.allreduce_async()``, the other calls that end in ``_async``, and ``Node.allreduce_async()`` return it; do not
+    construct it yourself. The request keeps the buffers alive until the operation is done.
+
+    Threads: Any thread may call ``wait()`` and ``test()``, also several at a time.
+
+    Attributes:
+        stats: An OpStats once the operation is done, and None before.
     """
 
-    def __init__(self, member, kept, result):
+    def __init__(self, member: Member, kept: Any, result: Any):
         self._member = member
         self._kept = kept
         self._out = result
         self._handle = ctypes.c_void_p()  # the library's to write, and to make NULL again
-        self._calls = set()  # inside the library with the handle, of whatever thread
+        self._calls: Set[Tuple[int, object]] = set()  # inside the library with the handle, of whatever thread
         self._code = None
         self._text = ""
-        self.stats = None
-        """OpStats once the operation is done."""
+        self.stats: Optional[OpStats] = None
 
     @brief
-    def wait(self, timeout=None):
-        """Blocks until the result is there and returns it.
+    def wait(self, timeout: Optional[float] = None) -> Result:
+        """Block until the operation is done.
 
-        Raises WinnowError when the operation failed, TimeoutError when it is not done after
-        `timeout` seconds; it goes on then and can be waited for again.
+        Ctrl-C interrupts the wait. A call that waits for long names the late worker in the log ``winnow``.
+
+        Args:
+            timeout: The longest time to wait, in seconds. By default there is no limit of its own; the operation itself
+                fails after the communicator's ``timeout_ms``.
+
+        Returns:
+            The result: the tensor or array that the call which started the operation would have returned.
+
+        Raises:
+            WinnowError: The operation failed.
+            TimeoutError: The operation is not done after ``timeout`` seconds. It continues, and you can wait for it again.
         """
         began = time.monotonic()
         deadline = began + (math.inf if timeout is None else timeout)
@@ -185,15 +220,28 @@ class Request:
                 raise TimeoutError(f"the operation is not done after {timeout} s")
 
     @brief
-    def test(self):
-        """True when the result is there, False when it is not yet; raises like wait()."""
+    def test(self) -> bool:
+        """Say whether the operation is done, without waiting.
+
+        Returns:
+            True if the result is there, False if it is not there yet.
+
+        Raises:
+            WinnowError: The operation failed.
+        """
         if not self._poll(0):
             return False
         self._result()
         return True
 
-    def abort(self, text):
-        """Ends its job, and with it every operation."""
+    def abort(self, text: str) -> None:
+        """End the job of this operation, and with it every operation on every worker.
+
+        If the job has ended already, nothing happens.
+
+        Args:
+            text: The reason, for the errors on all workers.
+        """
         with contextlib.suppress(WinnowError):  # it is over already
             self._member.abort(text)
 
@@ -312,13 +360,18 @@ class Member:
     may be repeated is: nothing hangs on a line that comes after a call.
     """
 
-    def __init__(self, setup, config):
+    _noun: str
+    _calls: Calls
+    rank: int
+    world: int
+
+    def __init__(self, setup: Any, config: Any):
         # Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up.
-        self._handle = ctypes.c_void_p()  # the library's to write; None: closed
+        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()  # the library's to write; None: closed
         self._pid = os.getpid()
         self._closing = False
-        self._inside = set()  # calls that use the handle now
-        self._pending = set()  # requests of which the library has something; keeps their buffers alive
+        self._inside: Set[Tuple[int, object]] = set()  # calls that use the handle now
+        self._pending: Set[Request] = set()  # requests of which the library has something; keeps their buffers alive
         _open_members.add(self)
         try:
             self._join(setup, config)
@@ -385,8 +438,8 @@ class Member:
             if request._handle:
                 request._poll(0)
 
-    def late(self):
-        """None: a node does not know."""
+    def late(self) -> Optional[str]:
+        """Return None, because a node does not know which worker is late."""
         return None
 
     def _tell_late(self, began):
@@ -404,18 +457,40 @@ class Member:
     _late_due = 0
     _turn = 0
 
-    def stats(self):
-        """CommStats: what this process has sent and received so far."""
+    def stats(self) -> CommStats:
+        """Return what this process has sent and received since it joined the job.
+
+        The call never waits. The totals are those of the last completed operation, or at most about 10 ms old.
+
+        Returns:
+            A CommStats.
+
+        Raises:
+            WinnowError: This object is closed, or belongs to the parent process.
+        """
         stats = _native.CommStats()
         self._call(self._calls.stats, (), (ctypes.byref(stats),))
         return plain(CommStats, stats)
 
-    def abort(self, text="no reason given"):
-        """Ends every operation on every worker; `text` tells them why."""
+    def abort(self, text: str = "no reason given") -> None:
+        """End every operation on every worker.
+
+        Any thread may call it.
+
+        Args:
+            text: The reason, for the errors on all workers.
+
+        Raises:
+            WinnowError: This object is closed, or belongs to the parent process.
+        """
         self._call(self._calls.abort, (), (text.encode(),))
 
-    def close(self):
-        """Leaves the job; operations under way are aborted on all workers. Twice is fine."""
+    def close(self) -> None:
+        """Leave the job.
+
+        Operations that are not done yet are aborted on all workers. The call waits until calls of other threads have
+        returned. A second call does nothing, and neither does a call in a forked child process.
+        """
         if self._pid != os.getpid():
             return  # after a fork: it is the parent's
         for request in list(self._pending):  # those that are over, and nobody has asked for
@@ -435,10 +510,10 @@ class Member:
         if handle:
             self._calls.destroy(handle)
 
-    def __enter__(self):
+    def __enter__(self: Own) -> Own:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._end(error)
 
     def _end(self, error):
@@ -530,8 +605,9 @@ def refuse_unknown(caller, settings, *own):
 
 def signature_of(**own):
     """What help() and editors are to know of a call that takes settings and these arguments."""
-    defaults = {**dict.fromkeys(_CONFIG), **own}
-    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in defaults.items()])
+    kinds, keyword = get_type_hints(OfComm), inspect.Parameter.KEYWORD_ONLY
+    settings = [inspect.Parameter(name, keyword, default=None, annotation=kinds[name]) for name in _CONFIG]
+    return inspect.Signature(settings + [inspect.Parameter(n, keyword, default=d, annotation=type(d)) for n, d in own.items()])
 
 
 def configure(settings):
@@ -555,7 +631,7 @@ def configure(settings):
     return config
 
 
-_open_members = weakref.WeakSet()
+_open_members: weakref.WeakSet[Member] = weakref.WeakSet()
 
 
 @atexit.register

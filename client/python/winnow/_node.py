@@ -1,45 +1,82 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Nodes: several GPUs of a host as one worker. The last part of client/winnow.h as Python objects."""
 
+from __future__ import annotations
+
 import ctypes
 import os
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from . import _buffers, _native
-from ._comm import Comm
+from ._comm import Array, Comm, Segments
 from ._member import Member, Request, brief, calls_of, check, check_pair, choice, configure, number
 from ._member import options_of, refuse_unknown, segments_of
 from ._native import lib
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._settings import OfNode
+
 _STREAM_MAX = 2**64 - 1
 
 
-def node_id():
-    """What winnow.Node() wants as `id`: made in one process of each node, and given to the node's others."""
+def node_id() -> bytes:
+    """Return a new id for ``winnow.Node()``.
+
+    One process of each node calls it, and gives the id to the node's other processes.
+
+    Returns:
+        128 bytes.
+
+    Raises:
+        WinnowError: The id cannot be made, for example because there is no NCCL.
+    """
     made = _native.NodeId()
     check(lib.winnow_node_id_make(ctypes.byref(made)))
     return bytes(made.bytes)
 
 
 class Node(Member):
-    """The GPUs of a host as one worker: NCCL adds up inside, and each GPU sends its share of the sum.
+    """The GPUs of a host as one worker.
 
-    Has either one process for each GPU, as torchrun starts them:
+    NCCL adds up the data inside the node, each GPU sends its share of the sum, and NCCL distributes the result.
+    NCCL 2.18 or newer is loaded at run time: torch's own, or the library that ``WINNOW_NCCL`` names.
 
-        winnow.Node(gpus=3, id=id, node=0, nodes=2, local_rank=3, local_world=8)
+    Each node has either one process for each GPU, as torchrun starts them, or one process for all its GPUs. In the
+    latter case pass a list, one entry for each GPU, where this text says array. All nodes have the same number of GPUs.
 
-    gpus: this process's GPU, a CUDA device number.
-    id: what node_id() has returned in one process of this node; new for each Node.
-    node, nodes: which node this is, and of how many; None: GROUP_RANK, and WORLD_SIZE / LOCAL_WORLD_SIZE.
-    local_rank, local_world: which of the node's processes this is, and of how many, the same on all
-        nodes; None: LOCAL_RANK and LOCAL_WORLD_SIZE.
+    The constructor blocks until all processes of all nodes are there. Leave the job as with ``Comm``.
 
-    or one process for all GPUs of the node, which then gives a list wherever this text says array:
+    Threads: Any thread may call any method. All processes of all nodes make the same calls in the same order.
+    A child process cannot use the node of its parent.
 
-        winnow.Node(gpus=[0, 1, 2, 3], node=0, nodes=2)         # None: RANK and WORLD_SIZE
+    Args:
+        gpus: This process's GPU, a CUDA device number, or the list of all GPUs of the node.
+        id: What ``node_id()`` returned in one process of this node, new for each ``Node``. Leave it out if the node has
+            one process. ``winnow.torch.make_node()`` hands it around.
+        node: The number of this node, from 0 on. By default ``GROUP_RANK``, which torchrun sets; with a list of GPUs
+            ``RANK``.
+        nodes: The number of nodes. By default ``WORLD_SIZE / LOCAL_WORLD_SIZE``; with a list of GPUs ``WORLD_SIZE``.
+        local_rank: Which of the node's processes this is. By default ``LOCAL_RANK``. Leave it out with a list of GPUs.
+        local_world: The number of the node's processes, the same on all nodes. By default ``LOCAL_WORLD_SIZE``. Leave it
+            out with a list of GPUs.
+        **settings: Settings of ``Comm``, except rank and world.
 
-    The rest is as in Comm, whose rank and world these take the place of. Here `world` counts the GPUs of
-    all nodes, and `rank` is the first of this process's among them. All processes of a node make the
-    same calls in the same order. Blocks until all are there; ends as a Comm does.
+    Attributes:
+        rank: The number of this process's first GPU among the GPUs of all nodes.
+        world: The number of GPUs of all nodes.
+        gpus: The CUDA device numbers of this process's GPUs, a list.
+        node, nodes, local_rank, local_world: The values that apply.
+
+    Raises:
+        TypeError: There is no setting of this name.
+        ValueError: An argument is impossible, or neither an argument nor the environment says which process this is.
+        WinnowError: No aggregator answers, one refuses this node, not all processes came in time, or NCCL failed.
+
+    Example:
+        >>> node = winnow.Node(gpus=3, id=id, node=0, nodes=2, local_rank=3, local_world=8)   # a process for each GPU
+        >>> node = winnow.Node(gpus=[0, 1, 2, 3], node=0, nodes=2)                             # one process for all
     """
 
     _noun = "node"
@@ -47,11 +84,13 @@ class Node(Member):
 
     @brief
     def __init__(
-        self, *, gpus, id=None, node=None, nodes=None, local_rank=None, local_world=None, **settings
+        self, *, gpus: Union[int, List[int]], id: Optional[bytes] = None, node: Optional[int] = None,
+        nodes: Optional[int] = None, local_rank: Optional[int] = None, local_world: Optional[int] = None,
+        **settings: Unpack[OfNode],
     ):
         refuse_unknown("Node", settings, "rank", "world")
         self._one = not isinstance(gpus, (list, tuple))
-        self.gpus = [gpus] if self._one else list(gpus)
+        self.gpus: List[int] = list(gpus) if isinstance(gpus, (list, tuple)) else [gpus]
         if self._one:
             local_rank, local_world = _local(local_rank, local_world)
             node, nodes = _nodes(node, nodes, local_world)
@@ -60,7 +99,7 @@ class Node(Member):
         else:
             local_rank, local_world = 0, len(self.gpus)
         config = configure({**settings, "rank": node, "world": nodes})
-        self._settings = {**settings, "job": os.fsdecode(config.job)}
+        self._settings: Dict[str, Any] = {**settings, "job": os.fsdecode(config.job)}
         self.node, self.nodes = config.rank, config.world
         self.local_rank, self.local_world = local_rank, local_world
         self.rank = self.node * local_world + local_rank
@@ -77,29 +116,54 @@ class Node(Member):
 
     @brief
     def allreduce(
-        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
-    ):
-        """Combines `data` of all GPUs of all nodes, element by element, and returns the result.
+        self, data: Array, out: Optional[Array] = None, op: str = "sum", tag: int = 0, block: int = 0,
+        wire: Optional[str] = None, segments: Optional[Segments] = None, priority: int = 0, stream: Optional[Any] = None,
+    ) -> Array:
+        """Combine ``data`` of all GPUs of all nodes, element by element.
 
-        data: torch tensor or array with __cuda_array_interface__ on the process's GPU; contiguous,
-            the same size and type everywhere.
-        out: where the result goes; None: into `data` itself.
-        op: "sum", "avg" (not of integers), "min", "max" or "prod". Inside the node NCCL computes it.
-        tag, block, wire, segments, priority: as in Comm.allreduce(), of what travels between nodes.
-        stream: the CUDA stream (a number) that the data is produced in; None: torch's current one, or
-            what the array says. Only the operation waits for it.
+        All processes call it, with the same size, type and ``op``. The call blocks until the result is there.
+
+        Args:
+            data: A torch tensor, or an array with ``__cuda_array_interface__``, on this process's GPU. It is contiguous.
+                With a list of GPUs, a list of those.
+            out: Where the result goes. By default ``data`` itself is overwritten.
+            op: ``"sum"``, ``"avg"`` (not of integers), ``"min"``, ``"max"`` or ``"prod"``. NCCL computes it inside the node.
+            tag, block, wire, segments, priority: As in ``Comm.allreduce()``, for what travels between nodes.
+            stream: The CUDA stream, a number, that produces the data. By default torch's current stream, or the one that the
+                array names. Only the operation waits for that stream. With a list of GPUs, a list of streams.
+
+        Returns:
+            ``out``, or ``data`` if ``out`` is None, with the result.
+
+        Raises:
+            TypeError: ``data`` or ``out`` is not on a GPU, has an unsupported type, or is not a list of the right length.
+            ValueError: An argument is impossible, or ``data`` differs in size or type between GPUs.
+            WinnowError: Processes differ in the operation, one of them failed, or the node is closed. A failure on one GPU
+                ends the node, and all nodes.
         """
         return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
 
     @brief
     def allreduce_async(
-        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
-    ):
-        """The same without waiting: a Request. Leave both buffers alone until it is done.
+        self, data: Array, out: Optional[Array] = None, op: str = "sum", tag: int = 0, block: int = 0,
+        wire: Optional[str] = None, segments: Optional[Segments] = None, priority: int = 0, stream: Optional[Any] = None,
+    ) -> Request[Array]:
+        """Start an ``allreduce()`` and return without waiting for its result.
 
-        "Done" is what wait() and test() say; work that is put into a stream after that finds the
-        result. Statistics are of the shares of this process's GPUs. Waits for NCCL to have
-        begun: at the first call, for the node's other processes.
+        The call waits only until NCCL has started. At the first call it therefore waits for the node's other processes.
+        Do not read or write ``data`` and ``out`` until ``wait()`` or ``test()`` says that the operation is done. Work that
+        you put into a stream after that finds the result.
+
+        Args:
+            data, out, op, tag, block, wire, segments, priority, stream: As in ``allreduce()``.
+
+        Returns:
+            A Request. Its ``wait()`` returns what ``allreduce()`` returns. Its ``stats`` count the shares of this process's
+            GPUs.
+
+        Raises:
+            TypeError, ValueError: As in ``allreduce()``.
+            WinnowError: The operation cannot start. Later errors are raised by the request.
         """
         send = self._described(data, "data")
         recv = send if out is None else self._described(out, "out")
@@ -107,22 +171,35 @@ class Node(Member):
             check_pair(one, other)
         if len({(part.count, part.dtype) for part in send}) > 1:
             raise ValueError("data differs in size or type between GPUs")
-        what = (_addresses(send), _addresses(recv), send[0].count, send[0].dtype)
+        what: Tuple[Any, ...] = (_addresses(send), _addresses(recv), send[0].count, send[0].dtype)
         what += (choice("op", op, _native.OPS),)
         what += segments_of(segments) if segments is not None else (None, 0)
         what += (_streams(send, stream),)
         options = options_of(tag, block, wire, priority)
-        request = Request(self, (send, recv), data if out is None else out)
+        request: Request = Request(self, (send, recv), data if out is None else out)
         return self._start(request, lib.winnow_node_allreduce_async, (*what, ctypes.byref(options)))
 
-    def check(self):
-        """Raises WinnowError if something has ended the node, on whichever of its processes."""
+    def check(self) -> None:
+        """Raise an error if the node has ended, whichever process caused it. The call does not wait.
+
+        Raises:
+            WinnowError: Something has ended the node. The text says what.
+        """
         check(self._call(lib.winnow_node_check, ()))
 
-    def comm(self):
-        """A Comm in which each process is a worker of its own, for what nodes do not do: lists of rows,
-        and data on the CPU. Its job is NAME.flat; all processes of all nodes call this."""
-        settings = {**self._settings, "job": self._settings["job"] + ".flat"}
+    def comm(self) -> Comm:
+        """Join a second job in which each process is a worker of its own.
+
+        Use it for what nodes cannot reduce: rows, and data on the CPU. All processes of all nodes call it. It blocks until
+        all have joined.
+
+        Returns:
+            A Comm. Its job is the node's, with ``.flat`` after the name. Close it yourself.
+
+        Raises:
+            WinnowError: As in ``Comm()``.
+        """
+        settings: Dict[str, Any] = {**self._settings, "job": self._settings["job"] + ".flat"}
         if self._one:
             return Comm(rank=self.rank, world=self.world, **settings)
         return Comm(rank=self.node, world=self.nodes, **settings)

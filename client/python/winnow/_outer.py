@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Workers that train alone for some steps, and then exchange how far they have come: DiLoCo and SparseLoCo."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Union
+
 import torch
 import torch.distributed as dist
 
 from . import _native, _way
 from ._comm import Comm
-from ._compress import compressor_of, lost_of, remember_lost
+from ._compress import TopK, compressor_of, lost_of, remember_lost
 from ._member import brief, choice, end_job
 from ._places import draw_job, exchange
 
@@ -14,35 +18,67 @@ _TEXT = 256  # characters of its settings that a worker shows to the others
 
 
 class OuterOptimizer(torch.optim.Optimizer):
-    """Takes H steps with the optimizer `inner`, then moves all workers' weights by the mean of their differences.
+    """Train alone for H steps, then move all workers' weights by the mean of their differences.
 
-        outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=10)
-        ...
-        loss.backward()
-        outer.step()
-        outer.zero_grad()
+    Use it on thin links, because it sends 1/H of the bytes of an exchange in each step. It changes what the model learns:
+    docs/thin-links.md says by how much on five models.
 
-    The first steps exchange gradients, as DistributedDataParallel does, since weights that change fast must not drift
-    apart: post-local SGD (Lin et al. 2020). Then, without compress, it is DiLoCo (Douillard et al. 2023), which also
-    begins with a model that has learned a little: the mean difference passes through Nesterov momentum. With compress it
-    is SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and remembers the rest.
+    Without ``compress`` it is DiLoCo (Douillard et al. 2023): the mean difference passes through Nesterov momentum. With
+    ``compress`` it is SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and
+    remembers the rest. The first ``warm_up`` steps exchange gradients as DistributedDataParallel does (post-local SGD, Lin
+    et al. 2020), because weights that change fast must not drift apart. DiLoCo also begins with a model that has learned
+    a little.
 
-    model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
-    compress: "topk:0.0156", which stands for TopK(0.0156, decay=0.95), or a TopK.
-    lr, momentum: of the outer step; None: 0.7 and 0.7, but 1 and 0, which is the mean of the weights, with compress and
-        where `inner` is an SGD. docs/thin-links.md says on which models that was measured.
-    warm_up: so many steps at first exchange gradients. A change of members ends them.
-    wire: as in Comm.allreduce().
-    comm: a winnow.Comm; None: one of the default process group's ranks, or where there is none, of the environment.
+    All workers begin with rank 0's weights; the constructor blocks until all are there. Between exchanges the weights,
+    the state of ``inner`` and the model's buffers are each worker's own, so let the training end on an exchange. The
+    common weights, the momentum and the memory of ``compress`` are float32 on the CPU, each as large as the model.
 
-    All begin with rank 0's weights. Between exchanges, weights, the inner optimizer's state and the model's buffers
-    are each worker's own. The weights that all began with, the momentum and compress's memory are float32 on the CPU.
+    It is a ``torch.optim.Optimizer`` with the groups and the state of ``inner``. Schedulers, GradScaler, Accelerate,
+    Lightning and the Trainer of Hugging Face take it. Use it from one thread.
 
-    It is a torch.optim.Optimizer whose groups and state are those of `inner`: schedulers, GradScaler, Accelerate,
-    Lightning and the Trainer of Hugging Face take it.
+    Args:
+        model: The model itself, not a DistributedDataParallel. Its trained parameters are float32, float16 or bfloat16,
+            on the CPU or a GPU.
+        inner: The optimizer of this worker's own steps, over parameters of ``model``.
+        H: The number of steps from one exchange to the next, at least 1. 10 suits links up to 1 Gbit/s, 30 links up to
+            10 Mbit/s.
+        compress: ``"topk:0.0156"``, which stands for ``TopK(0.0156, decay=0.95)``, or a ``TopK``. By default the whole
+            difference is sent. It makes trainings of a few hundred steps learn much less.
+        lr: The learning rate of the outer step, above 0. By default 0.7, but 1 with ``compress`` or if ``inner`` is an SGD.
+        momentum: The Nesterov momentum of the outer step, from 0 to below 1. By default 0.7, but 0 with ``compress`` or
+            if ``inner`` is an SGD. With ``lr=1, momentum=0`` the outer step takes the mean of the weights.
+        warm_up: The number of first steps that exchange gradients. A change of members ends them.
+        wire: How float32 travels, as in ``winnow.Comm.allreduce()``. ``"native"`` sends float32 without loss, in twice the
+            bytes of the default.
+        comm: A ``winnow.Comm``. By default one of the default process group's ranks is created, or, without a process
+            group, one from the environment. ``close()`` then leaves it.
+
+    Attributes:
+        comm: The communicator.
+        inner, H, lr, momentum, warm_up, wire: The values that apply.
+        compress: The ``TopK``, or None.
+        steps: How many steps this worker has taken.
+        exchanges: How many exchanges it has completed, including those of gradients.
+
+    Raises:
+        TypeError: ``model`` is a DistributedDataParallel or sharded, or a parameter has a type that it cannot take.
+        ValueError: An argument is impossible, or settings differ between workers.
+        winnow.WinnowError: As in ``winnow.Comm()``.
+
+    Example:
+        >>> inner = torch.optim.AdamW(model.parameters(), lr=4e-4)
+        >>> outer = winnow.torch.OuterOptimizer(model, inner, H=10)
+        >>> for batch in data:
+        ...     loss_of(model, batch).backward()
+        ...     outer.step()
+        ...     outer.zero_grad()
     """
 
-    def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, warm_up=20, wire="bf16", comm=None):
+    def __init__(
+        self, model: torch.nn.Module, inner: torch.optim.Optimizer, *, H: int, compress: Optional[Union[str, TopK]] = None,
+        lr: Optional[float] = None, momentum: Optional[float] = None, warm_up: int = 20, wire: Optional[str] = "bf16",
+        comm: Optional[Comm] = None,
+    ):
         self.compress = compressor_of(compress, decay=0.95)
         choice("wire", wire or "auto", _native.WIRES)
         self.inner, self.H, self.wire = inner, H, wire
@@ -81,15 +117,48 @@ class OuterOptimizer(torch.optim.Optimizer):
     state = property(lambda self: self.inner.state)
     defaults = property(lambda self: self.inner.defaults)
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Refuse the group: an OuterOptimizer is of its model's parameters. Give all groups to ``inner`` before.
+
+        Args:
+            param_group: Any group.
+
+        Raises:
+            ValueError: Always.
+        """
         raise ValueError("an OuterOptimizer is of its model's parameters: give all groups to the inner optimizer before")
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset the gradients, as ``inner.zero_grad()`` does.
+
+        Args:
+            set_to_none: True sets them to None, False to zero.
+        """
         self.inner.zero_grad(set_to_none=set_to_none)
 
     @brief
-    def step(self, closure=None):
-        """One step of `inner`, and after each H of them an exchange. Returns what inner.step() does."""
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Take one step of ``inner``, and after each H of them exchange with the other workers.
+
+        During the warm-up each step exchanges gradients instead. A call that exchanges blocks until all workers exchange.
+
+        Args:
+            closure: As for ``inner.step()``.
+
+        Returns:
+            What ``inner.step()`` returns.
+
+        Raises:
+            winnow.MembersChanged: A worker is lost. Call ``comm.reconfigure()`` and ``join()``; they complete the exchange.
+            winnow.WinnowError: The exchange failed. Weights that are not finite end the job, with parameter and rank.
+
+        Example:
+            >>> try:
+            ...     outer.step()
+            ... except winnow.MembersChanged:
+            ...     outer.comm.reconfigure()                     # the workers that are left
+            ...     outer.join()                                 # repeats the exchange that was interrupted
+        """
         self.steps += 1
         if self.exchanges < self._dense:
             return self._dense_step(closure)
@@ -99,11 +168,17 @@ class OuterOptimizer(torch.optim.Optimizer):
         return loss
 
     @brief
-    def join(self):
-        """All members call this after Comm.reconfigure(); a newcomer does so by making its OuterOptimizer.
+    def join(self) -> None:
+        """Continue with the members that are there now.
 
-        Whoever lacks an exchange that others have completed gets the weights after it, since what it sent is in them.
-        An exchange that was interrupted on all is repeated, without those who are lost.
+        All members call it after ``comm.reconfigure()``, and after a ``comm.admit()`` that let newcomers in. A newcomer calls
+        it by making its OuterOptimizer. A worker that lacks an exchange which others have completed gets the weights after
+        that exchange, because they contain what it sent. An exchange that was interrupted on all workers is repeated, without
+        those who are lost. The call blocks until all members have called it.
+
+        Raises:
+            ValueError: Settings differ between workers.
+            winnow.MembersChanged: Another worker is lost. Call ``comm.reconfigure()`` and ``join()`` again.
         """
         members = self._members()
         last, waiting, dense = max(members)
@@ -122,8 +197,12 @@ class OuterOptimizer(torch.optim.Optimizer):
         if waiting:
             self._exchange()
 
-    def state_dict(self):
-        """All but the model, of this rank: inner optimizer, the weights that all began with, momentum, memory."""
+    def state_dict(self) -> Dict[str, Any]:
+        """Return all of this rank's state except the model. Save it with the model's, on every rank its own.
+
+        Returns:
+            The states of ``inner`` and of ``compress``, the common weights, the momentum and the counters.
+        """
         return {
             "inner": self.inner.state_dict(),
             **{kind: self._by_name(values) for kind, values in self._vectors().items()},
@@ -133,9 +212,18 @@ class OuterOptimizer(torch.optim.Optimizer):
             "dense": self._dense,
         }
 
-    def load_state_dict(self, state):
-        """On every rank its own, with the model's, before the next step. Have ranks saved at different times, or after an
-        exchange that failed? Then join()."""
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Load what ``state_dict()`` returned on this rank, together with the model's state. Call it before the next step.
+
+        If ranks may have saved at different times, or after an exchange that failed, call ``join()`` afterwards.
+
+        Args:
+            state: The saved state.
+
+        Raises:
+            ValueError: The state was saved with ``compress`` and this optimizer has none, or the other way round; or it is
+                not of this model.
+        """
         if (state["compress"] is None) != (self.compress is None):
             raise ValueError("the saved state has a memory and there is no compress, or the other way round")
         state = {"sent": None, "lost": None, **state}  # they need not be there
@@ -162,8 +250,8 @@ class OuterOptimizer(torch.optim.Optimizer):
                 raise ValueError(f"the saved state has no {kind} of {name}, of {len(part)} elements")
         return torch.cat([saved[name].flatten().cpu().float() for name in self._names])
 
-    def close(self):
-        """Leaves the job, if this has joined it."""
+    def close(self) -> None:
+        """Leave the job, if this optimizer joined it. A ``comm`` that you passed stays open."""
         if self._owned:
             self.comm.close()
 

@@ -15,13 +15,36 @@ An ordered callback: all workers run the same program, so their operations meet 
 are copied on the way in and out. An error of the library ends the computation, with its text.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
 import jax
 import numpy
 from jax.experimental import io_callback
 
+if TYPE_CHECKING:
+    from ._comm import Comm
 
-def allreduce(tree, comm, op="avg", block=0, wire=None):
-    """The same tree with every array combined over all workers; op, block, wire: as in Comm.allreduce()."""
+
+def allreduce(tree: Any, comm: Comm, op: str = "avg", block: int = 0, wire: Optional[str] = None) -> Any:
+    """Combine every array of a tree over all workers.
+
+    All workers call it with trees of the same structure. Inside ``jax.jit`` it is an ordered callback, which waits for the
+    result. All arrays of the tree travel at the same time, and are copied on the way in and out.
+
+    Args:
+        tree: A pytree of arrays on the CPU, such as gradients.
+        comm: The communicator.
+        op: ``"avg"``, ``"sum"``, ``"min"``, ``"max"`` or ``"prod"``.
+        block, wire: As in ``winnow.Comm.allreduce()``.
+
+    Returns:
+        A tree of the same structure, with the results.
+
+    Raises:
+        winnow.WinnowError: As in ``winnow.Comm.allreduce()``. Inside ``jax.jit`` it ends the computation, with its text.
+    """
     leaves, structure = jax.tree_util.tree_flatten(tree)
 
     def reduce(*arrays):

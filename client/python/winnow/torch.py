@@ -4,19 +4,22 @@
     import winnow.torch
     winnow.torch.attach(ddp)        # after ddp = DistributedDataParallel(model)
 
-attach() registers a communication hook, so the process group stays what it was (Gloo, NCCL,
-..) and serves start-up and buffers; gradients, dense and sparse, on the CPU or on a GPU, go to the
-aggregators of WINNOW_AGGREGATORS. attach(ddp, node=True) makes the GPUs of each host one worker.
+``attach()`` registers a communication hook. The process group stays what it was, Gloo or NCCL for example, and still
+serves the start and the buffers. Gradients, dense and sparse, on the CPU or a GPU, go to the aggregators that
+``WINNOW_AGGREGATORS`` names. ``attach(ddp, node=True)`` makes the GPUs of each host one worker.
+``OuterOptimizer`` exchanges less often, for thin links.
 
-Importing this module also registers the process group backend "winnow": see _group.py.
+Importing this module also registers the backend "winnow" for ``torch.distributed.init_process_group()``.
 """
 
-import collections
+from __future__ import annotations
+
 import contextlib
 import itertools
 import threading
 import weakref
 import zlib
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Tuple, Union, overload
 
 import torch
 import torch.distributed as dist
@@ -25,20 +28,38 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _cuda, _group, _native, _places, _sparse, _timeline, _way
 from ._comm import Comm
 from ._compress import SHORT_WARM_UP, SHORT_WIRE, compressor_of, lost_of, parts_of, remember_lost
-from ._compress import TopK, merge_memories  # noqa: F401 - for programs
+from ._compress import TopK, merge_memories
 from ._cuda import Home
 from ._elastic import Elastic
 from ._futures import Completer
-from ._member import BLOCK_MAX, OpStats, Shares, brief, choice, end_job, flag_of, number, told_late
+from ._member import BLOCK_MAX, brief, choice, end_job, flag_of, number, told_late
 from ._node import Node
-from ._outer import OuterOptimizer  # noqa: F401 - for programs
+from ._outer import OuterOptimizer
+from ._stats import OfHook, OpStats, Shares
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._settings import OfNode
+
+__all__ = [
+    "Elastic",
+    "HookState",
+    "HookStats",
+    "OuterOptimizer",
+    "TopK",
+    "attach",
+    "hook",
+    "make_node",
+    "merge_memories",
+]
 
 _group.register()
 
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
-_hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
-_attached = weakref.WeakSet()
+_hook_numbers: weakref.WeakKeyDictionary[Union[Comm, Node], int] = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
+_attached: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 _VALUES = 16  # of each parameter, that are compared between ranks
 _PYTHON_REDUCER = (
     'the hook takes DDP\'s buckets, and torch._dynamo.config.optimize_ddp is "python_reducer", which has none: '
@@ -47,36 +68,99 @@ _PYTHON_REDUCER = (
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")  # of the communicator, since the hook was attached
 
 
-class HookStats(Shares, collections.namedtuple("HookStats", ("buckets", "bytes", *OpStats._fields, *_WIRE_TOTALS))):
-    """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
-    buckets' times added up; bytes that a GPU sent and received over its bus, of sparse buckets their
-    rows and indices, of compressed ones the whole bucket; sent_bytes, received_bytes and retransmits of
-    the communicator since the hook was attached. With nodes, blocks and bytes are those of this GPU's share."""
+class HookStats(Shares, OfHook):
+    """Totals of a hook since it was attached. ``HookState.stats()`` returns them.
+
+    With nodes, blocks and bytes are those of this GPU's share.
+
+    Attributes:
+        buckets: Buckets that were reduced.
+        bytes: The size of these buckets as dense tensors, in bytes.
+        blocks, blocks_nonzero, blocks_union: As in ``winnow.OpStats``.
+        time_us: The times of all buckets added up, in microseconds.
+        staged_out_bytes, staged_in_bytes: Bytes that a GPU sent and received over its bus. Of a sparse bucket these are
+            its rows and indices, and of a compressed one the whole bucket.
+        sent_bytes, received_bytes: Bytes that the communicator sent and received, as Ethernet frames.
+        retransmits: Packets that the communicator sent again.
+    """
 
     __slots__ = ()
 
 
-@brief
-def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None, elastic=False):
-    """Makes `ddp` average its gradients over Winnow; returns the HookState. All ranks call it, in the same order of models.
+@overload
+def attach(
+    ddp: torch.nn.Module, comm: Optional[Union[Comm, Node]] = None, *, block: Optional[int] = None,
+    wire: Optional[str] = None, node: bool = False, check_nan: Optional[bool] = None,
+    compress: Optional[Union[str, TopK]] = None, way: Optional[str] = None, elastic: Literal[False] = False,
+) -> HookState: ...
 
-    ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
-    comm: a winnow.Comm with a worker, or a winnow.Node with a GPU, for each of ddp's processes; None: one
-    is made from the environment with ddp's rank and world size, and closed with HookState.close() or at exit.
-    block, wire: as in Comm.allreduce(). Whatever the block, large tables (the weights of
-    embeddings) are cut at their rows, but not with nodes.
-    node: True: each host's GPUs are one worker, as in make_node(); the model is on this process's GPU.
-    check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
-    gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
-    compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. The text stands for TopK(0.01, warm_up=20) and wire="bf16" (with nodes the default wire). The same on all
-    ranks. With nodes each GPU chooses of its own gradient, before NCCL adds up.
-    way: "auto": each matrix travels in blocks, rows, columns or single elements, whichever would have been the fewest
-    bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. With nodes, and with None, by its
-    shape. The same on all ranks.
-    elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
-    process, `comm` any number; None: that of the environment. Without nodes, check_nan, static_graph,
-    find_unused_parameters and sparse gradients. See docs/elastic.md.
+
+@overload
+def attach(
+    ddp: torch.nn.Module, comm: Optional[Comm] = None, *, block: Optional[int] = None, wire: Optional[str] = None,
+    compress: Optional[Union[str, TopK]] = None, way: Optional[str] = None, elastic: Literal[True],
+) -> Elastic: ...
+
+
+@brief
+def attach(
+    ddp: torch.nn.Module, comm: Optional[Union[Comm, Node]] = None, *, block: Optional[int] = None,
+    wire: Optional[str] = None, node: bool = False, check_nan: Optional[bool] = None,
+    compress: Optional[Union[str, TopK]] = None, way: Optional[str] = None, elastic: bool = False,
+) -> Union[HookState, Elastic]:
+    """Average the gradients of a DistributedDataParallel model through Winnow.
+
+    Call it on every rank, after constructing ``ddp`` and before the first backward pass. If a process has several
+    models, attach them in the same order on every rank; each model is a job of its own. All ranks pass the same
+    arguments.
+
+    The call blocks until all ranks have called it and have joined the job. A rank that waits for more than
+    5 seconds says so in the log ``winnow``. Later, ``backward()`` raises RuntimeError if the job fails.
+
+    Args:
+        ddp: The DistributedDataParallel module, compiled or not. Its parameters are on the CPU or on CUDA GPUs.
+        comm: An existing communicator: a ``winnow.Comm`` with one worker, or a ``winnow.Node`` with one GPU, for each
+            process of ``ddp``. By default one is created from the environment, with the rank and world size of ``ddp``,
+            and left with ``HookState.close()`` or at exit.
+        block: Elements in a block, 1 to 65536. By default ``WINNOW_BLOCK``, or 256. Smaller blocks skip more zeros, and
+            cost more CPU. Large tables, the weights of embeddings, are cut at their rows in any case.
+        wire: How float32 travels: ``"native"``, ``"fixed32"``, ``"bf16"``, ``"fixed16"``, ``"fixed8"`` or ``"auto"``.
+            By default ``WINNOW_WIRE``, or ``"auto"``. Use ``"bf16"`` on thin links to halve the bytes.
+            ``Comm.allreduce()`` describes each.
+        node: True makes the GPUs of each host one worker, as ``make_node()`` does. The whole model is then on this
+            process's GPU. Use it if a host has several GPUs.
+        check_nan: True ends the job on all ranks if a gradient of this process has a NaN, and names rank and parameter.
+            It reads each gradient once more, and on a GPU waits for it, so use it to find a fault only. Infinities pass.
+            By default ``WINNOW_CHECK_NAN`` decides, and otherwise it is off.
+        compress: ``"topk:0.01"``, or a ``TopK``: only the largest 1 % of a gradient's elements are sent. The rest is
+            remembered and sent later, which changes what the model learns. The text stands for
+            ``TopK(0.01, warm_up=20)`` with ``wire="bf16"``, and with nodes for the default wire. With nodes each GPU
+            chooses from its own gradient, before NCCL adds up. By default all non-zero blocks are sent. Use it on thin
+            links only; docs/thin-links.md compares it with alternatives.
+        way: ``"auto"`` picks, for each matrix, the form that needs the fewest bytes: blocks, rows, columns or single
+            elements. It decides by the averages of earlier steps, which all ranks have received;
+            ``HookState.ways(ddp.module)`` shows its choice. None, and nodes, decide by the shape. Use ``"auto"`` if a
+            layer's gradient has zero columns.
+        elastic: True lets workers and aggregators come and go, and returns an Elastic. The process group of ``ddp`` then
+            has one process, and ``comm``, by default one from the environment, any number of workers. It excludes
+            nodes, ``check_nan``, ``static_graph``, ``find_unused_parameters`` and sparse gradients. docs/elastic.md has
+            the loop.
+
+    Returns:
+        The HookState, with ``stats()`` and ``close()``. With ``elastic=True`` the Elastic, with ``share()``, ``admit()``
+        and ``resume()``.
+
+    Raises:
+        TypeError: ``ddp`` is not a DistributedDataParallel, or an argument has a wrong type.
+        ValueError: Arguments contradict each other, or arguments or parameters differ between ranks.
+        RuntimeError: The model has a communication hook already.
+        winnow.WinnowError: No aggregator answers, an aggregator refuses this worker, or not all ranks joined in time.
+
+    Example:
+        >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
+        >>> state = winnow.torch.attach(ddp)
+        >>> ...                                              # train as before
+        >>> print(state.stats().density)                     # the share of blocks that this worker sent
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -92,7 +176,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
             raise ValueError("elastic=True takes block, wire, compress and way: leave node and check_nan out")
         compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
         with _as_only_hook(ddp):
-            return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)
+            return Elastic(ddp, comm, block=block, wire=wire, compress=compress, way=way)  # type: ignore[arg-type]
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
@@ -131,17 +215,34 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
 
 
 @brief
-def make_node(group=None, *, gpu=None, node=None, **settings):
-    """A winnow.Node of all processes of a process group, which all call this; each has one GPU.
+def make_node(
+    group: Optional[Any] = None, *, gpu: Optional[int] = None, node: Optional[int] = None, **settings: Unpack[OfNode]
+) -> Node:
+    """Create a ``winnow.Node`` of all processes of a process group, with one GPU for each process.
 
-    gpu: this process's, a CUDA device number; None: torch's current one.
-    node: which node this process is on, a number; None: GROUP_RANK, which torchrun sets. There must be
-    as many processes on each.
-    The rest is as in winnow.Node(). Over NCCL, call torch.cuda.set_device() first.
+    All processes of the group call it, and it blocks until they have. Over NCCL, call ``torch.cuda.set_device()`` first.
+
+    Args:
+        group: The process group. By default torch's default group.
+        gpu: This process's GPU, a CUDA device number. By default torch's current one.
+        node: The number of the node that this process is on. By default ``GROUP_RANK``, which torchrun sets. Each node
+            has the same number of processes.
+        **settings: Settings of ``winnow.Comm``, except rank and world.
+
+    Returns:
+        The node. Close it with ``close()``; otherwise it ends with the program.
+
+    Raises:
+        ValueError: Neither an argument nor the environment says where a process is. All processes get the error.
+        winnow.WinnowError: As in ``winnow.Node()``.
+
+    Example:
+        >>> torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        >>> winnow.torch.attach(ddp, winnow.torch.make_node(node=0))
     """
     place = _places.agree(lambda value: _exchange(value, group), dist.get_rank(group), node)
-    settings = {"job": _job_of(group), **settings}
-    return Node(gpus=_cuda.current() if gpu is None else gpu, **place, **settings)
+    of_node: Dict[str, Any] = {"job": _job_of(group), **settings}
+    return Node(gpus=_cuda.current() if gpu is None else gpu, **place, **of_node)
 
 
 def _job_of(group):
@@ -154,10 +255,26 @@ def _exchange(value, group):
         return _places.exchange(value, group)
 
 
-def hook(state, bucket):
-    """The communication hook, for register_comm_hook() and wrappers like fp16_compress_wrapper().
+def hook(state: HookState, bucket):  # DDP compares the types of the others with its own, and here they would be texts
+    """The communication hook that ``attach()`` registers.
 
-    DDP looks for the name `bucket`.
+    Use it for wrappers such as ``fp16_compress_wrapper()``, with ``register_comm_hook()`` instead of ``attach()``. The
+    name ``bucket`` is one that DDP looks for. DDP calls the hook during ``backward()``. The hook does not wait for the
+    average.
+
+    Args:
+        state: The HookState.
+        bucket: DDP's bucket of gradients, a ``torch.distributed.GradBucket``.
+
+    Returns:
+        A ``torch.futures.Future`` of the averaged bucket.
+
+    Raises:
+        ValueError: ``torch._dynamo.config.optimize_ddp`` is ``"python_reducer"``, which has no buckets.
+
+    Example:
+        >>> hook = fp16_compress_wrapper(winnow.torch.hook)
+        >>> ddp.register_comm_hook(winnow.torch.HookState(), hook)
     """
     if isinstance(bucket, tuple):
         raise ValueError(_PYTHON_REDUCER)
@@ -171,12 +288,29 @@ def hook(state, bucket):
 
 
 class HookState:
-    """What hook() needs: a communicator, how to use it, and a thread that completes futures.
+    """The state of ``hook()``: a communicator, how to use it, and a thread that completes futures.
 
-    Pickles as its settings: a copy joins the job that the environment names when it is first used.
+    ``attach()`` makes one. Make it yourself only for ``register_comm_hook()``. A HookState can be pickled with its
+    settings; a copy joins the job that the environment names when it is first used.
+
+    Args:
+        comm: The ``winnow.Comm`` or ``winnow.Node`` to use. By default ``open()``, or the first bucket, joins a job.
+        block, wire, node, check_nan, way: As in ``attach()``.
+        compress: A ``TopK``, or None.
+
+    Attributes:
+        comm: The communicator or node; None before a job is joined.
+        error: The first failure, or None. For a failure of the library it is the WinnowError, of which ``backward()``
+            raises only the text.
+
+    Raises:
+        TypeError, ValueError: As in ``attach()``.
     """
 
-    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
+    def __init__(
+        self, comm: Optional[Union[Comm, Node]] = None, *, block: Optional[int] = None, wire: Optional[str] = None,
+        node: bool = False, check_nan: Optional[bool] = None, compress: Optional[TopK] = None, way: Optional[str] = None,
+    ):
         _refuse_arguments(comm, block, wire, way, node=node, check_nan=check_nan)
         self.comm = None
         self.way = way
@@ -188,27 +322,51 @@ class HookState:
         self.wire = wire
         self.compress = compress
         self.error = None
-        """The first failure, a WinnowError for one of the library: backward() has only its text."""
         self._owned = False
         self._rows = None  # of a Node: the communicator for sparse gradients
         self._closed = None  # totals of a communicator that is no more
         self._totals = _Totals()
-        self._names = {}  # of parameters, by id
+        self._names: Dict[int, str] = {}  # of parameters, by id
         self._completer = Completer("winnow-hook")
         if comm is not None:
             self._use(comm)
 
-    def name(self, module, find_unused_parameters=False):
-        """Errors tell this module's parameters by their names; attach() calls it, with what DDP was given."""
+    def name(self, module: torch.nn.Module, find_unused_parameters: bool = False) -> None:
+        """Give the state its model, so that errors name the model's parameters and ``compress`` knows them.
+
+        ``attach()`` calls it. Call it yourself before the first step if you use ``register_comm_hook()``.
+
+        Args:
+            module: The model, ``ddp.module``.
+            find_unused_parameters: What the DistributedDataParallel was given.
+
+        Raises:
+            ValueError: ``compress`` has a model already, or cannot take a parameter.
+        """
         self._names.update((id(parameter), name) for name, parameter in module.named_parameters())
         self._module = module
         if self.compress is not None:
             self.compress.learn(module, find_unused_parameters)
 
     @brief
-    def open(self, rank=None, world=None, *, group=None, gpu=None):
-        """Joins a job. Without rank and world, all processes of the group call this, and it is one of their own, as
-        for attach(); with them, it is that of the environment. With nodes, group and gpu are as in make_node()."""
+    def open(
+        self, rank: Optional[int] = None, world: Optional[int] = None, *, group: Optional[Any] = None,
+        gpu: Optional[int] = None,
+    ) -> None:
+        """Join a job. The call blocks until all workers have joined.
+
+        Without ``rank`` and ``world`` all processes of ``group`` call it, and the job is their own, as in ``attach()``.
+        With them the job is the one that the environment names.
+
+        Args:
+            rank: This worker's number.
+            world: The number of workers.
+            group: The process group. By default torch's default group.
+            gpu: With nodes, this process's GPU, as in ``make_node()``.
+
+        Raises:
+            winnow.WinnowError: As in ``winnow.Comm()``.
+        """
         if self.node:
             self._use(make_node(group, gpu=gpu))
         elif rank is None:
@@ -218,8 +376,11 @@ class HookState:
             self._use(Comm(rank=rank, world=world))
         self._owned = True
 
-    def close(self):
-        """Ends the thread and leaves the job, if open() joined it."""
+    def close(self) -> None:
+        """End the thread, and leave the job if ``attach()`` or ``open()`` joined it.
+
+        ``stats()`` still works afterwards.
+        """
         self._completer.close()
         if self.comm is None or self._closed:
             return
@@ -230,36 +391,77 @@ class HookState:
         if self._owned:
             self.comm.close()
 
-    def segments(self, parameters, buffer):
-        """Those of a bucket, for reduce(); None if it needs none."""
+    def segments(
+        self, parameters: Sequence[torch.nn.Parameter], buffer: torch.Tensor
+    ) -> Optional[List[Tuple[int, ...]]]:
+        """Return the segments of a bucket for ``reduce()``.
+
+        Args:
+            parameters: The parameters of the bucket, in its order.
+            buffer: The bucket's dense tensor.
+
+        Returns:
+            A list as ``winnow.Comm.allreduce()`` takes it, or None if the bucket needs none.
+        """
         self._notice_members()
         compress = self.compress if _cuda.device_of(buffer) is None else None
         return _way.segments(parameters, buffer, compress, self._seen)
 
-    def ways(self, module):
-        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"."""
+    def ways(self, module: torch.nn.Module) -> Dict[str, str]:
+        """Say in which form the gradient of each parameter travels now.
+
+        Args:
+            module: The model, ``ddp.module``.
+
+        Returns:
+            By the parameter's name: ``"blocks"``, ``"rows"``, ``"columns"`` or ``"elements"``.
+        """
         return _way.ways_of(module, self.compress, self._seen)
 
-    def costs(self, module):
-        """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
+    def costs(self, module: torch.nn.Module) -> Dict[str, Dict[str, int]]:
+        """Say why ``way="auto"`` chose what ``ways()`` shows.
+
+        Args:
+            module: The model, ``ddp.module``.
+
+        Returns:
+            By the parameter's name: the bytes in which each form would have brought the last average that was examined.
+            Empty without ``way="auto"``.
+        """
         return {name: self._seen.costs(parameter) for name, parameter in module.named_parameters() if self._seen is not None}
 
-    def tell_way(self):
-        """To `winnow status --workers`, when it may have changed."""
+    def tell_way(self) -> None:
+        """Send the choice of ``way="auto"`` to ``winnow status --workers``, if it may have changed. ``hook()`` calls it."""
         if self._seen is not None and self._module is not None and isinstance(self.comm, Comm):
             self._seen.tell(self.comm, lambda: self.ways(self._module))
 
-    def stats(self):
-        """HookStats from the beginning to now."""
+    def stats(self) -> HookStats:
+        """Return the totals since the hook was attached. Any thread may call it, and it does not wait.
+
+        Returns:
+            A HookStats. ``density`` and ``union`` are the shares of blocks that this worker, and any worker, sent.
+        """
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def reduce(self, tensor, segments=None, priority=0, parameters=()):
-        """Starts averaging a tensor; a torch Future of the result.
+    def reduce(
+        self, tensor: torch.Tensor, segments: Optional[Sequence[Tuple[int, ...]]] = None, priority: int = 0,
+        parameters: Sequence[torch.nn.Parameter] = (),
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Start averaging a tensor over all workers, and return without waiting.
 
-        A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
-        Of a sparse COO one the result is a new, coalesced one, with what any worker has. One on a
-        GPU is taken as the current stream leaves it, and nothing waits for that but the operation.
-        parameters: what it is made up of, one after the other: `compress`, `way` and errors go by that.
+        Use it in a hook of your own. All ranks start the same tensors in the same order. A tensor on a GPU is taken as the
+        current stream leaves it, and only the operation waits for that stream.
+
+        Args:
+            tensor: Floating-point, on the CPU or a GPU. Either dense and flat, and then overwritten with the average; or
+                sparse COO.
+            segments, priority: As in ``winnow.Comm.allreduce()``.
+            parameters: The parameters that the tensor consists of, one after the other. ``compress``, ``way`` and errors
+                need them.
+
+        Returns:
+            A future. Its value is ``tensor``, or for a sparse one a new, coalesced tensor with the rows of all workers. It
+            raises RuntimeError if the operation fails; ``error`` then has the WinnowError.
         """
         device = _cuda.device_of(tensor)
         compressed = self.compress is not None and tensor.layout == torch.strided
@@ -269,7 +471,7 @@ class HookState:
             start, finish, cost = self._sparse(tensor, staged)
         else:
             start, finish, cost = self._dense(tensor, segments, parameters, staged)
-        options = {}
+        options: Dict[str, Any] = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
         def submit():
@@ -558,3 +760,7 @@ def _refuse_tensor(tensor):
         raise TypeError(f"a gradient is {tensor.layout}: it must be dense or COO")
     if not tensor.is_floating_point():
         raise TypeError(f"a gradient is {tensor.dtype}: its average needs a floating point type")
+
+
+def __dir__():
+    return __all__

@@ -10,8 +10,11 @@ Each quorum is a membership of the job that WINNOW_JOB names (default "torchft")
 who comes back, or comes, is in the next quorum. What goes where is as in the backend "winnow".
 """
 
+from __future__ import annotations
+
 import os
 from datetime import timedelta
+from typing import Any
 
 from torchft.process_group import ProcessGroupWrapper
 
@@ -21,13 +24,20 @@ from ._member import brief, variable
 
 
 class ProcessGroupWinnow(ProcessGroupWrapper):
-    """For torchft.Manager.
+    """The process group for ``torchft.Manager``.
 
-    timeout: for all members of a quorum to come, and for an operation; set_timeout() changes it.
-    settings: of winnow.Comm, as key_file or block; None: as the environment says.
+    Each quorum is a membership of one job. torchft calls the methods; your program only passes the object.
+
+    Args:
+        timeout: How long all members of a quorum may take to come, and how long an operation may wait.
+            ``set_timeout()`` changes it.
+        **settings: Settings of ``winnow.Comm``, such as ``key_file`` or ``block``. By default the environment's.
+
+    Example:
+        >>> manager = torchft.Manager(pg=winnow.torchft.ProcessGroupWinnow(), min_replica_size=2, ...)
     """
 
-    def __init__(self, timeout=timedelta(seconds=60), **settings):
+    def __init__(self, timeout: timedelta = timedelta(seconds=60), **settings: Any):
         super().__init__(timeout)
         self._settings = settings
         self._comm = None
@@ -36,8 +46,8 @@ class ProcessGroupWinnow(ProcessGroupWrapper):
     def getBackendName(self):
         return "torchft-winnow"
 
-    def abort(self, errored=True):
-        """Ends what is under way, on all members. configure() calls it for a group that is to be another one."""
+    def abort(self, errored: bool = True) -> None:
+        """End what has not ended yet, on all members. ``configure()`` calls it before it forms another group."""
         if errored and self._comm is not None:
             self._comm.abort("its process group was aborted")
         self._drop()
