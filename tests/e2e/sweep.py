@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""sweep.py BUILD PRELOAD STEP KEYLESS - a job of two workers with a reconfiguration, again and again: each time another piece of memory
+is not there, of one worker or of winnowd, the first, the one STEP later (with a key; KEYLESS without one), and so on, once alone and once with all after it.
+
+Every process ends in time, by its own will, and says why in one line; no result is wrong.
+"""
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+from ports import free_port  # noqa: E402
+
+BUILD, PRELOAD, STEP, KEYLESS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+LIMIT_S = 25
+BEHIND = 2000  # pieces; those before them are for OpenSSL's tables, and end a process at once
+TIMES = {"WINNOW_SILENCE": "2s", "WINNOW_JOIN_TIMEOUT": "5s", "WINNOW_TIMEOUT": "6s", "WINNOW_JOB": "swept"}
+
+
+def run(key, victim, at=None, count=None):
+    """A job; (what is wrong or None). `victim` is 0 or 1, a worker, or 2, winnowd."""
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    key_options = ["--key-file", key] if key else ["--insecure-no-key"]
+    key_of = {"WINNOW_KEY_FILE": key} if key else {"WINNOW_INSECURE_NO_KEY": "1"}
+    fail = {"LD_PRELOAD": PRELOAD} | ({"FAIL_AT": at} if at else {}) | ({"FAIL_COUNT": count} if count else {})
+    environment = lambda number, more: os.environ | more | (fail if victim == number else {})
+    start = lambda number, more, *command: subprocess.Popen(command, env=environment(number, more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    daemon = start(2, {}, f"{BUILD}/winnowd", "--listen", address, "--metrics", "no", "--threads", "1", "--join-timeout", "4s", "--drain-timeout", "1s", *key_options)
+    workers, said, wrong = [], [], None
+    try:
+        for rank in (0, 1):
+            workers.append(start(rank, {**TIMES, **key_of, "WINNOW_AGGREGATORS": address, "RANK": str(rank), "WORLD_SIZE": "2"}, f"{BUILD}/tests/e2e/sweep"))
+        until = time.monotonic() + LIMIT_S
+        for process in workers:
+            said.append(process.communicate(timeout=max(0.1, until - time.monotonic()))[1])
+            if process.returncode not in (0, 1):
+                wrong = f"a worker ends with {process.returncode}: {said[-1][-300:]}"
+            elif process.returncode == 1 and not said[-1].strip():
+                wrong = "a worker fails without a word"
+        daemon.terminate()
+        said.append(daemon.communicate(timeout=10)[1])
+        if daemon.returncode not in ((0, 1, 2) if victim == 2 else (0,)):
+            wrong = f"winnowd ends with {daemon.returncode}: {said[-1][-500:]}"
+        elif daemon.returncode != 0 and not said[-1].strip():
+            wrong = "winnowd fails without a word"
+        if at is None and any(process.returncode for process in workers):
+            wrong = f"without a fault: {said}"
+    except subprocess.TimeoutExpired:
+        wrong = f"a process hangs: {[p.poll() for p in workers]}, {daemon.poll()}; {said}"
+    finally:
+        for process in [*workers, daemon]:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    return wrong
+
+
+def main():
+    folder = tempfile.mkdtemp()
+    key = os.path.join(folder, "key")
+    with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write(subprocess.run([f"{BUILD}/winnow", "key"], capture_output=True, text=True, check=True).stdout)
+    bad, runs = [], 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for secret in (key, None):
+            for victim in (0, 2):
+                counted = os.path.join(folder, "count")
+                wrong = run(secret, victim, count=counted)
+                if wrong:
+                    sys.exit(wrong)
+                with open(counted) as file:
+                    total = int(file.read())
+                step = STEP if secret else KEYLESS
+                begin = max(1, total - BEHIND) + random.randrange(step)
+                faults = [f"{n}{more}" for n in range(begin, total + 1, step) for more in ("", "+")]
+                for at, wrong in zip(faults, pool.map(lambda at: run(secret, victim, at), faults)):
+                    if wrong:
+                        bad.append(f"{'winnowd' if victim == 2 else 'worker 0'}, {'with' if secret else 'without'} a key, FAIL_AT={at}: {wrong}")
+                runs += len(faults)
+                print(f"{'winnowd' if victim == 2 else 'worker'} {'with' if secret else 'without'} a key: {total} pieces, {len(faults)} faults, {len(bad)} bad so far", flush=True)
+    print("\n".join(bad[:20]))
+    print(f"{runs} faults, {len(bad)} bad")
+    sys.exit(bool(bad))
+
+
+main()
