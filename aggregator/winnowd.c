@@ -586,6 +586,11 @@ int main(int argc, char **argv)
 	int status, log_fd, begin_err;
 	struct why why;
 
+	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
+	/* Batch systems send these to all processes of a job, for the workers beside us. */
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+	signal(SIGALRM, SIG_IGN);
 	/* Options name files, and whose they are is said in what is wrong with them. */
 	if (getuid() != geteuid() || getgid() != getegid())
 		return give_up(1, "the program is set-user-ID or set-group-ID: start it as the "
@@ -598,11 +603,6 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
-	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
-	/* Batch systems send these to all processes of a job, for the workers beside us. */
-	signal(SIGUSR1, SIG_IGN);
-	signal(SIGUSR2, SIG_IGN);
-	signal(SIGALRM, SIG_IGN);
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
