@@ -41,7 +41,7 @@ $(BUILD)/tests/bench/bench_staging.o: private extra := $(cuda_include)
 $(BUILD)/cuda/%.o: %.cc Makefile kernels/kernels.mk
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra $(werror) -c $< -o $@
-$(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
+$(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(bitmap))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
 
