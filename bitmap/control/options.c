@@ -56,7 +56,10 @@ static const struct option *option_named(const struct options *options, const ch
 	}
 	length = strcspn(word, "=");
 	*value = word[length] == '=' ? word + length + 1 : NULL;
-	snprintf(named, NAMED_BYTES, "%.*s", (int)length, word);
+	if (length >= NAMED_BYTES)
+		length = NAMED_BYTES - 1;
+	memcpy(named, word, length);
+	named[length] = '\0';
 	return strncmp(word, "--", 2) == 0 ? option_find(options->list, named + 2) : NULL;
 }
 

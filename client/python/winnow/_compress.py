@@ -381,7 +381,7 @@ def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
         ValueError: The states are not those of all workers, or not of the same step.
 
     Example:
-        >>> states = [torch.load(f"compress.{rank}.pt") for rank in range(4)]
+        >>> states = [saved[rank]["compress"] for rank in range(4)]  # of your checkpoints
         >>> compress.load_state_dict(winnow.torch.merge_memories(states))
     """
     states = list(states)
