@@ -4,4 +4,4 @@
 # Memory that is not there, at a sample of all moments, whoever asks: every process of the job ends in time and in order.
 . "$(dirname "$0")/lib.sh"
 gcc -shared -fPIC -O2 -o "$tmp/fail.so" tests/e2e/fail_malloc.c || fail "fail_malloc.c does not compile"
-/usr/bin/python3 tests/e2e/sweep.py "$BUILD" "$tmp/fail.so" 37 7 || fail "see above"
+/usr/bin/python3 tests/e2e/sweep.py "$BUILD" "$tmp/fail.so" 97 11 || fail "see above"
