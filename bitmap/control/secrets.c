@@ -45,6 +45,17 @@ static void registers_clear(void)
 		__asm__ volatile(CLEAR(16) CLEAR(17) CLEAR(18) CLEAR(19) CLEAR(20) CLEAR(21)
 		                         CLEAR(22) CLEAR(23) CLEAR(24) CLEAR(25) CLEAR(26) CLEAR(27)
 		                                 CLEAR(28) CLEAR(29) CLEAR(30) CLEAR(31)::);
+#elif defined __aarch64__
+#define CLEAR(n) "movi v" #n ".2d, #0\n"
+	__asm__ volatile(CLEAR(0) CLEAR(1) CLEAR(2) CLEAR(3) CLEAR(4) CLEAR(5) CLEAR(6) CLEAR(7)
+	                         CLEAR(16) CLEAR(17) CLEAR(18) CLEAR(19) CLEAR(20) CLEAR(21)
+	                                 CLEAR(22) CLEAR(23) CLEAR(24) CLEAR(25) CLEAR(26) CLEAR(27)
+	                                         CLEAR(28) CLEAR(29) CLEAR(30) CLEAR(31)
+	                 :
+	                 :
+	                 : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18",
+	                   "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
+	                   "v29", "v30", "v31");
 #endif
 }
 
