@@ -22,6 +22,9 @@ AR := $(if $(filter default,$(origin AR)),$(CROSS:%=%-)ar,$(AR))
 multiarch := $(or $(CROSS),$(shell $(CC) -print-multiarch 2>/dev/null))
 arch := $(firstword $(subst -, ,$(multiarch)))
 root := $(if $(CROSS),$(CURDIR)/$(BUILD)/root)
+ifneq ($(root),$(wildcard $(root)))
+$(error CROSS=$(CROSS) needs that processor's headers and libraries: run docker/arm64-root.sh $(BUILD)/root)
+endif
 pkg_config := $(if $(CROSS),PKG_CONFIG_SYSROOT_DIR=$(root) PKG_CONFIG_LIBDIR=$(root)/usr/lib/$(CROSS)/pkgconfig:$(root)/usr/share/pkgconfig) pkg-config
 CLANG ?= clang
 BPFTOOL ?= $(or $(shell command -v bpftool),/usr/sbin/bpftool)

@@ -3,7 +3,7 @@
 # builds against, and what qemu runs the result with. Nothing of it is installed on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. tests/e2e/debian.sh
+. docker/debian.sh
 root=$1
 [ ! -e "$root/made" ] || exit 0
 rm -rf --one-file-system "$root" "$root.list"

@@ -3,7 +3,7 @@
 # `make demo`, then `make check` or COMMAND, as a new user would. Root. The Debian stays in BUILD/debian-SUITE.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-. tests/e2e/debian.sh
+. docker/debian.sh
 export DEMO_STEPS=${DEMO_STEPS:-}
 suite=$1
 root=$PWD/$2/debian-$suite

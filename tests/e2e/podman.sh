@@ -10,7 +10,7 @@
 #   ready NAME       waits until winnowd in it serves
 #   ended NAME SECONDS    its exit status, once it has ended; what it said is in $tmp/NAME.out and .err
 # No registry is asked: the image that our Dockerfiles begin with is made here, under the same name.
-. tests/e2e/debian.sh
+. docker/debian.sh
 [ "$(id -u)" = 0 ] || {
 	echo "needs root, for podman and network namespaces"
 	exit 77

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# debian.sh - where Debian's packages come from on this machine, for tests that need a Debian of their own
+# debian.sh - where Debian's packages come from on this machine, for tests that need a Debian of their own, and for arm64-root.sh
 #
 #   debian_codename        bookworm, trixie, ..
 #   debian_sources SUITE   this machine's archive as a sources.list with that suite in place of its own, however apt's
