@@ -22,6 +22,9 @@ AR := $(if $(filter default,$(origin AR)),$(CROSS:%=%-)ar,$(AR))
 multiarch := $(or $(CROSS),$(shell $(CC) -print-multiarch 2>/dev/null))
 arch := $(firstword $(subst -, ,$(multiarch)))
 root := $(if $(CROSS),$(CURDIR)/$(BUILD)/root)
+ifneq ($(filter-out aarch64-linux-gnu,$(CROSS)),)
+$(error CROSS is '$(CROSS)': want aarch64-linux-gnu)
+endif
 ifneq ($(root),$(wildcard $(root)))
 $(error CROSS=$(CROSS) needs that processor's headers and libraries: run docker/arm64-root.sh $(BUILD)/root)
 endif

@@ -270,12 +270,9 @@ static int address(const char *option, const char *text, struct net_addr *out)
 static int addresses(void)
 {
 	int status = address("--listen", settings.listen, &config.listen);
-	struct why why;
 
 	if (status != 0)
 		return status;
-	if (bitmap_wanted(&why) != 0)
-		return give_up(2, "%s", why.text);
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
@@ -603,7 +600,7 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
-	status = addresses();
+	status = bitmap_isa_check(&why) == 0 ? addresses() : give_up(2, "%s", why.text);
 	if (status == 0)
 		status = keys_load();
 	if (status == 0 && settings.user != NULL && privileges_user(settings.user, &why) != 0)

@@ -42,7 +42,7 @@ const struct bitmap_engine *bitmap_best(void)
 	return best;
 }
 
-int bitmap_wanted(struct why *why)
+int bitmap_isa_check(struct why *why)
 {
 	const char *wanted = secure_getenv("WINNOW_ISA");
 	char usable[64] = "";

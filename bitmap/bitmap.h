@@ -253,8 +253,8 @@ extern const struct bitmap_engine *const bitmap_engines[];
  */
 const struct bitmap_engine *bitmap_best(void);
 
-/* bitmap_wanted - 0, or -EINVAL if WINNOW_ISA names an engine that is unknown, or not usable here. */
-int bitmap_wanted(struct why *why);
+/* bitmap_isa_check - 0, or -EINVAL if WINNOW_ISA names an engine that is unknown, or not usable here. */
+int bitmap_isa_check(struct why *why);
 
 /* bitmap_named - the engine called `name`; NULL when it is unknown or not usable here. */
 const struct bitmap_engine *bitmap_named(const char *name);

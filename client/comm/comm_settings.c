@@ -99,7 +99,7 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 	result = check_values(c, why);
 	if (result != WINNOW_OK)
 		return result;
-	if (bitmap_wanted(why) != 0)
+	if (bitmap_isa_check(why) != 0)
 		return WINNOW_ERR_INVALID;
 	if (c->rank >= c->world)
 		return why_set(why, WINNOW_ERR_INVALID,

@@ -354,15 +354,15 @@ TEST(engines)
 		if (engine->usable())
 			assert_ptr_equal(bitmap_best(), best = engine);
 	}
-	assert_int_equal(bitmap_wanted(&why), 0);
+	assert_int_equal(bitmap_isa_check(&why), 0);
 	setenv("WINNOW_ISA", "mmx", 1);
 	assert_ptr_equal(bitmap_best(), best);
-	assert_int_equal(bitmap_wanted(&why), -EINVAL);
+	assert_int_equal(bitmap_isa_check(&why), -EINVAL);
 	assert_ptr_equal(strstr(why.text, "WINNOW_ISA is 'mmx': want one of this CPU's: scalar"),
 	                 why.text);
 	unsetenv("WINNOW_ISA");
 	assert_ptr_equal(bitmap_best(), best);
-	assert_int_equal(bitmap_wanted(&why), 0);
+	assert_int_equal(bitmap_isa_check(&why), 0);
 }
 
 /* clear() touches exactly its bytes, at any address, long and short. */
