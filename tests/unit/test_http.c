@@ -225,6 +225,45 @@ TEST_BETWEEN(slow_readers, begin, end)
 		close(deaf[i]);
 }
 
+/* No descriptor is left but those of connections that are held: one of them gives its up. */
+TEST_BETWEEN(gives_way, begin, end)
+{
+	int held[4], last;
+	struct rlimit before;
+
+	for (uint32_t i = 0; i < 4; i++)
+		held[i] = dial(&address, 1);
+	turns(20);
+	before = allow_descriptors(1);
+	last = dial(&address, 1);
+	expect_answer(ask(last, "GET", "/healthz"), OK, "ok\n");
+	setrlimit(RLIMIT_NOFILE, &before);
+	for (uint32_t i = 0; i < 4; i++)
+		close(held[i]);
+}
+
+static uint64_t worked_us(void)
+{
+	struct timespec worked;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &worked);
+	return (uint64_t)worked.tv_sec * 1000000 + (uint64_t)worked.tv_nsec / 1000;
+}
+
+/* Nobody is there to give one up: whoever comes waits, and the thread does not turn like mad meanwhile. */
+TEST_BETWEEN(no_descriptors, begin, end)
+{
+	struct rlimit before = allow_descriptors(1);
+	int fd = dial(&address, 1);
+	uint64_t since_us = worked_us();
+
+	usleep(500000);
+	assert_in_range(worked_us() - since_us, 0, 100000);
+	ask_only(fd, "GET", "/healthz", "localhost");
+	setrlimit(RLIMIT_NOFILE, &before);
+	expect_answer(answer_of(fd), OK, "ok\n");
+}
+
 TEST_BETWEEN(taken, begin, end)
 {
 	struct http *second = NULL;
