@@ -188,6 +188,21 @@ TEST_BETWEEN(share, begin, end)
 	strangers_go(STRANGERS);
 }
 
+/* Of one address the oldest goes first: whoever has just come has the time to ask. */
+TEST_BETWEEN(oldest, begin, end)
+{
+	int asks;
+
+	for (uint32_t i = 0; i < HTTP_CONNECTIONS_MAX; i++)
+		stranger_comes(i, 1);
+	asks = dial(&address, 1);
+	turn();
+	for (uint32_t i = HTTP_CONNECTIONS_MAX; i < 2 * HTTP_CONNECTIONS_MAX - 8; i++)
+		stranger_comes(i, 1);
+	expect_answer(ask(asks, "GET", "/healthz"), OK, "ok\n");
+	strangers_go(2 * HTTP_CONNECTIONS_MAX - 8);
+}
+
 /* Those that have ended are forgotten: another may have the same number now. */
 TEST_BETWEEN(forgotten, begin, end)
 {
