@@ -74,8 +74,8 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-void data_await(
-	struct data *data); /* for the control thread: until each data thread has turned once */
+/* data_await - until each data thread has turned once; for the control thread. */
+void data_await(struct data *data);
 
 /* What is asked about a channel. */
 struct data_look {
