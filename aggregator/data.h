@@ -84,9 +84,9 @@ struct data_look {
 	uint32_t worker_count;
 	struct channel_stats stats;
 	struct channel_view view;
-	struct channel_waits
-		*waits; /* [worker_count]: the larger of what is there, and this channel's */
-	bool found;     /* false: no such channel; then there is nothing in the three above */
+	/* [worker_count]: the larger of what is there, and this channel's */
+	struct channel_waits *waits;
+	bool found; /* false: no such channel; then there is nothing in the three above */
 };
 
 /*
