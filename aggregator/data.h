@@ -74,8 +74,8 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-void data_await(
-	struct data *data); /* for the control thread: until each data thread has turned once */
+/* data_await - until each data thread has turned once; for the control thread. */
+void data_await(struct data *data);
 
 /* What is asked about a channel. */
 struct data_look {
@@ -84,9 +84,9 @@ struct data_look {
 	uint32_t worker_count;
 	struct channel_stats stats;
 	struct channel_view view;
-	struct channel_waits
-		*waits; /* [worker_count]: the larger of what is there, and this channel's */
-	bool found;     /* false: no such channel; then there is nothing in the three above */
+	/* [worker_count]: the larger of what is there, and this channel's */
+	struct channel_waits *waits;
+	bool found; /* false: no such channel; then there is nothing in the three above */
 };
 
 /*

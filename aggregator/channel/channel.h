@@ -53,7 +53,7 @@ struct channel_stats {
 	uint64_t drops[WIRE_DROP_COUNT];
 	uint64_t operations;     /* All workers have finished these. */
 	uint64_t eager;          /* These took one channel of the job's. */
-	uint64_t mismatches;     /* Operations failed because workers disagreed. */
+	uint64_t mismatches;     /* Announcements that were refused: workers disagree. */
 	uint64_t tensor_bytes;   /* The planned segments have so many, for one worker. */
 	uint64_t blocks;         /* Blocks were planned. */
 	uint64_t blocks_nonzero; /* Planned blocks are in the union. */

@@ -275,7 +275,6 @@ static uint32_t frames_make(struct queue *queue, const struct device_port *port,
 static void send_to_group(struct queue *queue, struct frame_route *route, uint32_t count, bool last,
                           struct net_stats *stats)
 {
-
 	frame_multicast_mac(&route->to_ip, route->to_mac);
 	route->hops = HOPS_MULTICAST;
 	for (uint32_t i = 0; i < device.port_count; i++) {

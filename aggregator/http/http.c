@@ -17,20 +17,25 @@
 #include "aggregator/http/http_state.h"
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/listener.h"
-#include "bitmap/net/sockaddr.h"
 #include "aggregator/privileges.h"
+#include "bitmap/net/sockaddr.h"
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
-#define LEAVING_MAX 64        /* connections that have been cut off, and are not closed yet */
+#define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
 #define PAGE_SHARE 20         /* each page takes one part in so many of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
-/* It is the library's thread's, once that runs. */
+/* All but the first is the thread's own, once it runs. */
 struct http {
+	uv_async_t stop; /* any thread: it is to end */
+	pthread_t thread;
+	uv_loop_t loop;
 	struct MHD_Daemon *daemon;
-	int fd;             /* the port's */
+	uv_poll_t poll;   /* for what the daemon waits for, */
+	uv_timer_t timer; /* and until it wants to run anyhow */
+	struct listener listener;
 	struct crowd crowd; /* all connections, by address; each is its socket's number */
 	struct http_sources sources;
 	bool local; /* it listens on a loopback address */
@@ -186,56 +191,158 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 
 /* ---- connections ---- */
 
+static void timer_ended(uv_timer_t *timer);
+
+static void daemon_work(struct http *http)
+{
+	MHD_UNSIGNED_LONG_LONG wait_ms;
+
+	MHD_run(http->daemon);
+	if (MHD_get_timeout(http->daemon, &wait_ms) == MHD_YES)
+		uv_timer_start(&http->timer, timer_ended, wait_ms, 0);
+}
+
+static void timer_ended(uv_timer_t *timer)
+{
+	daemon_work(timer->data);
+}
+
+static void socket_polled(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	daemon_work(poll->data);
+}
+
 static void *socket_key(int fd)
 {
 	return (void *)(intptr_t)fd;
 }
 
+/* The socket is the library's, which closes what has ended. False: there is none. */
+static bool crowd_out(void *context)
+{
+	struct http *http = context;
+	void *oldest = crowd_heaviest(&http->crowd).oldest;
+
+	if (oldest == NULL)
+		return false;
+	crowd_remove(&http->crowd, oldest);
+	shutdown((int)(intptr_t)oldest, SHUT_RDWR);
+	daemon_work(http);
+	return true;
+}
+
 /*
  * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
  * a connection is served as soon as its request is complete, and until then only a newer connection
- * from an address that has as many may push it out. The sockets are the library's, which closes what has ended.
+ * from an address that has as many may push it out.
  */
+static void connection_new(void *context, int fd, const struct net_addr *from)
+{
+	struct http *http = context;
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(from, &address);
+
+	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
+		crowd_out(http);
+	crowd_add(&http->crowd, net_ip_owner(&from->ip), socket_key(fd));
+	/* If it does not take the connection it closes it, without calling connection_changed(). */
+	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
+		crowd_remove(&http->crowd, socket_key(fd));
+	daemon_work(http);
+}
+
 static void connection_changed(void *context, struct MHD_Connection *connection, void **unused,
                                enum MHD_ConnectionNotificationCode what)
 {
 	struct http *http = context;
-	void *oldest, *key = socket_key(
-			      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
-				      ->connect_fd);
-	struct net_addr from;
 
 	(void)unused;
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-		crowd_remove(&http->crowd, key);
-		return;
-	}
-	if (http->crowd.count == HTTP_CONNECTIONS_MAX) {
-		oldest = crowd_heaviest(&http->crowd).oldest;
-		crowd_remove(&http->crowd, oldest);
-		shutdown((int)(intptr_t)oldest, SHUT_RDWR);
-	}
-	from = net_of_sockaddr(
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
-			->client_addr);
-	crowd_add(&http->crowd, net_ip_owner(&from.ip), key);
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		crowd_remove(&http->crowd,
+		             socket_key(MHD_get_connection_info(connection,
+		                                                MHD_CONNECTION_INFO_CONNECTION_FD)
+		                                ->connect_fd));
 }
 
 /* ---- life ---- */
 
-/* On a thread that has given up its rights, as the library's, which it starts, has then: winnowd.c reports if it has not. */
-static void *daemon_start(void *context)
+/*
+ * The library accepts nothing itself: without a descriptor it would turn like mad, or accept no more as
+ * long as those who are connected stay.
+ */
+static struct MHD_Daemon *daemon_start(struct http *http)
+{
+	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+	                        request_answer, http, MHD_OPTION_CONNECTION_LIMIT,
+	                        HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+	                        IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+	                        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
+	                        connection_changed, http, MHD_OPTION_END);
+}
+
+static void handle_close(uv_handle_t *handle, void *unused)
+{
+	(void)unused;
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void stop_asked(uv_async_t *async)
+{
+	uv_walk(async->loop, handle_close, NULL);
+}
+
+static void *http_run(void *context)
 {
 	struct http *http = context;
 
-	(void)privileges_drop();
-	http->daemon = MHD_start_daemon(
-		MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, request_answer, http,
-		MHD_OPTION_LISTEN_SOCKET, http->fd, MHD_OPTION_CONNECTION_LIMIT,
-		HTTP_CONNECTIONS_MAX + LEAVING_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-		MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_END);
+	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
+	pthread_setname_np(pthread_self(), "winnow-http");
+	uv_run(&http->loop, UV_RUN_DEFAULT);
 	return NULL;
+}
+
+/* When the thread has ended, or was never there: then there may be handles. */
+static void free_all(struct http *http)
+{
+	uv_walk(&http->loop, handle_close, NULL);
+	uv_run(&http->loop, UV_RUN_DEFAULT);
+	if (http->daemon != NULL)
+		MHD_stop_daemon(http->daemon);
+	for (uint32_t i = 0; i < PAGE_COUNT; i++)
+		page_forget(http, i);
+	listener_close(&http->listener);
+	crowd_close(&http->crowd);
+	uv_loop_close(&http->loop);
+	free(http);
+}
+
+/* 0, or -errno: only what the kernel is to watch can fail here. */
+static int handles_init(struct http *http)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	int err = uv_async_init(&http->loop, &http->stop, stop_asked);
+
+	if (err == 0)
+		err = uv_poll_init(&http->loop, &http->poll, info->epoll_fd);
+	if (err != 0)
+		return err;
+	uv_timer_init(&http->loop, &http->timer);
+	http->poll.data = http->timer.data = http;
+	uv_poll_start(&http->poll, UV_READABLE, socket_polled);
+	return 0;
+}
+
+static int port_open(struct http *http, const struct net_addr *listen, struct why *why)
+{
+	const struct listener_hooks hooks = {
+		.context = http, .taken = connection_new, .make_room = crowd_out};
+	int fd = listener_bind(listen, "cannot serve HTTP on", why);
+
+	return fd < 0 ? fd : listener_open(&http->listener, &http->loop, fd, listen, &hooks, why);
 }
 
 static bool is_loopback(const struct net_ip *ip)
@@ -249,29 +356,31 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
               struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	pthread_t thread;
 	int err;
 
-	if (http == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
+	if (http == NULL || uv_loop_init(&http->loop) != 0) {
 		free(http);
 		return why_set(why, -ENOMEM, "out of memory");
 	}
+	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->local = is_loopback(&listen->ip);
-	http->fd = listener_bind(listen, "cannot serve HTTP on", why);
-	if (http->fd < 0) {
-		err = http->fd;
-		http_close(http);
+	http->daemon = daemon_start(http);
+	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
+		free_all(http);
+		return why_set(why, -ENOMEM, "out of memory");
+	}
+	err = port_open(http, listen, why);
+	if (err != 0) {
+		free_all(http);
 		return err;
 	}
-	err = -pthread_create(&thread, NULL, daemon_start, http);
+	err = handles_init(http);
 	if (err == 0)
-		pthread_join(thread, NULL);
-	if (http->daemon == NULL) {
-		if (err != 0) /* else the library has had the port */
-			close(http->fd);
-		http_close(http);
-		return why_set(why, err != 0 ? err : -ENOMEM, "cannot start a thread for HTTP");
+		err = -pthread_create(&http->thread, NULL, http_run, http);
+	if (err != 0) {
+		free_all(http);
+		return why_set(why, err, "cannot start a thread for HTTP: %s", strerror(-err));
 	}
 	*out = http;
 	return 0;
@@ -281,10 +390,7 @@ void http_close(struct http *http)
 {
 	if (http == NULL)
 		return;
-	if (http->daemon != NULL)
-		MHD_stop_daemon(http->daemon); /* with its connections, and the port */
-	for (uint32_t i = 0; i < PAGE_COUNT; i++)
-		page_forget(http, i);
-	crowd_close(&http->crowd);
-	free(http);
+	uv_async_send(&http->stop);
+	pthread_join(http->thread, NULL);
+	free_all(http);
 }

@@ -38,8 +38,8 @@ struct http_sources {
 	const struct offload *offload; /* NULL: none */
 	struct net_addr listen;
 	uint32_t threads;
-	uint32_t
-		rcvbuf_bytes; /* of each thread's socket: what datagrams may take, half of what the kernel says */
+	/* Of each thread's socket: what datagrams may take, half of what the kernel says. */
+	uint32_t rcvbuf_bytes;
 	const char *bytes_from; /* as in struct control_config */
 	uint64_t start_us;      /* winnowd began then, as uv_hrtime(), */
 	uint64_t epoch_us;      /* to which this adds what makes it the time since 1970 */

@@ -56,9 +56,9 @@ struct jobs_channel {
 	uint64_t group_token;
 	struct seal_key secret; /* knock_proof() takes it. */
 	const uint64_t *tokens; /* [worker_count]; jobs owns them until detach(). */
-	const struct seals
-		*seals;      /* NULL: datagrams are not sealed; jobs owns them until detach(). */
-	struct net_ip group; /* None: there is no multicast. */
+	/* NULL: datagrams are not sealed; jobs owns them until detach(). */
+	const struct seals *seals;
+	struct net_ip group;      /* None: there is no multicast. */
 	struct net_ip group_from; /* Most workers are connected to this address of ours. */
 	uint16_t group_port;
 };

@@ -28,12 +28,12 @@
 struct jobs_stay {
 	char job[CONTROL_JOB_BYTES]; /* It has last joined this membership. */
 	uint32_t rank;               /* It had this rank there. */
-	char begun
-		[CONTROL_JOB_BYTES]; /* The START of this membership came to it last; "": none has. */
-	uint32_t of;                 /* `begun` had so many workers. */
-	uint32_t admit;              /* So many newcomers may come. */
-	uint64_t without;            /* It leaves these aggregators out, bits by place. */
-	bool holds;                  /* It has the state of the job. */
+	/* The START of this membership came to it last; "": none has. */
+	char begun[CONTROL_JOB_BYTES];
+	uint32_t of;      /* `begun` had so many workers. */
+	uint32_t admit;   /* So many newcomers may come. */
+	uint64_t without; /* It leaves these aggregators out, bits by place. */
+	bool holds;       /* It has the state of the job. */
 };
 
 /* Where a member of a membership that we have named comes from, until its JOIN has come. */

@@ -197,6 +197,47 @@ BENCH_TEST(generations, bench_open(1, 64, 0))
 	}
 }
 
+/*
+ * Whoever can send a worker's datagrams once more does so, with all announcements that there have been: none is
+ * refused, which would end the job. Frames and generations pass the end of their numbers meanwhile.
+ */
+BENCH_TEST(replays, bench_open(2, 64, UINT32_MAX - 6))
+{
+	enum { OPERATIONS = 6, SEGMENTS = 3 };
+	struct announce sent[OPERATIONS * SEGMENTS];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < OPERATIONS * SEGMENTS; i++) {
+		struct announce a = announce_of(TAG + i / SEGMENTS % 2, WIRE_NONE);
+
+		a.op_slot = (uint16_t)(i / SEGMENTS % 2);
+		a.generation = UINT32_MAX - 1 + i / SEGMENTS / 2;
+		a.generation += a.generation < 2; /* 0 is none */
+		a.count = (uint64_t)BLOCK_ELEMS * 4032 * SEGMENTS;
+		a.segment = i % SEGMENTS;
+		sent[count++] = a;
+		announce_all(b, &a);
+		for (uint32_t round = 0; round < 2; round++) {
+			for (uint32_t k = 0; k < count; k++)
+				send_announce(b, (uint16_t)(k % 2), &sent[k], NULL, 0);
+			while (bench_pull(b)) {
+				struct plan plan;
+
+				if (b->got.kind != WIRE_PLAN)
+					continue;
+				assert_int_equal(plan_parse(&b->got, &plan), WIRE_DROP_NONE);
+				assert_int_equal(plan.status, WIRE_OK);
+			}
+			if (round == 0)
+				send_ack_all(b, UINT32_MAX - 6 + i + 1);
+			memcpy(b->drops, channel_stats(b->channel)->drops, sizeof(b->drops));
+		}
+	}
+	assert_int_equal(channel_stats(b->channel)->mismatches, 0);
+	assert_int_equal(channel_stats(b->channel)->operations, OPERATIONS);
+	assert_true(channel_idle(b->channel));
+}
+
 /* Two segments of an operation may be under way, from its first on. */
 BENCH_TEST(segment_out_of_turn, bench_open(2, 16, 0))
 {

@@ -183,6 +183,7 @@ BENCH_TEST(draws_little, complete_open(2))
 			send_lacks_plan(b, 0, (uint32_t)(random_bits() % 16));
 			break;
 		case 2:
+			a.count = BLOCKS * BLOCK_ELEMS + random_bits() % 2; /* one more: refused */
 			send_announce(b, 0, &a, NULL, 0);
 			break;
 		case 3:

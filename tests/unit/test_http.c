@@ -188,6 +188,21 @@ TEST_BETWEEN(share, begin, end)
 	strangers_go(STRANGERS);
 }
 
+/* Of one address the oldest goes first: whoever has just come has the time to ask. */
+TEST_BETWEEN(oldest, begin, end)
+{
+	int asks;
+
+	for (uint32_t i = 0; i < HTTP_CONNECTIONS_MAX; i++)
+		stranger_comes(i, 1);
+	asks = dial(&address, 1);
+	turn();
+	for (uint32_t i = HTTP_CONNECTIONS_MAX; i < 2 * HTTP_CONNECTIONS_MAX - 8; i++)
+		stranger_comes(i, 1);
+	expect_answer(ask(asks, "GET", "/healthz"), OK, "ok\n");
+	strangers_go(2 * HTTP_CONNECTIONS_MAX - 8);
+}
+
 /* Those that have ended are forgotten: another may have the same number now. */
 TEST_BETWEEN(forgotten, begin, end)
 {
@@ -223,6 +238,46 @@ TEST_BETWEEN(slow_readers, begin, end)
 	}
 	for (uint32_t i = 0; i < 8; i++)
 		close(deaf[i]);
+}
+
+/* No descriptor is left but those of connections that are held: one of them gives its up. */
+TEST_BETWEEN(gives_way, begin, end)
+{
+	const uint32_t none = descriptors();
+	int held[4], last;
+	struct rlimit before;
+
+	for (uint32_t i = 0; i < 4; i++)
+		held[i] = dial(&address, 1);
+	UNTIL(descriptors() == none + 8); /* both ends are this process's */
+	before = allow_descriptors(1);
+	last = dial(&address, 1);
+	expect_answer(ask(last, "GET", "/healthz"), OK, "ok\n");
+	setrlimit(RLIMIT_NOFILE, &before);
+	for (uint32_t i = 0; i < 4; i++)
+		close(held[i]);
+}
+
+static uint64_t worked_us(void)
+{
+	struct timespec worked;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &worked);
+	return (uint64_t)worked.tv_sec * 1000000 + (uint64_t)worked.tv_nsec / 1000;
+}
+
+/* Nobody is there to give one up: whoever comes waits, and the thread does not turn like mad meanwhile. */
+TEST_BETWEEN(no_descriptors, begin, end)
+{
+	struct rlimit before = allow_descriptors(1);
+	int fd = dial(&address, 1);
+	uint64_t since_us = worked_us();
+
+	usleep(500000);
+	assert_in_range(worked_us() - since_us, 0, 100000);
+	ask_only(fd, "GET", "/healthz", "localhost");
+	setrlimit(RLIMIT_NOFILE, &before);
+	expect_answer(answer_of(fd), OK, "ok\n");
 }
 
 TEST_BETWEEN(taken, begin, end)

@@ -191,9 +191,10 @@ TEST(abort)
 	const char *const codes[][2] = {{"aborted", "aborted"},
 	                                {"lost", "lost"},
 	                                {"stalled", "stalled"},
+	                                {"mismatch", "mismatch"},
 	                                {"nonsense", "aborted"}};
 
-	for (size_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		struct control_message m = {.kind = CONTROL_ABORT, .text = "the disk is full"};
 		struct bench *b = usual_open();
 
