@@ -71,13 +71,28 @@ static int sparse_begin(struct winnow_comm *comm, const struct winnow_options *o
 	                                           WINNOW_SUM, options, comm, request);
 }
 
+static int empty_begin(struct winnow_comm *comm, enum winnow_dtype dtype,
+                       const struct winnow_options *options, struct winnow_request **request)
+{
+	return winnow_allreduce_sparse_block_async(NULL, NULL, 0, 1, NULL, 0, dtype, WINNOW_SUM,
+	                                           options, comm, request);
+}
+
 /* Lists that cannot be; and calls that are told nowhere to put what they make. */
 COMM_TEST(lists_refused, comm_made(1))
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	const struct winnow_options odd = {.wire = 99};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
 
+	/* An empty tensor needs no buffers; what else is wrong with it is still seen. */
+	refused(comm, empty_begin(comm, WINNOW_F32, &odd, &request), "unknown wire form", &request);
+	refused(comm, empty_begin(comm, (enum winnow_dtype)99, NULL, &request),
+	        "unknown element type", &request);
+	assert_int_equal(empty_begin(comm, WINNOW_F32, NULL, &request), WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	winnow_request_free(&request);
 	refused(comm, sparse_begin(comm, &gpu, &request), "none is taken from a GPU", &request);
 	refused(comm, list_begin(comm, &gpu, &rows, &request), "none is taken from a GPU",
 	        &request);
