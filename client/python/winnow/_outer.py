@@ -221,11 +221,13 @@ class OuterOptimizer(torch.optim.Optimizer):
             state: The saved state.
 
         Raises:
-            ValueError: The state was saved with ``compress`` and this optimizer has none, or the other way round; or it is
-                not of this model.
+            ValueError: The state was saved with ``compress`` and this optimizer has none, or without it and this one has it.
+                Or the state is of another model.
         """
-        if (state["compress"] is None) != (self.compress is None):
-            raise ValueError("the saved state has a memory and there is no compress, or the other way round")
+        if state["compress"] is not None and self.compress is None:
+            raise ValueError("the saved state was made with compress=, but this optimizer has none")
+        if state["compress"] is None and self.compress is not None:
+            raise ValueError("this optimizer has compress=, but the saved state was made without it")
         state = {"sent": None, "lost": None, **state}  # they need not be there
         saved = {kind: self._of_names(kind, state[kind]) for kind in self._vectors()}
         if self.compress is not None:
