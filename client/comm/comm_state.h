@@ -7,8 +7,8 @@
  * comm_calls.c   the operations of winnow.h
  * comm_layout.c  an operation becomes a request: segments with their own blocks
  * comm_config.c  key, addresses, session
- * comm_net.c     which road datagrams take, and how large they may be
  * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_net.c     which road datagrams take, and how large they may be
  * comm_peers.c   its control connections
  * comm_resolve.c the addresses of their names, asked for again
  * comm_log.c     what a caller that joins is told
@@ -302,7 +302,8 @@ void comm_awaits(struct winnow_comm *comm);
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
 
-void comm_request_queue(struct winnow_request *request);
+/* An enum winnow_result, and why: unless it is WINNOW_OK the request is not queued, and has to be ended. */
+int comm_request_queue(struct winnow_request *request, struct why *why);
 void comm_request_drop(struct winnow_request *request); /* release one of its two references */
 
 /* Called by the thread when the request's operation is over. */
