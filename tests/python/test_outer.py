@@ -483,7 +483,7 @@ class Members(unittest.TestCase):
             outer._sent, outer._lost = interrupted
             if memory is not None:
                 self.assertTrue(outer._lost.any())
-                outer.compress.begin_at(3)
+                outer.compress._begin_at(3)
             with torch.no_grad():
                 two.nets[0][0].weight.fill_(7)
             two.join()
