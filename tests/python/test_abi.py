@@ -16,7 +16,7 @@ import unittest
 
 import harness
 
-import winnow
+import winnow.torch
 from winnow import _member, _native, _settings
 
 STRUCTURES = {
@@ -131,6 +131,8 @@ class Abi(unittest.TestCase):
         self.assertEqual(set(typing.get_type_hints(_settings.OfComm)), set(_member._CONFIG))
         for shown, structure in ((winnow.OpStats, _native.OpStats), (winnow.CommStats, _native.CommStats)):
             self.assertEqual(list(shown._fields), [field for field, _ in structure._fields_])
+        hook = ("buckets", "bytes", *winnow.OpStats._fields, *winnow.torch._WIRE_TOTALS)  # as they are added up
+        self.assertEqual(winnow.torch.HookStats._fields, hook)
 
 
 if __name__ == "__main__":
