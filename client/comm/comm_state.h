@@ -227,8 +227,8 @@ struct comm_news {
 	char deserter[CONTROL_TEXT_BYTES]; /* which worker has left; "": none */
 	struct control_message next;       /* what the decider has said at its door */
 	uint32_t waiting;                  /* newcomers, at the first aggregator */
-	uint64_t drains;                   /* places of aggregators that will end soon, as bits, */
-	uint64_t back;                     /* and of those that are left out, and are there again */
+	uint64_t drains;                   /* places of aggregators that will end soon, as bits */
+	uint64_t back; /* places of those left out that are there again, as bits */
 };
 
 struct comm_end {
@@ -270,9 +270,9 @@ struct comm_any {
 	atomic_bool woken;             /* the thread must read what has changed under the lock */
 	_Atomic bool holds;            /* this worker has the state of the job */
 	_Atomic uint32_t trace_fine;   /* wo; elements per bit of a present or coming trace, or 0 */
-	_Atomic uint64_t pinned_bytes; /* of the host's memory, for these: */
+	_Atomic uint64_t pinned_bytes; /* of the host's memory, for GPUs */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
-	pthread_mutex_t gpu_lock; /* for adding to them, and for callers that use one */
+	pthread_mutex_t gpu_lock; /* for adding to `gpus`, and for callers that use one */
 };
 
 /*
