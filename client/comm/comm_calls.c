@@ -198,6 +198,7 @@ static int list_begin(struct comm_call *call, const int64_t *index, uint64_t blo
 		call->wrong = "a buffer is NULL";
 	if (out == NULL || call->wrong != NULL)
 		return comm_begin(call, out);
+	*out = NULL;
 	err = rows_open(&input, &call->rows, &call->wrong);
 	if (err == -ENOMEM)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");

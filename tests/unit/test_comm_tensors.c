@@ -106,6 +106,38 @@ COMM_TEST(lists_refused, comm_made(1))
 	        "request is NULL", NULL);
 }
 
+/* Sanitizers, too, say by NULL that there is no memory. They ask before they are ready themselves. */
+#define ASKED __attribute__((visibility("default"), no_sanitize("address", "thread")))
+
+ASKED const char *__asan_default_options(void);
+ASKED const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+/* A list that no memory takes: the caller, who may free what he has got, has got nothing. */
+COMM_TEST(lists_too_large, comm_made(1))
+{
+	const uint64_t blocks = UINT64_C(1) << 45;
+	struct winnow_request *request = (struct winnow_request *)(uintptr_t)1;
+	struct winnow_rows *rows = (struct winnow_rows *)(uintptr_t)1;
+	const int64_t index = 0;
+
+	assert_int_equal(winnow_allreduce_rows_async(given, &index, blocks, 1, blocks, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, &rows, &request),
+	                 WINNOW_ERR_MEMORY);
+	assert_null(request);
+	assert_null(rows);
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
+}
+
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
                                             {2 * COUNT, 2 * COUNT, 32, 0, 0}};
 
