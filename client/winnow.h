@@ -335,7 +335,7 @@ struct winnow_op_stats {
 	uint64_t staged_in_bytes;  /* Bytes of plans and sums that the GPU received. */
 };
 
-/* Totals of a communicator. Bytes are those of Ethernet frames: the UDP payload and 42 of headers. */
+/* Totals of a communicator. Bytes are those of Ethernet frames: the UDP payload and its headers, 42 or with IPv6 62. */
 struct winnow_stats {
 	uint64_t sent_packets, sent_bytes;         /* What this worker sent. */
 	uint64_t received_packets, received_bytes; /* What this worker received. */
@@ -360,7 +360,7 @@ struct winnow_stats {
 	uint64_t received_marked; /* Received packets that a queue has marked (ECN). */
 	uint64_t received_lost;   /* Packets that did not come and were asked for. */
 	uint64_t held_window_us;  /* How long window_now kept a channel from sending, on average. */
-	uint64_t held_credit_us;  /* How long a missing acknowledgement of some worker did. */
+	uint64_t held_credit_us;  /* How long a worker that had not acknowledged kept one. */
 	uint32_t op_slots; /* Operations that run at a time; more wait: winnow_options.tag. */
 };
 
@@ -398,8 +398,8 @@ WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
 /* Who continues together; see winnow_comm_reconfigure(). A field that is zero means its default. */
 struct winnow_membership {
 	/*
-	 * The membership's name: letters, digits, ".", "-" or "_", with the job's name at most 63. All of its workers
-	 * pass the same name. Each membership of a job needs a name of its own, whatever has become of the others.
+	 * The membership's name: 1 to 64 letters, digits, ".", "-" or "_". All of its workers pass the same name.
+	 * Each membership of a job needs a name of its own, whatever has become of the others.
 	 * NULL: the workers that are left after a failure continue, as the first aggregator decides, and `rank` is
 	 * ignored.
 	 */
@@ -429,8 +429,8 @@ struct winnow_membership {
  * same time waits for the first one.
  * Returns INVALID: *membership is impossible, the communicator has used its id before, or its id is NULL while the
  * membership has not ended; nothing was done. After any other error there is no membership, and the caller may call
- * again with another id. ABORTED: winnow_comm_abort() or give_up ended the call. (An abort before the call ended the
- * membership of before instead.) Otherwise as winnow_comm_create(). With id NULL also:
+ * again with another id. ABORTED: winnow_comm_abort() or give_up ended the call. (An abort before the call has ended
+ * the previous membership instead.) Otherwise as winnow_comm_create(). With id NULL also:
  *   MEMBERS: fewer than `world` workers are left, or nobody says who is left.
  *   LOST: the others continue without this worker. Or an operation's TIMEOUT has ended the job, because a worker
  *       lives and does not call this function.
@@ -447,8 +447,9 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
  *       the worker had, if it comes back, or else 0.
  *   comm: as for winnow_comm_create().
  * Blocks until the members call winnow_comm_admit(), or for join_timeout_ms. A newcomer that is let in has
- * join_timeout_ms once more to join. It then has that rank, if there are so many workers and no other newcomer has
- * it, or else a rank after those of before. When it has received the state of the job, it calls winnow_comm_hold().
+ * join_timeout_ms once more to join. It then has the rank it named, if that is below the number of workers and no
+ * other newcomer has it, or else a rank after those of the members. When it has received the state of the job, it
+ * calls winnow_comm_hold().
  * Members of which none has the state do not continue.
  * Returns LOST: the members have gone on without it, and it may call again. TIMEOUT: nobody let it in. Otherwise as
  * winnow_comm_create().
@@ -600,8 +601,8 @@ struct winnow_choice {
  * (Stich, Cordonnier and Jaggi 2018). It sends nothing. winnow_allreduce_async() with options->block = choice->block
  * sends it, or a segment of tiles of 1 x block does.
  *
- * It computes memory = decay * memory + gradient. The blocks that it chooses of that replace the gradient, which is
- * zero elsewhere. The memory keeps the rest for the next step, and also what rounding to the gradient's type took.
+ * It computes memory = decay * memory + gradient. The blocks that it chooses from the sum replace the gradient, which
+ * is zero elsewhere. The memory keeps the rest for the next step, and also what rounding to the gradient's type took.
  * The last chunk has its share of k. Of equals the first are chosen. Blocks with elements that are not finite are
  * sent beyond k and not remembered, so all workers see them.
  *   gradient: [count] elements of F32, F16 or BF16, in host memory.
@@ -675,7 +676,7 @@ winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_index,
                                     struct winnow_request **request);
 
 /*
- * winnow_allreduce_rows_async() is winnow_allreduce_sparse_block_async() with a list as its result also, so that no
+ * winnow_allreduce_rows_async() is winnow_allreduce_sparse_block_async() whose result is a list, too, so that no
  * worker ever holds the whole tensor.
  *   recv_count: the elements of the whole tensor, a multiple of block_length.
  *   options: as for winnow_allreduce_async(), but `block` is ignored.

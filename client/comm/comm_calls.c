@@ -162,9 +162,11 @@ static const char *wrong_list(struct allreduce task, uint64_t block_count, uint6
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *wrong;
 
+		if (buffers[i] == NULL && task.count > 0)
+			continue;
 		task.send = buffers[i];
 		task.recv = (void *)(uintptr_t)buffers[i];
-		wrong = buffers[i] != NULL ? comm_wrong_argument(&task, options) : NULL;
+		wrong = comm_wrong_argument(&task, options);
 		if (wrong != NULL)
 			return wrong;
 	}
@@ -196,6 +198,7 @@ static int list_begin(struct comm_call *call, const int64_t *index, uint64_t blo
 		call->wrong = "a buffer is NULL";
 	if (out == NULL || call->wrong != NULL)
 		return comm_begin(call, out);
+	*out = NULL;
 	err = rows_open(&input, &call->rows, &call->wrong);
 	if (err == -ENOMEM)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");

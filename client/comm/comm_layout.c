@@ -211,6 +211,7 @@ static int request_fill(struct winnow_request *request, const struct comm_call *
 int comm_begin(const struct comm_call *call, struct winnow_request **out)
 {
 	struct winnow_request *request;
+	struct why why;
 	int result;
 
 	if (out == NULL)
@@ -231,6 +232,10 @@ int comm_begin(const struct comm_call *call, struct winnow_request **out)
 		return result;
 	}
 	*out = request;
-	comm_request_queue(request);
+	result = comm_request_queue(request, &why);
+	if (result != WINNOW_OK) {
+		comm_gpu_forget(request);
+		comm_request_end(request, result, why.text);
+	}
 	return WINNOW_OK;
 }

@@ -51,8 +51,8 @@ static struct net_ip any_address(const struct winnow_comm *comm, bool port)
 }
 
 /* Choose the back end, and its port's settings if it has one. */
-static int comm_net_choose(struct winnow_comm *comm, const struct winnow_config *config,
-                           struct net_config *net, struct why *why)
+static int net_choose(struct winnow_comm *comm, const struct winnow_config *config,
+                      struct net_config *net, struct why *why)
 {
 	uint32_t bits;
 	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
@@ -97,7 +97,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 {
 	struct net_config net = {.buffer_bytes = BUFFER_BYTES, .dscp = config->dscp};
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
-	int result = comm_net_choose(comm, config, &net, why);
+	int result = net_choose(comm, config, &net, why);
 
 	for (uint32_t i = 0; i < comm->move.peer_count && result == WINNOW_OK; i++) {
 		uint32_t bytes;

@@ -90,30 +90,26 @@ void comm_requests_free(struct winnow_comm *comm)
 
 /* ---- queueing ---- */
 
-void comm_request_queue(struct winnow_request *request)
+int comm_request_queue(struct winnow_request *request, struct why *why)
 {
 	struct winnow_comm *comm = request->comm;
 	struct comm_shared *shared = &comm->shared;
-	struct why why;
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&shared->lock);
 	if (shared->state == SESSION_FAILED) {
-		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
+		result = why_set(why, (int)shared->result, "%s", shared->error.text);
 	} else if (!comm_runs(comm, request->membership)) {
-		result = why_set(&why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
+		result = why_set(why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
 	} else {
 		if (request->task.tag == 0)
 			request->task.tag = COMM_TAG_BY_ORDER | shared->next_tag++;
 		STAILQ_INSERT_TAIL(&shared->submitted, request, next);
 	}
 	pthread_mutex_unlock(&shared->lock);
-	if (result == WINNOW_OK) {
+	if (result == WINNOW_OK)
 		comm_wake(comm);
-		return;
-	}
-	comm_gpu_forget(request);
-	comm_request_end(request, result, why.text);
+	return result;
 }
 
 /* ---- done ---- */

@@ -7,8 +7,8 @@
  * comm_calls.c   the operations of winnow.h
  * comm_layout.c  an operation becomes a request: segments with their own blocks
  * comm_config.c  key, addresses, session
- * comm_net.c     which road datagrams take, and how large they may be
  * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_net.c     which road datagrams take, and how large they may be
  * comm_peers.c   its control connections
  * comm_resolve.c the addresses of their names, asked for again
  * comm_log.c     what a caller that joins is told
@@ -84,7 +84,7 @@ struct comm_tries {
 };
 
 struct comm_connection {
-	int fd;            /* -1: none */
+	int fd;            /* -1: none; made and closed by comm_fork.c, under its lock */
 	bool ready;        /* it may have something to read */
 	uint64_t since_us; /* valid when connected */
 	struct lines lines;
@@ -102,9 +102,9 @@ struct comm_datagrams {
 	bool group_tried, group_ready; /* ready: it may have something to read */
 };
 
-/* An aggregator as seen from here: the thread's while there is one. */
+/* An aggregator as seen from here. */
 struct comm_peer {
-	char name[256];    /* as the user wrote it */
+	char name[256];    /* as the user wrote it; constant while there is a thread, like place */
 	uint32_t place;    /* in the list, from 0 */
 	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
 	enum comm_peer_state state;
@@ -121,6 +121,10 @@ struct comm_view {
 	bool fast;       /* all aggregators add int32 frames in the kernel */
 };
 
+/*
+ * The caller's until it is queued, then the thread's until it is done, and then only read. staged.staging is under
+ * gpu_lock.
+ */
 struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
@@ -140,7 +144,7 @@ struct winnow_request {
 
 STAILQ_HEAD(request_list, winnow_request);
 
-/* Constant once comm_configure() is done. */
+/* Constant once there is a thread; the scratch is the thread's. */
 struct comm_fixed {
 	struct winnow_config config; /* without the texts */
 	struct job_key key;
@@ -164,28 +168,31 @@ enum comm_course {
 };
 
 /*
- * The caller's that begins, reconfigures or ends the communicator, and holds `lock` meanwhile. The thread reads it: it is
- * constant while there is one.
+ * The caller's that reconfigures the communicator, and holds `lock` meanwhile; whoever creates or destroys it is alone.
+ * What is marked "ro" the thread reads without the lock, as it is constant while there is a thread.
  */
 struct comm_move {
 	pthread_mutex_t lock;
 	pthread_t thread;
-	char job[CONTROL_JOB_BYTES]; /* with its membership, if it has one */
-	uint32_t peer_count; /* in the membership; after them come those that are left out */
-	/* As this membership has it: rank, world, payload and join_timeout_ms; no log while nothing is to be told. */
+	char job[CONTROL_JOB_BYTES]; /* ro; with its membership, if it has one */
+	uint32_t peer_count; /* ro; in the membership; after them come those that are left out */
+	/*
+	 * ro but for `log`, which is NULL while nothing is to be told. As this membership has it: rank, world, payload
+	 * and join_timeout_ms.
+	 */
 	struct winnow_config config;
-	bool at_door; /* it waits at the decider until this worker is a member: see session_stay() */
+	bool at_door; /* ro; it waits at the decider until this worker is a member: session_stay() */
 	bool ended;   /* the decider has ended the job for good */
 	struct control_message stay; /* what STAY says, see session_config */
 	uint64_t left_out;           /* places of aggregators that are not in the membership */
 	char (*members)[CONTROL_JOB_BYTES]; /* names of memberships so far */
 	uint32_t member_count;
-	struct winnow_stats before; /* what they have sent and received */
+	struct winnow_stats before; /* ro; what they have sent and received */
 	uint32_t came;         /* newcomers, with this worker's last step into another membership */
 	uint64_t begins_by_us; /* the next one has begun by then; 0: any time */
 };
 
-/* The thread's; nobody else looks. */
+/* The thread's; nobody else looks while there is one. Before, the caller makes it ready who will start it. */
 struct comm_run {
 	/* WORKS -> LEAVES when the course is no longer STAYS; -> LEFT when the session has ended: lines go out. */
 	enum { COMM_WORKS, COMM_LEAVES, COMM_LEFT } phase;
@@ -220,8 +227,8 @@ struct comm_news {
 	char deserter[CONTROL_TEXT_BYTES]; /* which worker has left; "": none */
 	struct control_message next;       /* what the decider has said at its door */
 	uint32_t waiting;                  /* newcomers, at the first aggregator */
-	uint64_t drains;                   /* places of aggregators that will end soon, as bits, */
-	uint64_t back;                     /* and of those that are left out, and are there again */
+	uint64_t drains;                   /* places of aggregators that will end soon, as bits */
+	uint64_t back; /* places of those left out that are there again, as bits */
 };
 
 struct comm_end {
@@ -230,7 +237,8 @@ struct comm_end {
 };
 
 /*
- * Everybody's, under `lock`. What is marked "wo" the thread alone writes, so it reads it without the lock.
+ * Everybody's, under `lock`. What is marked "wo" only the thread writes while there is one, and else only the caller
+ * that has `move`: both read it without the lock.
  *
  *   state     course   operations that begin
  *   JOINING   STAYS    end with MEMBERS        -> RUNNING, FAILED (the thread)
@@ -244,11 +252,12 @@ struct comm_shared {
 	enum session_state state;   /* wo */
 	enum winnow_result result;  /* wo; when failed */
 	struct why error;           /* wo */
-	struct session_shape shape; /* wo, once, before `state` becomes SESSION_RUNNING */
+	struct session_shape shape; /* wo; of the last membership that has run */
 	struct comm_view view;
-	enum comm_course course; /* of the thread */
-	struct comm_end end;     /* a caller ends the membership, or the one that is to come */
-	struct comm_news news;   /* wo */
+	/* Of the thread. While there is one it changes once, so the thread may read it later without the lock. */
+	enum comm_course course;
+	struct comm_end end;   /* a caller ends the membership, or the one that is to come */
+	struct comm_news news; /* wo */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	uint64_t next_tag;               /* for operations that are matched by order */
@@ -258,12 +267,12 @@ struct comm_shared {
 
 /* Anybody's. */
 struct comm_any {
-	atomic_bool woken;           /* set under the lock: the thread must read what is under it */
-	_Atomic bool holds;          /* this worker has the state of the job */
-	_Atomic uint32_t trace_fine; /* wo; elements per bit of a present or coming trace, or 0 */
-	_Atomic uint64_t pinned_bytes;                    /* of the host's memory, for these: */
+	atomic_bool woken;             /* the thread must read what has changed under the lock */
+	_Atomic bool holds;            /* this worker has the state of the job */
+	_Atomic uint32_t trace_fine;   /* wo; elements per bit of a present or coming trace, or 0 */
+	_Atomic uint64_t pinned_bytes; /* of the host's memory, for GPUs */
 	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
-	pthread_mutex_t gpu_lock; /* for adding to them, and for callers that use one */
+	pthread_mutex_t gpu_lock; /* for adding to `gpus`, and for callers that use one */
 };
 
 /*
@@ -273,7 +282,7 @@ struct comm_any {
 struct winnow_comm {
 	bool inherited; /* this one is a fork's child, in which its thread is not, and a lock may be held for ever */
 	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
-	/* Of this membership. The thread's while there is one, like the peers. */
+	/* Of this membership. The thread's while there is one, like the peers; else the caller's that has `move`. */
 	struct session *session;
 	struct comm_peer peers[SESSION_LINKS_MAX];
 	struct comm_fixed fixed;
@@ -302,7 +311,8 @@ void comm_awaits(struct winnow_comm *comm);
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
 
-void comm_request_queue(struct winnow_request *request);
+/* An enum winnow_result, and why: unless it is WINNOW_OK the request is not queued, and has to be ended. */
+int comm_request_queue(struct winnow_request *request, struct why *why);
 void comm_request_drop(struct winnow_request *request); /* release one of its two references */
 
 /* Called by the thread when the request's operation is over. */

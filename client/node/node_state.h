@@ -33,6 +33,7 @@ struct node_op {
 };
 
 struct winnow_node {
+	/* Constant once there is a thread, but for config.give_up, which the thread then takes away. */
 	const struct gpu_calls *gpu; /* Its table `node` is there. */
 	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
@@ -47,10 +48,11 @@ struct winnow_node {
 	uint64_t due_us; /* by when what is under way must be over */
 	struct winnow_request *under_way[2][NODE_GPUS_MAX]; /* shares of two chunks */
 
-	pthread_mutex_t lock;
+	/* By then the thread must end; UINT64_MAX: it need not. Set under the lock. */
+	_Atomic uint64_t stop_by_us;
+	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
-	bool open;                   /* NCCL is open, or has failed. */
-	_Atomic uint64_t stop_by_us; /* by then the thread must end; UINT64_MAX: it need not */
+	bool open; /* NCCL is open, or has failed. */
 	STAILQ_HEAD(node_queue, node_op) queue;
 };
 

@@ -125,7 +125,7 @@ static void start_waiting(struct engine *engine)
 		task = STAILQ_FIRST(&engine->waiting);
 		if (task == NULL)
 			return;
-		STAILQ_REMOVE(&engine->waiting, task, allreduce, next);
+		STAILQ_REMOVE_HEAD(&engine->waiting, next);
 		STAILQ_INSERT_TAIL(&engine->active, task, next);
 		task->slot = slot;
 		first = streams_of(engine, task, &end);

@@ -62,12 +62,12 @@ struct link {
 	struct control_message welcome; /* from LINK_PROBING on */
 	struct control_message start;   /* when running */
 	uint32_t size;                  /* that passes both ways, from LINK_PROBED on */
-	bool drains;                    /* it will end soon; */
-	uint32_t waiting;               /* newcomers; all as the aggregator has last said */
+	bool drains;                    /* the aggregator has last said that it will end soon */
+	uint32_t waiting;               /* how many newcomers it has last said */
 	char left[CONTROL_TEXT_BYTES];  /* a line: a worker has left the job; "": none has */
 	char late[CONTROL_TEXT_BYTES];  /* whom the job waits for; "": nobody, or another is told */
-	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people, */
-	char error_code[CONTROL_NAME_BYTES]; /* a code for programs (section 5.4) */
+	char error[CONTROL_TEXT_BYTES]; /* why it failed: one line for people */
+	char error_code[CONTROL_NAME_BYTES]; /* likewise: a code for programs (section 5.4) */
 
 	/* Its own. */
 	char job[CONTROL_JOB_BYTES];

@@ -121,7 +121,7 @@ uint64_t pace_late_us(const struct pace *pace);
 /* CONGESTION.md 3: "If a STATUS that asked in a silence (10.4) has no answer before the next one in it" */
 void pace_unanswered(struct pace *pace);
 
-/* A PUSH was sent, or an eager announcement, of which nobody says whether it is lost. `under_way` are now. */
+/* A PUSH was sent, or an eager announcement, whose loss nobody reports; with it `under_way` packets are under way. */
 void pace_sent(struct pace *pace, uint32_t under_way);
 void pace_eager(struct pace *pace, uint32_t under_way);
 

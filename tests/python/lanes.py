@@ -37,7 +37,7 @@ def passes(name, folder):
     process.join()
     print(f"{time.monotonic() - begun:5.1f} s  {name}", flush=True)
     if process.exitcode != 0:
-        print("FAILED:", name, *path.read_text(errors="replace").splitlines()[-LAST_LINES:], sep="\n", flush=True)
+        print(f"FAILED: exit code {process.exitcode}", name, *path.read_text(errors="replace").splitlines()[-LAST_LINES:], sep="\n", flush=True)
     return process.exitcode == 0
 
 

@@ -11,11 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import typing
 import unittest
 
 import harness
 
-from winnow import _native
+import winnow.torch
+from winnow import _member, _native, _settings
 
 STRUCTURES = {
     "winnow_config": _native.Config,
@@ -33,11 +35,11 @@ CONSTANTS = {
     "WINNOW_OK": _native.OK,
     **{f"WINNOW_ERR_{name}": value for name, value in _native.ERRORS.items()},
     **{f"WINNOW_{name.upper()}": value for name, value in _native.OPS.items()},
-    "WINNOW_WIRE_AUTO": _native.WIRES["auto"],
-    "WINNOW_WIRE_NATIVE": _native.WIRES["native"],
-    "WINNOW_WIRE_FIXED32": _native.WIRES["fixed32"],
-    "WINNOW_MEMORY_HOST": _native.MEMORIES["host"],
-    "WINNOW_MEMORY_CUDA": _native.MEMORIES["cuda"],
+    **{f"WINNOW_WIRE_{name.upper()}": value for name, value in _native.WIRES.items() if name != "f32"},
+    **{f"WINNOW_MEMORY_{name.upper()}": value for name, value in _native.MEMORIES.items()},
+    "WINNOW_QUIET": _native.LEVELS["off"],
+    "WINNOW_WARN": _native.LEVELS["warn"],
+    "WINNOW_INFO": _native.LEVELS["info"],
     "WINNOW_F32": _native.DTYPES["float32"],
     "WINNOW_F16": _native.DTYPES["float16"],
     "WINNOW_BF16": _native.DTYPES["bfloat16"],
@@ -123,6 +125,14 @@ class Abi(unittest.TestCase):
         self.assertEqual(results, {name for name in CONSTANTS if re.match("WINNOW_(OK|ERR)", name)})
         structures = set(re.findall(r"^struct (winnow_\w+) {", text, flags=re.M))
         self.assertEqual(structures, set(STRUCTURES))
+
+    def test_what_python_shows(self):
+        """Settings and statistics, which have types and docstrings there, are those of the library."""
+        self.assertEqual(set(typing.get_type_hints(_settings.OfComm)), set(_member._CONFIG))
+        for shown, structure in ((winnow.OpStats, _native.OpStats), (winnow.CommStats, _native.CommStats)):
+            self.assertEqual(list(shown._fields), [field for field, _ in structure._fields_])
+        hook = ("buckets", "bytes", *winnow.OpStats._fields, *winnow.torch._WIRE_TOTALS)  # as they are added up
+        self.assertEqual(winnow.torch.HookStats._fields, hook)
 
 
 if __name__ == "__main__":

@@ -119,11 +119,11 @@ class TopK(unittest.TestCase):
 def alone(compress, shape=(50, 40)):
     """It, and a step: takes a gradient and returns what is sent of it."""
     layer = nn.Linear(shape[1], shape[0], bias=False)
-    compress.learn(layer)
+    compress._learn(layer)
 
     def step(gradient):
         sent = gradient.clone()
-        compress.take(sent, layer.weight)
+        compress._take(sent, layer.weight)
         return sent
 
     return step
@@ -183,7 +183,7 @@ class Compressors(unittest.TestCase):
             two = [winnow.torch.TopK(0.02, **options) for _ in range(2)]
             for compress in two:
                 compress.load_state_dict(merged)
-            self.assertEqual(two[0].steps(), four[0].steps())
+            self.assertEqual(two[0]._steps_taken(), four[0]._steps_taken())
             for wrong, text in (
                 (states[:3], "there are 3 states, and 4 workers have saved: want all"),
                 ([], "there are 0 states"),
@@ -230,9 +230,9 @@ class Compressors(unittest.TestCase):
         want, got = alone(plain), alone(other)
         for number, gradient in enumerate(self.gradients(6)):
             if number == 3:
-                other.begin()
+                other._begin()
                 got(torch.full((2000,), float("inf")))
-                other.undo()
+                other._undo()
             self.assertTrue(torch.equal(got(gradient), want(gradient)))
 
     def test_saved_velocity(self):
@@ -254,7 +254,7 @@ class Compressors(unittest.TestCase):
         layer = nn.Linear(40, 50)
         for block, weight in ((1, (0, 2000, 1, 1, 1)), (8, (0, 2000, 8, 1, 8)), (48, (0, 2000, 48))):
             compress = winnow.torch.TopK(0.1, block=block, chunk=None)
-            compress.learn(layer)
+            compress._learn(layer)
             parameters = list(layer.parameters())
             self.assertEqual(_way.segments(parameters, torch.empty(2050), compress), [weight])
 

@@ -84,6 +84,7 @@ class Ends(unittest.TestCase):
             ("import atexit; atexit.register(lambda: None); sys.exit(3)", 3, aborted + "it ended with exit status 3"),
             ("with comm: sys.exit(3)", 3, aborted + "SystemExit: 3"),
             ("raise ValueError('of no use')", 1, aborted + "ValueError: of no use"),
+            (r"with comm: raise OSError('caf\udce9')", 1, aborted + r"OSError: caf\?"),  # of a file's name
             (CHILD, 4, aborted + "it ended with exit status 4"),
         ):
             with self.subTest(code=code):

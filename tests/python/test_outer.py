@@ -214,6 +214,8 @@ def refused(rank, world, job):
             {"speed": {**state["speed"], "2.weight": torch.zeros(5)}},
         ):
             texts.append(error_of(good.load_state_dict, {**state, **wrong}))
+        sparse = outer(net, inner_of(net), H=1, comm=comm, compress="topk:0.1")
+        texts.append(error_of(sparse.load_state_dict, state))
         if rank == 1:
             with torch.no_grad():
                 net[2].bias[3] = float("inf")
@@ -311,9 +313,10 @@ class Outer(harness.TeamCase):
                 "wire is 'fp16': want one of",
                 f"on rank {1 - rank}: want the same on all",
                 f"TopK(0.{1 + rank}, chunk=4096",
-                "or the other way round",
+                "the saved state was made with compress=, but this optimizer has none",
                 "no start of 0.weight, of 4096 elements",
                 "no speed of 2.weight, of 4096 elements",
+                "this optimizer has compress=, but the saved state was made without it",
                 "the weights of 2.bias are not finite on rank 1, after 1 steps",
             )
             self.assertEqual(len(texts), len(wanted))
@@ -480,7 +483,7 @@ class Members(unittest.TestCase):
             outer._sent, outer._lost = interrupted
             if memory is not None:
                 self.assertTrue(outer._lost.any())
-                outer.compress.begin_at(3)
+                outer.compress._begin_at(3)
             with torch.no_grad():
                 two.nets[0][0].weight.fill_(7)
             two.join()

@@ -237,7 +237,7 @@ class Staged(unittest.TestCase):
         model = torch.nn.Linear(40, 30, bias=False)
         for state in self.states:
             state.compress = winnow.torch.TopK(0.1)
-            state.compress.learn(model)
+            state.compress._learn(model)
         futures = [state.reduce(torch.zeros(1200), None, 0, [model.weight]) for state in self.states]
         for future in futures:
             self.assertFalse(future.wait().any())

@@ -71,13 +71,28 @@ static int sparse_begin(struct winnow_comm *comm, const struct winnow_options *o
 	                                           WINNOW_SUM, options, comm, request);
 }
 
+static int empty_begin(struct winnow_comm *comm, enum winnow_dtype dtype,
+                       const struct winnow_options *options, struct winnow_request **request)
+{
+	return winnow_allreduce_sparse_block_async(NULL, NULL, 0, 1, NULL, 0, dtype, WINNOW_SUM,
+	                                           options, comm, request);
+}
+
 /* Lists that cannot be; and calls that are told nowhere to put what they make. */
 COMM_TEST(lists_refused, comm_made(1))
 {
 	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	const struct winnow_options odd = {.wire = 99};
 	struct winnow_request *request;
 	struct winnow_rows *rows;
 
+	/* An empty tensor needs no buffers; what else is wrong with it is still seen. */
+	refused(comm, empty_begin(comm, WINNOW_F32, &odd, &request), "unknown wire form", &request);
+	refused(comm, empty_begin(comm, (enum winnow_dtype)99, NULL, &request),
+	        "unknown element type", &request);
+	assert_int_equal(empty_begin(comm, WINNOW_F32, NULL, &request), WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	winnow_request_free(&request);
 	refused(comm, sparse_begin(comm, &gpu, &request), "none is taken from a GPU", &request);
 	refused(comm, list_begin(comm, &gpu, &rows, &request), "none is taken from a GPU",
 	        &request);
@@ -89,6 +104,38 @@ COMM_TEST(lists_refused, comm_made(1))
 	        winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM, NULL, comm,
 	                               NULL),
 	        "request is NULL", NULL);
+}
+
+/* Sanitizers, too, say by NULL that there is no memory. They ask before they are ready themselves. */
+#define ASKED __attribute__((visibility("default"), no_sanitize("address", "thread")))
+
+ASKED const char *__asan_default_options(void);
+ASKED const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+/* A list that no memory takes: the caller, who may free what he has got, has got nothing. */
+COMM_TEST(lists_too_large, comm_made(1))
+{
+	const uint64_t blocks = UINT64_C(1) << 45;
+	struct winnow_request *request = (struct winnow_request *)(uintptr_t)1;
+	struct winnow_rows *rows = (struct winnow_rows *)(uintptr_t)1;
+	const int64_t index = 0;
+
+	assert_int_equal(winnow_allreduce_rows_async(given, &index, blocks, 1, blocks, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, &rows, &request),
+	                 WINNOW_ERR_MEMORY);
+	assert_null(request);
+	assert_null(rows);
+	assert_true(STAILQ_EMPTY(&comm->shared.submitted));
 }
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},

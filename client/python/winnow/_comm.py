@@ -608,7 +608,7 @@ class Comm(Member):
         Raises:
             WinnowError: The communicator is closed, or belongs to the parent process.
         """
-        self._call(lib.winnow_comm_say, (), (text.encode(),))
+        self._call(lib.winnow_comm_say, (), (text.encode(errors="replace"),))
 
     def late(self) -> Optional[str]:
         """Name the worker that this worker's operation has been waiting for, for some seconds.

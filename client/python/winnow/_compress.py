@@ -162,7 +162,7 @@ class TopK:
         settings = ", ".join(f"{name}={getattr(self, name)}" for name in ("chunk", "block", "decay", "momentum", "warm_up"))
         return f"TopK({self.density}, {settings})"
 
-    def learn(self, module: torch.nn.Module, find_unused_parameters: bool = False) -> None:
+    def _learn(self, module: torch.nn.Module, find_unused_parameters: bool = False) -> None:
         """Give this TopK its model. ``attach()``, ``HookState.name()`` and ``OuterOptimizer`` call it.
 
         Args:
@@ -190,7 +190,7 @@ class TopK:
         self._find_unused = find_unused_parameters
         self._refuse({"memory": self._memory, "velocity": self._velocity})
 
-    def takes(self, parameter: torch.nn.Parameter) -> bool:
+    def _takes(self, parameter: torch.nn.Parameter) -> bool:
         """Say whether the gradient of this parameter is compressed.
 
         Raises:
@@ -200,7 +200,7 @@ class TopK:
             raise ValueError("compress knows no model, since its state is a copy: call HookState.name(ddp.module) first")
         return id(parameter) in self._names
 
-    def take(self, gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
+    def _take(self, gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
         """Leave in a gradient what is to be sent, and remember the rest. The hook calls it.
 
         Args:
@@ -222,7 +222,7 @@ class TopK:
             velocity = self._kept(self._velocity, name, gradient)
             if not unused:
                 gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
-        if self.chose(parameter):
+        if self._chose(parameter):
             memory = self._kept(self._memory, name, gradient)
             # The sum alone may be too large. A GPU's would be waited for; nothing that is not finite stays there.
             if _cuda.device_of(gradient) is None and not memory.sum().isfinite() and not memory.isfinite().all():
@@ -235,31 +235,31 @@ class TopK:
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
 
-    def take_or_end(self, comm: Union[Comm, Node], gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
-        """``take()`` from a parameter, if it is compressed, and end the job if that fails. The hook calls it.
+    def _take_or_end(self, comm: Union[Comm, Node], gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
+        """``_take()`` from a parameter, if it is compressed, and end the job if that fails. The hook calls it.
 
         Args:
             comm: The communicator or node whose job ends.
-            gradient, parameter: As in ``take()``.
+            gradient, parameter: As in ``_take()``.
 
         Raises:
-            winnow.WinnowError: ``take()`` failed, or the loaded memory was saved by another number of workers.
+            winnow.WinnowError: ``_take()`` failed, or the loaded memory was saved by another number of workers.
         """
-        if not self.takes(parameter):
+        if not self._takes(parameter):
             return
         self._workers = comm.world
         try:
             self._refuse_others()
-            self.take(gradient, parameter)
+            self._take(gradient, parameter)
         except ValueError as error:
             end_job(comm, f"{error}, on rank {comm.rank}")
 
-    def chose(self, parameter: torch.nn.Parameter) -> bool:
-        """Say whether the last ``take()`` of this parameter chose elements. During the warm-up it chooses none."""
-        return self.takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
+    def _chose(self, parameter: torch.nn.Parameter) -> bool:
+        """Say whether the last ``_take()`` of this parameter chose elements. During the warm-up it chooses none."""
+        return self._takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
 
-    def remember(self, parameter: torch.nn.Parameter, lost: torch.Tensor) -> None:
-        """Add to the memory what rounding took from the elements that ``take()`` left. The hook calls it.
+    def _remember(self, parameter: torch.nn.Parameter, lost: torch.Tensor) -> None:
+        """Add to the memory what rounding took from the elements that ``_take()`` left. The hook calls it.
 
         Args:
             parameter: The parameter.
@@ -268,24 +268,24 @@ class TopK:
         memory = self._memory[self._names[id(parameter)]]
         memory.add_(lost.to(memory.device))
 
-    def begin(self) -> None:
-        """Begin a step that ``undo()`` can take back. What was taken before stays. Elastic training calls it."""
+    def _begin(self) -> None:
+        """Begin a step that ``_undo()`` can take back. What was taken before stays. Elastic training calls it."""
         self._before = self._before or _Before()
         self._before.begin()
 
-    def undo(self) -> None:
-        """Restore the memory as it was at ``begin()``, so that the gradients of a repeated step are taken again."""
+    def _undo(self) -> None:
+        """Restore the memory as it was at ``_begin()``, so that the gradients of a repeated step are taken again."""
         self._before.undo(self._steps, (self._memory, self._velocity))
 
-    def steps(self) -> Dict[str, int]:
+    def _steps_taken(self) -> Dict[str, int]:
         """Return how many steps were taken of each parameter, by name. The numbers are the same on all workers."""
         return dict(self._steps)
 
-    def begin_at(self, steps: Union[int, Dict[str, int]]) -> None:
+    def _begin_at(self, steps: Union[int, Dict[str, int]]) -> None:
         """Set how many steps were taken, so that a newcomer's next step is everybody's.
 
         Args:
-            steps: The number for all parameters, or what ``steps()`` returned on another worker.
+            steps: The number for all parameters, or what ``_steps_taken()`` returned on another worker.
         """
         self._steps = dict(steps) if isinstance(steps, dict) else dict.fromkeys(self._names.values(), steps)
 
@@ -431,12 +431,12 @@ def parts_of(bucket, parameters):
 def lost_of(compress, buffer, parameters, comm, wire):
     """Zeros, for what rounding will take from a buffer that is these parameters before it is sent. None: it takes nothing
     of what was chosen."""
-    chosen = compress is not None and any(map(compress.chose, parameters))
+    chosen = compress is not None and any(map(compress._chose, parameters))
     return torch.zeros_like(buffer) if chosen and buffer.dtype == torch.float32 and comm.rounds(wire) else None
 
 
 def remember_lost(compress, lost, parameters):
     """After the exchange."""
     for parameter, part in parts_of(lost, parameters) if lost is not None else ():
-        if len(part) > 0 and compress.chose(parameter):
-            compress.remember(parameter, part)
+        if len(part) > 0 and compress._chose(parameter):
+            compress._remember(parameter, part)

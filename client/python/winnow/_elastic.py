@@ -147,8 +147,8 @@ class Elastic:
         self._homes: List[Home] = []  # its buckets
         self._queued = False
         if compress is not None:
-            compress.learn(ddp.module)
-            compress.begin()
+            compress._learn(ddp.module)
+            compress._begin()
         ddp.register_comm_hook(self, Elastic._reduce)
         _taken.add(self.comm)
 
@@ -255,13 +255,13 @@ class Elastic:
     def _keep(self):
         """The step counts."""
         if self.compress is not None:
-            self.compress.begin()
+            self.compress._begin()
 
     def _undo(self):
         """A step that does not count will be repeated, with its gradients."""
         self._parts = []
         if self.compress is not None:
-            self.compress.undo()
+            self.compress._undo()
 
     def _refuse_early(self):
         if self._things is None:
@@ -330,7 +330,7 @@ class Elastic:
         return {"model": self.ddp.module.state_dict(), **{name: thing.state_dict() for name, thing in self._things.items()}}
 
     def _packed(self):
-        steps = {} if self.compress is None else self.compress.steps()
+        steps = {} if self.compress is None else self.compress._steps_taken()
         states = self._states()
         try:
             for name, value in states.items():
@@ -361,7 +361,7 @@ class Elastic:
             thing.load_state_dict(states[name])
         self._remember_lost(self._parts)
         if self.compress is not None:
-            self.compress.begin_at(steps)
+            self.compress._begin_at(steps)
         self._keep()
 
     # What they compare.
@@ -447,7 +447,7 @@ class Elastic:
     def _begin(self, buffer, parameters):
         for parameter, values in parts_of(buffer, parameters):
             if self.compress is not None:
-                self.compress.take_or_end(self.comm, values, parameter)
+                self.compress._take_or_end(self.comm, values, parameter)
         parts = parts_of(buffer, parameters)
         segments = [_way.segments([parameter], values, self.compress, self._seen) for parameter, values in parts]
         home = Home(buffer, self.compress is not None or any(map(_way.leaves, segments)))

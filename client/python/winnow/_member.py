@@ -483,7 +483,7 @@ class Member:
         Raises:
             WinnowError: This object is closed, or belongs to the parent process.
         """
-        self._call(self._calls.abort, (), (text.encode(),))
+        self._call(self._calls.abort, (), (text.encode(errors="replace"),))
 
     def close(self) -> None:
         """Leave the job.

@@ -94,7 +94,7 @@ class OuterOptimizer(torch.optim.Optimizer):
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
         self._names, self._parameters = _trained(model, inner)
         if self.compress is not None:
-            self.compress.learn(model)
+            self.compress._learn(model)
         self._start = self._weights()  # what all began with
         self._speed = torch.zeros_like(self._start)
         self._sent = None  # what has been taken from this worker's difference and has not arrived yet
@@ -192,7 +192,7 @@ class OuterOptimizer(torch.optim.Optimizer):
                 self._settle()
                 self.exchanges = max(last, 0)
                 if self.compress is not None:
-                    self.compress.begin_at(max(self.exchanges - self._dense, 0))
+                    self.compress._begin_at(max(self.exchanges - self._dense, 0))
                 self._begin()
         if waiting:
             self._exchange()
@@ -221,11 +221,13 @@ class OuterOptimizer(torch.optim.Optimizer):
             state: The saved state.
 
         Raises:
-            ValueError: The state was saved with ``compress`` and this optimizer has none, or the other way round; or it is
-                not of this model.
+            ValueError: The state was saved with ``compress`` and this optimizer has none, or without it and this one has it.
+                Or the state is of another model.
         """
-        if (state["compress"] is None) != (self.compress is None):
-            raise ValueError("the saved state has a memory and there is no compress, or the other way round")
+        if state["compress"] is not None and self.compress is None:
+            raise ValueError("the saved state was made with compress=, but this optimizer has none")
+        if state["compress"] is None and self.compress is not None:
+            raise ValueError("this optimizer has compress=, but the saved state was made without it")
         state = {"sent": None, "lost": None, **state}  # they need not be there
         saved = {kind: self._of_names(kind, state[kind]) for kind in self._vectors()}
         if self.compress is not None:
@@ -308,7 +310,7 @@ class OuterOptimizer(torch.optim.Optimizer):
             if not part.isfinite().all():
                 end_job(self.comm, f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps")
         for parameter, part in zip(self._parameters, self._parts(difference)) if self.compress is not None else ():
-            self.compress.take_or_end(self.comm, part, parameter)
+            self.compress._take_or_end(self.comm, part, parameter)
         return difference
 
     def _weights(self):

@@ -46,7 +46,7 @@ def segment(way, parameter, offset, element_bytes):
 
 def way_of(parameter, element_bytes, compress=None, seen=None):
     """Of one that is compressed, what is chosen together travels together."""
-    if compress is not None and parameter.numel() > 0 and compress.takes(parameter):
+    if compress is not None and parameter.numel() > 0 and compress._takes(parameter):
         return ELEMENTS if compress.block == 1 else BLOCKS
     return by_shape(parameter, element_bytes) if seen is None else seen.way(parameter, element_bytes)
 
@@ -60,7 +60,7 @@ def segments(parameters, buffer, compress=None, seen=None):
     """The segments of a buffer that is these parameters, one after the other; None if none of them needs one."""
     found, offset, size = [], 0, buffer.element_size()
     for parameter in parameters:
-        if parameter.numel() > 0 and compress is not None and compress.takes(parameter):
+        if parameter.numel() > 0 and compress is not None and compress._takes(parameter):
             found.append(_chosen(parameter.numel(), compress.block, offset))
         elif parameter.numel() > 0:
             found.append(segment(way_of(parameter, size, compress, seen), parameter, offset, size))

@@ -346,7 +346,7 @@ class HookState:
         self._names.update((id(parameter), name) for name, parameter in module.named_parameters())
         self._module = module
         if self.compress is not None:
-            self.compress.learn(module, find_unused_parameters)
+            self.compress._learn(module, find_unused_parameters)
 
     @brief
     def open(
@@ -486,7 +486,7 @@ class HookState:
             if self.check_nan:
                 self._refuse_nan(tensor, parameters)
             for parameter, part in parts_of(tensor, parameters) if compressed else ():
-                self.compress.take_or_end(self.comm, part, parameter)
+                self.compress._take_or_end(self.comm, part, parameter)
             # Tags are drawn in the order of buckets.
             options.update(op="avg", tag=next(self._tags), wire=self.wire, priority=priority)
             return start(options)
@@ -535,7 +535,7 @@ class HookState:
         """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
         host's memory, as tiles and narrow values do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL
         adds up first."""
-        chose = self.compress is not None and any(map(self.compress.chose, parameters))
+        chose = self.compress is not None and any(map(self.compress._chose, parameters))
         block = self.block or 0
         narrows = self.compress is not None and not self.node and self.comm.narrows(self.wire)
         home = Home(tensor, not self.node and (chose or narrows or _way.leaves(segments)))
