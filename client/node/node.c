@@ -301,7 +301,8 @@ void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 		stats->window_now += one.window_now;
 		if (one.rtt_us > stats->rtt_us)
 			stats->rtt_us = one.rtt_us;
-		if (one.rtt_least_us < stats->rtt_least_us)
+		if (one.rtt_least_us != 0 &&
+		    (stats->rtt_least_us == 0 || one.rtt_least_us < stats->rtt_least_us))
 			stats->rtt_least_us = one.rtt_least_us;
 	}
 }
