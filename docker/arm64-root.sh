@@ -5,11 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . docker/debian.sh
 root=$1
-[ ! -e "$root/made" ] || exit 0
+needs=$(sed -n 's/^arm64: //p' docker/packages.txt)
+[ "$(cat "$root/made" 2>/dev/null)" != "$needs" ] || exit 0
 rm -rf --one-file-system "$root" "$root.list"
 mkdir -p "$(dirname "$root")"
 debian_sources "$(debian_codename)" >"$root.list"
-needs=$(sed -n 's/^arm64: //p' docker/packages.txt)
 mmdebstrap --quiet --variant=extract --architectures=arm64 --include="${needs// /,}" "$(debian_codename)" "$root" "$root.list"
 rm "$root.list"
-touch "$root/made"
+echo "$needs" >"$root/made"

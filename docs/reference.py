@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
 """Write the generated reference: `reference.py BUILD [DIR]` puts options.md, metrics.md and api.md into DIR (docs).
 
 options.md comes from each program's --help and from client/winnow.h, metrics.md from what a winnowd says while a job

@@ -249,6 +249,13 @@ static char *text_trim(char *text)
 	return text;
 }
 
+/* What stands behind a section would go unheard, unless it is a comment. */
+static bool is_over(const char *rest)
+{
+	rest += strspn(rest, OPTION_BLANKS);
+	return *rest == '\0' || *rest == '#';
+}
+
 /* "[section]", "name = value" or "name: value"; a comment begins with the line by ';' or '#', or by ';' behind a blank. */
 static int line_take(struct file *file, char *line)
 {
@@ -264,7 +271,7 @@ static int line_take(struct file *file, char *line)
 		*end = '\0';
 	snprintf(at, sizeof(at), "%.250s, line %u: ", file->path, file->line);
 	end = strpbrk(line, *line == '[' ? "]" : "=:");
-	if (end == NULL)
+	if (end == NULL || end == line || (*line == '[' && !is_over(end + 1)))
 		return why_set(&file->reading->why, -EINVAL,
 		               "%swant \"name = value\" or \"[section]\"", at);
 	*end = '\0';

@@ -18,6 +18,7 @@
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *memory, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
 
 static atomic_ulong asked;
 static unsigned long fail_at;
@@ -66,4 +67,9 @@ void *calloc(size_t count, size_t bytes)
 void *realloc(void *memory, size_t bytes)
 {
 	return fails() ? NULL : __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	return fails() ? NULL : __libc_memalign(alignment, bytes);
 }

@@ -1,34 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""sweep.py BUILD PRELOAD STEP KEYLESS - a job of two workers with a reconfiguration, again and again: each time another piece of memory
-is not there, of one worker or of winnowd, the first, the one STEP later (with a key; KEYLESS without one), and so on, once alone and once with all after it.
+"""sweep.py BUILD FOLDER STEP KEYLESS - a job of two workers with a reconfiguration, again and again: each time another piece of memory
+is not there, of one worker or of winnowd, once alone and once with all after it: each STEPth with a key, each KEYLESSth without one.
 
-Every process ends in time, by its own will, and says why in one line; no result is wrong.
+FOLDER has fail.so, of fail_malloc.c, and a key. Every process ends in time, by its own will, and says why; no result is wrong.
 """
 import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 from ports import free_port  # noqa: E402
 
-BUILD, PRELOAD, STEP, KEYLESS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+BUILD, FOLDER, STEP, KEYLESS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 LIMIT_S = 25
 BEHIND = 2000  # pieces; those before them are for OpenSSL's tables, and end a process at once
 TIMES = {"WINNOW_SILENCE": "2s", "WINNOW_JOIN_TIMEOUT": "5s", "WINNOW_TIMEOUT": "6s", "WINNOW_JOB": "swept"}
 
 
 def run(key, victim, at=None, count=None):
-    """A job; (what is wrong or None). `victim` is 0 or 1, a worker, or 2, winnowd."""
+    """A job: what is wrong, or None. `victim` is 0, a worker, or 2, winnowd."""
     port = free_port()
     address = f"127.0.0.1:{port}"
     key_options = ["--key-file", key] if key else ["--insecure-no-key"]
     key_of = {"WINNOW_KEY_FILE": key} if key else {"WINNOW_INSECURE_NO_KEY": "1"}
-    fail = {"LD_PRELOAD": PRELOAD} | ({"FAIL_AT": at} if at else {}) | ({"FAIL_COUNT": count} if count else {})
+    fail = {"LD_PRELOAD": f"{FOLDER}/fail.so"} | ({"FAIL_AT": at} if at else {}) | ({"FAIL_COUNT": count} if count else {})
     environment = lambda number, more: os.environ | more | (fail if victim == number else {})
     start = lambda number, more, *command: subprocess.Popen(command, env=environment(number, more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     daemon = start(2, {}, f"{BUILD}/winnowd", "--listen", address, "--metrics", "no", "--threads", "1", "--join-timeout", "4s", "--drain-timeout", "1s", *key_options)
@@ -62,15 +61,11 @@ def run(key, victim, at=None, count=None):
 
 
 def main():
-    folder = tempfile.mkdtemp()
-    key = os.path.join(folder, "key")
-    with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-        file.write(subprocess.run([f"{BUILD}/winnow", "key"], capture_output=True, text=True, check=True).stdout)
     bad, runs = [], 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for secret in (key, None):
+        for secret in (f"{FOLDER}/key", None):
             for victim in (0, 2):
-                counted = os.path.join(folder, "count")
+                counted = f"{FOLDER}/count"
                 wrong = run(secret, victim, count=counted)
                 if wrong:
                     sys.exit(wrong)

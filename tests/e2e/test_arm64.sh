@@ -46,16 +46,16 @@ together() { # port options..
 		[ $rank = 1 ] || worker=("${on_x86[@]}")
 		timeout 120 "${worker[@]}" bench --aggregators "127.0.0.1:$port" --insecure-no-key --world 3 --rank $rank --check --iters 3 --warmup 1 \
 			--json "$@" >"$tmp/rank$rank" 2>"$tmp/rank$rank.err" &
-		workers+=($!)
+		workers+=($!) pids+=($!) # which end with a test that fails
 	done
 	for worker in "${workers[@]}"; do wait "$worker" || fail "$*: $(cat "$tmp"/rank*.err)"; done
 	seen '"errors": *0[,}]' <"$tmp/rank0" || fail "$*: $(cat "$tmp/rank0")"
 }
 winnowd --insecure-no-key --threads 1
 x86=$PORT
-port=$(/usr/bin/python3 "$free_ports")
+port=$(free_port)
 "${qemu[@]}" "$arm/winnowd" --insecure-no-key --listen "127.0.0.1:$port" --threads 1 --metrics no 2>"$tmp/winnowd-arm.log" &
-pids+=($!)
+pids+=($!) daemons+=($!)
 await 'event=ready.*isa=neon' "$tmp/winnowd-arm.log"
 for aggregator in "$x86" "$port"; do
 	together "$aggregator" --size 4M --density 1,0.1,0.01

@@ -8,7 +8,7 @@ for page in options metrics api; do
 $(head -n 20 "$tmp/diff")"
 done
 # Every variable that the code asks for is on the page.
-git grep -hoE "(getenv|variable|environ\.get)\(\"WINNOW_[A-Z_]+\"" -- client aggregator bitmap kernels | grep -oE 'WINNOW_[A-Z_]+' | sort -u |
+git grep -hoE '(getenv\(|environ(\.get\(|\[)|flag_of\(|variable\()"WINNOW_[A-Z_]+' -- client aggregator bitmap kernels | grep -oE 'WINNOW_[A-Z_]+' | sort -u |
 	while read -r name; do
 		option=$(tr 'A-Z_' 'a-z-' <<<"${name#WINNOW_}")
 		seen -e "\`$name\`" -e "\`--$option\`" <docs/options.md || fail "docs/options.md lacks $name"

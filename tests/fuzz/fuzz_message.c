@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <jansson.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,6 +49,18 @@ static void check_message(const struct control_message *m)
 	check_printable(m->text, sizeof(m->text));
 }
 
+/* The line is the one that JSON's library would have written. */
+static void check_json(const char *line)
+{
+	json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	char *again = json_dumps(root, JSON_COMPACT);
+
+	assert(root != NULL && again != NULL);
+	assert(strncmp(line, again, strlen(again)) == 0 && strcmp(line + strlen(again), "\n") == 0);
+	free(again);
+	json_decref(root);
+}
+
 /* What was read is written so that it reads the same, in one line of legal length. */
 static void check_round_trip(const struct control_message *message)
 {
@@ -60,6 +73,7 @@ static void check_round_trip(const struct control_message *message)
 	length = strlen(line);
 	assert(length < LINES_BYTES_MAX && line[length - 1] == '\n');
 	assert(strcspn(line, "\n") == length - 1);
+	check_json(line);
 	assert(message_parse(line, &again, &why) == 0);
 	assert(memcmp(message, &again, sizeof(again)) == 0);
 	free(line);
@@ -199,6 +213,7 @@ static void our_message(struct script *s)
 	our_run(s, &message);
 	line = message_format(&message);
 	assert(line != NULL);
+	check_json(line);
 	assert(message_parse(line, &again, &why) == 0);
 	check_message(&again);
 	assert(again.kind == message.kind);

@@ -186,10 +186,14 @@ static void options_seeds(void)
 {
 	const char all[] = "--count=7\n--flag\n--size\n64K\0[fuzz]\ntext = hello\ncount = 9\n"
 			   "join-time = 500ms\n\0WINNOW_REAL=0.25\nCOUNT=3\nWINNOW_RATE=10G";
+	const char lines[] = "\0\xef\xbb\xbf# one\r\n[bench]\r\nabsurd\t: 3\r\n[fuzz] # two\r\n "
+			     "text : a;b ;three\r\n"
+			     "\r\n;four\ncount=9";
 	const char arguments[] =
 		"--counts\n3\n--choice=one\n--wait-ms=500\n--wait\n2s\n--count32=0";
 
 	seed("all", all, sizeof(all) - 1);
+	seed("lines", lines, sizeof(lines) - 1);
 	seed("arguments", arguments, sizeof(arguments) - 1);
 	seed("help", "--help", 6);
 }

@@ -366,6 +366,18 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 	return told != NULL && strncmp(told + strlen(name), text, strlen(text)) == 0;
 }
 
+/* "rank 1", which is not rank 12. */
+static bool rank_told(const char *error, uint32_t who)
+{
+	char name[32];
+	int length = snprintf(name, sizeof(name), "rank %u", who);
+
+	for (const char *at = error; (at = strstr(at, name)) != NULL; at += length)
+		if (strspn(at + length, "0123456789") == 0)
+			return true;
+	return false;
+}
+
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
@@ -375,10 +387,8 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 	uint32_t who = fault->spec->who;
 	char name[32];
 
-	if (fault->spec->kind == FAULT_MISMATCH) {
-		snprintf(name, sizeof(name), "rank %u", who);
-		return strstr(error, rule->text) != NULL && strstr(error, name) != NULL;
-	}
+	if (fault->spec->kind == FAULT_MISMATCH)
+		return strstr(error, rule->text) != NULL && rank_told(error, who);
 	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
 		return strstr(error, "aborted here") != NULL;
 	if (fault->spec->kind == FAULT_GPU && w->rank == who)

@@ -440,6 +440,12 @@ TEST(files_wrong)
 	assert_file_wrong("[benhc]\nsize = 1G\n", "no section [benhc]; did you mean [bench]?");
 	assert_file_wrong("[prog]\nop-count = 7\n[something else]\nsize = 1G\n",
 	                  "no section [something else]; ours is [prog]");
+	assert_file_wrong("[prog\nop-count = 7\n", ", line 1: want \"name = value\" or \"[sec");
+	assert_file_wrong("[prog] op-count = 7\n", ", line 1: want \"name = value\" or \"[sec");
+	assert_file_wrong("[prog]\n = 7\n", ", line 2: want \"name = value\" or \"[sec");
+	assert_file_wrong("[prog]\n:", ", line 2: want \"name = value\" or \"[sec");
+	assert_file_wrong("[prog]\ntext = a\n  op-count\n", ", line 3: want \"name = value\"");
+	assert_wrong(READ("--config=/dev/zero"), "it is a device, not a regular file");
 	assert_non_null(mkdtemp(folder));
 	assert_wrong(READ("--config", folder), "it is a directory, not a regular file");
 	snprintf(pipe, sizeof(pipe), "%s/p", folder);
@@ -471,6 +477,8 @@ TEST(file_lines)
 	write_file(text);
 	GIVES(out.count == 7, "--config", file_path);
 	assert_string_equal(out.text, line);
+	write_file("[prog] # another comment\nop-count = 7");
+	GIVES(out.count == 7, "--config", file_path);
 }
 
 /* A name that comes twice: one of the two would not hold, and nobody would see which. */

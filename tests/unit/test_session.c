@@ -14,6 +14,22 @@ SESSION_TEST(smallest_size, running())
 	                 262144); /* its windows are small: four super-packets */
 }
 
+/* Of all channels together. */
+TEST(memory)
+{
+	const struct stream_config one = {.window = 32, .op_slots = 4, .segments_ahead = 2};
+	struct session *session;
+
+	bytes_max = LINKS * stream_bytes(&one);
+	session_close(running());
+	bytes_max--;
+	session = started();
+	assert_int_equal(session_result(session), WINNOW_ERR_MEMORY);
+	assert_non_null(strstr(session_error(session), " are allowed (memory_mb, "));
+	session_close(session);
+	bytes_max = 0;
+}
+
 SESSION_TEST(abort, running())
 {
 	session_abort(session, "of my own will");

@@ -24,6 +24,7 @@ static inline void count_done(struct allreduce *task)
 }
 
 static uint32_t link_count = LINKS;
+static uint64_t bytes_max; /* 0: no limit */
 
 static inline struct session *session_of(const char *job)
 {
@@ -34,6 +35,7 @@ static inline struct session *session_of(const char *job)
 	                                .link_count = link_count,
 	                                .pool = pool,
 	                                .bitmap = bitmap_best(),
+	                                .bytes_max = bytes_max,
 	                                .stay = {.begun = "job/before", .of = 9}};
 	struct session *session;
 
@@ -127,7 +129,8 @@ static inline void welcomed(struct session *session, uint32_t index, uint32_t pa
 	tell(session, index, &message);
 }
 
-static inline struct session *running(void)
+/* Every aggregator has said START. */
+static inline struct session *started(void)
 {
 	struct session *session = session_opened();
 
@@ -149,6 +152,13 @@ static inline struct session *running(void)
 		                               .window = 32,
 		                               .window_start = 8});
 	}
+	return session;
+}
+
+static inline struct session *running(void)
+{
+	struct session *session = started();
+
 	assert_int_equal(session_state(session), SESSION_RUNNING);
 	return session;
 }

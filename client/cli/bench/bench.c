@@ -62,13 +62,13 @@ static const struct option list[] = {
 	{0},
 };
 
-/* nccl-tests' */
 static const struct option_group groups[] = {
 	{"job", "aggregators"}, {"tensor", "size"},     {"measurement", "iters"},
 	{"reduction", "block"}, {"waiting", "timeout"}, {"network", "payload"},
 	{"dpdk", "eal"},        {"keys", "key-file"},   {0},
 };
 
+/* nccl-tests' */
 static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxbytes"},
                                               {"-f", "stepfactor"}, {"-n", "iters"},
                                               {"-w", "warmup"},     {0}};
