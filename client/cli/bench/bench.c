@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "bitmap/dtype.h"
 #include "bitmap/net/clock.h"
@@ -242,12 +243,23 @@ static void times_summarize(struct bench_times *times, double us[], uint64_t n)
 	times->time_us_max = us[n - 1];
 	times->sums.sent_bytes /= (double)n;
 	times->sums.received_bytes /= (double)n;
+	times->sums.cpu_us /= (double)n;
 }
 
 static int call_failed(const char *what)
 {
 	cli_progress("%s", "");
 	return cli_error(1, "rank %u: %s: %s", settings.comm.rank, what, winnow_last_error());
+}
+
+/* CPU time of all threads of this process, in user space and in the kernel for it. */
+static double cpu_us(void)
+{
+	struct rusage used;
+
+	getrusage(RUSAGE_SELF, &used);
+	return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e6 +
+	       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
 /* One operation, timed and counted: adds what it took to *sums. 0, or 1 and a line on stderr. */
@@ -257,6 +269,7 @@ static int op_measure(struct winnow_comm *comm, const void *send, void *recv, ui
 	const struct winnow_options how = {.wire = settings.comm.wire};
 	struct winnow_stats before, after;
 	struct winnow_request *request;
+	double start_cpu_us;
 	uint64_t start_ns;
 	int result;
 
@@ -264,12 +277,14 @@ static int op_measure(struct winnow_comm *comm, const void *send, void *recv, ui
 	if (winnow_allreduce(recv, recv, 0, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
 		return call_failed("starting line");
 	winnow_comm_stats(comm, &before);
+	start_cpu_us = cpu_us();
 	start_ns = clock_ns();
 	result = winnow_allreduce_async(send, recv, count, settings.dtype, settings.op, &how, comm,
 	                                &request);
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, stats);
 	sums->time_us += (double)(clock_ns() - start_ns) / 1e3;
+	sums->cpu_us += cpu_us() - start_cpu_us;
 	if (result != WINNOW_OK)
 		return call_failed("allreduce"); /* the communicator frees the request */
 	winnow_request_free(&request);

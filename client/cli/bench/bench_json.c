@@ -59,9 +59,10 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 	                         times->time_us_max);
 
 	return json_pack(
-		"{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "path",
-		seen_json(&times->sums), "sent_bytes", whole_json(times->sums.sent_bytes),
-		"received_bytes", whole_json(times->sums.received_bytes), "retransmits",
+		"{s:o, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "cpu_us",
+		times->sums.cpu_us, "path", seen_json(&times->sums), "sent_bytes",
+		whole_json(times->sums.sent_bytes), "received_bytes",
+		whole_json(times->sums.received_bytes), "retransmits",
 		(json_int_t)times->sums.retransmits, "nacks", (json_int_t)times->sums.nacks,
 		"algbw_bytes_s", whole_json(bench_algbw(row, times)), "busbw_bytes_s",
 		whole_json(bench_busbw(settings, row, times)), "errors", (json_int_t)times->wrong);

@@ -52,7 +52,7 @@ struct bench_settings {
 
 /* Sums over measured operations, of this worker. */
 struct bench_sums {
-	double time_us, sent_bytes, received_bytes;
+	double time_us, cpu_us, sent_bytes, received_bytes;
 	uint64_t retransmits, nacks;
 	uint64_t sent_packets, received_packets;
 	uint64_t sent_marked, received_marked, received_lost;
