@@ -15,6 +15,7 @@
 
 #include "aggregator/jobs/jobs.h"
 #include "bitmap/net/net.h"
+#include "bitmap/turn.h"
 
 struct data;
 
@@ -46,6 +47,7 @@ struct data_stats {
 	struct net_stats net;
 	uint64_t drops[WIRE_DROP_COUNT]; /* packets for no channel, and those of ended jobs */
 	uint64_t unsent;                 /* datagrams given up because the network stayed full */
+	struct turn turn;                /* each thread's */
 };
 
 /*

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -212,6 +213,7 @@ static void *thread_run(void *context)
 	uint64_t next_check_us = 0;
 	bool busy = false;
 
+	turn_ask(&t->stats.turn);
 	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
 	/* From here on the thread allocates nothing: tests count by this name. */
 	pthread_setname_np(pthread_self(), "winnow-data");
@@ -408,6 +410,7 @@ void data_look(struct data *data, struct data_look looks[], uint32_t count, stru
 		struct order order = {.act = order_look, .looks = looks, .look_count = count};
 
 		order_give(data->threads[i], &data->threads[i]->looks, &order);
-		counters_add(out, &order.stats, sizeof(order.stats));
+		counters_add(out, &order.stats, offsetof(struct data_stats, turn));
+		out->turn = order.stats.turn;
 	}
 }

@@ -166,15 +166,17 @@ char *http_status(const struct http_sources *sources, const struct snapshot *now
 	numbers_put(packets, http_packet_numbers, now);
 	for (uint32_t i = 0; i < now->job_count; i++)
 		json_array_append_new(list, job_json(&now->jobs[i]));
-	root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}",
-	                 "version", WINNOW_VERSION, "listen", net_format(&sources->listen, listen),
-	                 "datapath", http_datapath(sources), "xdp",
-	                 offload_describe(sources->offload), "isa", bitmap_best()->name, "threads",
-	                 (int)sources->threads, "rcvbuf_bytes", (int)sources->rcvbuf_bytes,
-	                 "uptime_s", seconds_json(uv_hrtime() / 1000 - sources->start_us),
-	                 "memory_limit_from", sources->bytes_from, "packets", packets, "drops",
-	                 counts_json(now->drops, 1, WIRE_DROP_COUNT), "last_failure",
-	                 failure_json(now->copy), "jobs", list);
+	root = json_pack(
+		"{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:s, s:o, s:o, s:o, s:o}",
+		"version", WINNOW_VERSION, "listen", net_format(&sources->listen, listen),
+		"datapath", http_datapath(sources), "xdp", offload_describe(sources->offload),
+		"isa", bitmap_best()->name, "threads", (int)sources->threads, "slice_us",
+		(int)now->data.turn.slice_us, "nice", (int)now->data.turn.nice, "rcvbuf_bytes",
+		(int)sources->rcvbuf_bytes, "uptime_s",
+		seconds_json(uv_hrtime() / 1000 - sources->start_us), "memory_limit_from",
+		sources->bytes_from, "packets", packets, "drops",
+		counts_json(now->drops, 1, WIRE_DROP_COUNT), "last_failure",
+		failure_json(now->copy), "jobs", list);
 	numbers_put(root, http_numbers, now);
 	if (sources->offload != NULL)
 		json_object_set_new(root, "xdp_packets",

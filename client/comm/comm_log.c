@@ -125,8 +125,9 @@ void comm_tell_joined(struct winnow_comm *comm)
 		text_add(names, sizeof(names), "%s%s", i > 0 ? "," : "", comm->peers[i].name);
 	comm_tell(&comm->move.config, WINNOW_INFO,
 	          "joined job '%s': workers=%u datapath=%s multicast=%u/%u payload=%u isa=%s "
-	          "channels=%u key=%s aggregators=%s",
+	          "channels=%u key=%s slice_us=%u nice=%d aggregators=%s",
 	          comm->move.job, comm->move.config.world, comm->fixed.backend->name,
 	          stats.multicast, comm->move.peer_count, stats.payload, bitmap_best()->name,
-	          stats.channels, comm->fixed.tls != NULL ? "yes" : "no", names);
+	          stats.channels, comm->fixed.tls != NULL ? "yes" : "no",
+	          comm->shared.turn.slice_us, comm->shared.turn.nice, names);
 }

@@ -396,8 +396,13 @@ static bool turn(struct winnow_comm *comm)
 static void *comm_run(void *context)
 {
 	struct winnow_comm *comm = context;
+	struct turn got;
 
 	pthread_setname_np(pthread_self(), "winnow");
+	turn_ask(&got);
+	pthread_mutex_lock(&comm->shared.lock);
+	comm->shared.turn = got;
+	pthread_mutex_unlock(&comm->shared.lock);
 	while (turn(comm))
 		;
 	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {

@@ -35,6 +35,7 @@
 #include "bitmap/control/tls.h"
 #include "bitmap/net/clock.h"
 #include "bitmap/net/net.h"
+#include "bitmap/turn.h"
 #include "client/worker/array.h"
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
@@ -258,6 +259,7 @@ struct comm_shared {
 	enum comm_course course;
 	struct comm_end end;   /* a caller ends the membership, or the one that is to come */
 	struct comm_news news; /* wo */
+	struct turn turn;      /* the thread's; it writes this when it starts */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* all that exist */
 	uint64_t next_tag;               /* for operations that are matched by order */

@@ -50,7 +50,7 @@ grep -q "^winnow bench: this host's aggregator has ended with status 127$" "$tmp
 }
 
 # What has been joined, for those who ask; and a variable that nobody reads.
-joined="rank 0: joined job '[a-z]+': workers=1 datapath=udp multicast=1/1 payload=[0-9]+ isa=[a-z0-9]+ channels=1 key=no aggregators=$HOST:$PORT"
+joined="rank 0: joined job '[a-z]+': workers=1 datapath=udp multicast=1/1 payload=[0-9]+ isa=[a-z0-9]+ channels=1 key=no slice_us=[0-9]+ nice=-?[0-9]+ aggregators=$HOST:$PORT"
 one=(--aggregators "$HOST:$PORT" --size 4K --iters 1)
 "$BUILD/winnow" bench "${one[@]}" 2>"$tmp/quiet.err" >/dev/null || fail "it does not join: $(cat "$tmp/quiet.err")"
 [ ! -s "$tmp/quiet.err" ] || fail "it says something without being asked: $(cat "$tmp/quiet.err")"

@@ -282,6 +282,20 @@ static void line_print(FILE *out, const char *format, ...)
 	fprintf(out, "%s\n", text);
 }
 
+/* " (slices of 100 us, nice -10)": how soon data threads get a CPU, if not as every other thread does. */
+static const char *turn_text(const json_t *report, char *text, size_t room)
+{
+	uint32_t slice_us = report_whole(report, "slice_us");
+	double nice = report_number(report, "nice");
+
+	*text = '\0';
+	if (slice_us > 0)
+		text_add(text, room, " (slices of %u us, nice %.0f)", slice_us, nice);
+	else if (nice != 0)
+		text_add(text, room, " (nice %.0f)", nice);
+	return text;
+}
+
 static void show_head(const struct status_target *target, FILE *out)
 {
 	const json_t *report = target->report;
@@ -293,13 +307,14 @@ static void show_head(const struct status_target *target, FILE *out)
 	}
 	line_print(
 		out,
-		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
+		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s%s, %u job%s, %sB of %sB "
+		"for "
 		"slots",
 		target->address, status_health_names[target->health],
 		report_text(report, "version"), text_age(report_number(report, "uptime_s"), CELL),
 		report_text(report, "datapath"), report_text(report, "isa"), threads,
-		threads == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s",
-		text_si(report_number(report, "memory_reserved_bytes"), CELL),
+		threads == 1 ? "" : "s", turn_text(report, CELL, TABLE_CELL_BYTES), jobs,
+		jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), CELL),
 		text_si(report_number(report, "memory_limit_bytes"), CELL));
 }
 
