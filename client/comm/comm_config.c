@@ -192,7 +192,6 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 		.stay = comm->move.stay,
 		.bytes_max = (uint64_t)c->memory_mb << 20,
 		.private_network = c->network == WINNOW_NETWORK_PRIVATE,
-		.epoch_us = clock_epoch_us(),
 	};
 	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();

@@ -124,7 +124,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 }
 
 /*
- * CONGESTION.md 6: "A worker has there at most what its limits let it send in a millisecond". TCP has as much, at twice
+ * CONGESTION.md 5: "A worker has there at most what its limits let it send in a millisecond". TCP has as much, at twice
  * its pace, or two super-packets. Somebody with more there has more of the link, whatever the windows.
  */
 void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)

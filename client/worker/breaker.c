@@ -8,7 +8,7 @@ static void way_begin(struct breaker_way *way, uint64_t packets, uint64_t lost, 
 	*way = (struct breaker_way){.packets = packets, .lost = lost, .began_us = now_us};
 }
 
-/* From the beginning. CONGESTION.md 8: "when in ten consecutive ones more than a fifth was lost (RFC 8085, 3.1.10)" */
+/* From the beginning. CONGESTION.md 7: "when in ten consecutive ones more than a fifth was lost (RFC 8085, 3.1.10)" */
 static bool way_look(struct breaker_way *way, uint64_t packets, uint64_t lost, uint64_t now_us)
 {
 	uint64_t here = packets - way->packets, lost_here = lost - way->lost;

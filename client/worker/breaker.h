@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, 3.1.10; CONGESTION.md 8)
+ * breaker.h - a circuit breaker: notices loss that slowing down has not ended (RFC 8085, 3.1.10; CONGESTION.md 7)
  *
  * Where a fifth of all datagrams is lost, a TCP flow would have fewer than three under way, and our
  * smallest window is two: there is no slower way to go on. Pure: what was seen and the time come in.
@@ -15,7 +15,7 @@
 
 #define BREAKER_INTERVAL_US 1000000
 #define BREAKER_INTERVALS 10
-/* CONGESTION.md 8: "in intervals of at least a second and 64 datagrams" */
+/* CONGESTION.md 7: "in intervals of at least a second and 64 datagrams" */
 #define BREAKER_PACKETS_MIN 64
 #define BREAKER_SHARE 5 /* one in so many */
 

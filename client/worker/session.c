@@ -11,7 +11,7 @@
 
 #include "client/worker/explain.h"
 
-#define OWN_QUEUE_MIN (4u << 16) /* CONGESTION.md 6: "or 256 KB if that is more" */
+#define OWN_QUEUE_MIN (4u << 16) /* CONGESTION.md 5: "or 256 KB if that is more" */
 #define OWN_QUEUE_MAX (1u << 30)
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -168,7 +168,6 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 		.group_token = welcome->group_token,
 		.engine = s->config.bitmap,
 		.private_network = s->config.private_network,
-		.epoch_us = s->config.epoch_us,
 	};
 }
 
@@ -531,7 +530,7 @@ static const char *drops_text(const struct session *s, char *text, size_t room)
 	return text;
 }
 
-/* On a network that is shared. CONGESTION.md 8: "It does not while it checks the path (11.5)" */
+/* On a network that is shared. CONGESTION.md 7: "It does not while it checks the path (11.5)" */
 static void breakers_look(struct session *s, uint64_t now_us)
 {
 	struct breaker_verdict found;

@@ -26,7 +26,6 @@ struct session_config {
 	const struct bitmap_engine *bitmap;
 	uint64_t bytes_max;   /* of memory that what the aggregators grant may take; 0: no limit */
 	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
-	uint64_t epoch_us;    /* from now_us to a time that all hosts have, roughly: see pace.h */
 	/* What STAY says of memberships before: `begun`, `of`. With world 0 all of it; kind 0: it is a newcomer. */
 	struct control_message stay;
 };

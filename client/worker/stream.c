@@ -50,8 +50,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->jitter = (uint32_t)config->token;
 	pace_init(&s->pace, &(struct pace_config){.window_start = config->window_start,
 	                                          .window_max = config->window,
-	                                          .private_network = config->private_network,
-	                                          .epoch_us = config->epoch_us});
+	                                          .private_network = config->private_network});
 	*out = s;
 	return 0;
 }
@@ -103,7 +102,7 @@ static void ack_look(struct stream *s, uint64_t now_us)
 	uint32_t room = stream_room(s);
 	uint32_t news = frame_before(s->told.room, room) ? room - s->told.room : 0;
 
-	if (2 * news >= s->pace.window || s->ack - s->told.ack >= s->config.window / 4 ||
+	if (2 * news >= s->pace.cc.window || s->ack - s->told.ack >= s->config.window / 4 ||
 	    (s->ack != s->told.ack && stream_ack_urgent(s)))
 		s->due.ack_us = now_us;
 	else if (s->ack != s->told.ack)
@@ -138,7 +137,7 @@ static void gap_look(struct stream *s, uint64_t now_us)
 	if (!gap) {
 		s->gap.due_us = NEVER;
 	} else if (s->gap.due_us == NEVER) {
-		s->gap.due_us = now_us + pace_late_us(&s->pace);
+		s->gap.due_us = now_us + rtt_late_us(&s->pace.rtt);
 		s->gap.sequence = s->sequence;
 		s->gap.answered_us = s->asked.answered_us;
 		s->gap.count = (uint16_t)(s->sequence - s->stored);
@@ -156,9 +155,9 @@ static uint64_t ask_wait_us(struct stream *s, uint64_t now_us)
 {
 	uint64_t silent_us = now_us - s->asked.since_us;
 
-	if (silent_us < pace_probe_us(&s->pace))
+	if (silent_us < rtt_probe_us(&s->pace.rtt))
 		return pace_measure_us(&s->pace);
-	return stream_spread(s, pace_silence_us(&s->pace, silent_us));
+	return stream_spread(s, rtt_silence_us(&s->pace.rtt, silent_us));
 }
 
 /* Something that operations wait for. */
@@ -166,7 +165,7 @@ static void news_take(struct stream *s, uint64_t now_us)
 {
 	s->news_us = s->asked.since_us = now_us;
 	s->asked.silent_us = 0;
-	sooner(&s->due.ask_us, now_us + pace_probe_us(&s->pace));
+	sooner(&s->due.ask_us, now_us + rtt_probe_us(&s->pace.rtt));
 }
 
 /* When what has this stamp was sent: in the last 71 minutes. */
@@ -268,7 +267,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 static bool may_ask(const struct stream *s, uint32_t asked_us, uint64_t now_us)
 {
 	return asked_us == 0 || s->gap.answered_us >= stamped_us(asked_us, now_us) ||
-	       (uint32_t)now_us - asked_us >= pace_probe_us(&s->pace);
+	       (uint32_t)now_us - asked_us >= rtt_probe_us(&s->pace.rtt);
 }
 
 /* 10.2: "the frames before its pushed that it lacks, and knows the plan of" */
@@ -345,7 +344,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		s->stats.nacks++;
 	}
 	s->gap.due_us = NEVER;
-	gap_look(s, now_us + (status.word_count > 0 ? pace_late_us(&s->pace) : 0));
+	gap_look(s, now_us + (status.word_count > 0 ? rtt_late_us(&s->pace.rtt) : 0));
 	return status.word_count > 0;
 }
 
@@ -357,7 +356,7 @@ static uint64_t ask_due_us(const struct stream *s)
 	if (s->next != s->ack || frame_before(s->horizon, s->planned) || s->calm ||
 	    (s->pace.round.full && eager_under_way(s) > 0))
 		return s->due.ask_us;
-	silent_us = s->asked.since_us + pace_probe_us(&s->pace) + ACK_DELAY_US;
+	silent_us = s->asked.since_us + rtt_probe_us(&s->pace.rtt) + ACK_DELAY_US;
 	return s->next == s->base ? NEVER : s->due.ask_us > silent_us ? s->due.ask_us : silent_us;
 }
 
@@ -372,7 +371,7 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 
 	if (now_us < s->due.ack_us && !asks)
 		return false;
-	if (asks && now_us - s->asked.since_us >= pace_probe_us(&s->pace)) {
+	if (asks && now_us - s->asked.since_us >= rtt_probe_us(&s->pace.rtt)) {
 		if (s->asked.answered_us < s->asked.silent_us)
 			pace_unanswered(&s->pace);
 		s->asked.silent_us = now_us | 1;
@@ -384,7 +383,7 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 /* 10.1: "After the first measurement such a STATUS goes ahead of the PUSHes that could leave with it" */
 static bool ahead_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	return s->pace.srtt_us != 0 && now_us >= ask_due_us(s) && status_pull(s, now_us, out);
+	return s->pace.rtt.srtt_us != 0 && now_us >= ask_due_us(s) && status_pull(s, now_us, out);
 }
 
 bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -410,7 +409,7 @@ uint64_t stream_deadline(const struct stream *s)
 
 bool stream_is_busy(const struct stream *stream)
 {
-	uint32_t frames = stream->horizon - stream->next, enough = 2 * stream->pace.window;
+	uint32_t frames = stream->horizon - stream->next, enough = 2 * stream->pace.cc.window;
 
 	for (uint32_t i = 0; i < stream->announced_count; i++) {
 		const struct stream_segment *segment = &stream->segments[stream->announced[i]];
@@ -448,11 +447,11 @@ void stream_look(const struct stream *stream, struct control_seen *sum)
 	const struct pace *pace = &stream->pace;
 	const struct stream_stats *stats = &stream->stats;
 
-	if (pace->srtt_us > sum->rtt_us)
-		sum->rtt_us = (uint32_t)pace->srtt_us;
-	if (pace->srtt_us > 0 && pace->best_us < sum->rtt_least_us)
-		sum->rtt_least_us = (uint32_t)pace->best_us;
-	sum->frames += pace->window;
+	if (pace->rtt.srtt_us > sum->rtt_us)
+		sum->rtt_us = (uint32_t)pace->rtt.srtt_us;
+	if (pace->rtt.srtt_us > 0 && pace->rtt.best_us < sum->rtt_least_us)
+		sum->rtt_least_us = (uint32_t)pace->rtt.best_us;
+	sum->frames += pace->cc.window;
 	sum->held_window_us += stream->held.us[STREAM_HELD_WINDOW];
 	sum->held_credit_us += stream->held.us[STREAM_HELD_CREDIT];
 	sum->out += stats->sent;

@@ -36,7 +36,6 @@ struct stream_config {
 	uint64_t group_token; /* packets to the group carry it */
 	const struct bitmap_engine *engine;
 	bool private_network; /* see struct pace_config */
-	uint64_t epoch_us;    /* see struct pace_config */
 };
 
 struct stream_stats {

@@ -116,8 +116,8 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 
 	if (s->base == s->next) {
 		s->asked.since_us = now_us;
-		if (s->pace.srtt_us != 0)
-			s->due.ask_us = now_us + pace_probe_us(&s->pace);
+		if (s->pace.rtt.srtt_us != 0)
+			s->due.ask_us = now_us + rtt_probe_us(&s->pace.rtt);
 	}
 	frame->sent_us = (uint32_t)now_us;
 	s->next++;
@@ -141,7 +141,7 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 			continue;
 		}
 		/* CONGESTION.md 1: "at most limit frames of a channel under way: pushed, and without a RESULT" */
-		if (s->under_way >= s->pace.window)
+		if (s->under_way >= s->pace.cc.window)
 			return false;
 		if (!push_build(s, segment, s->next, out, &waits)) {
 			if (waits)
@@ -153,7 +153,7 @@ static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 		frame_passed(s, now_us);
 		s->under_way++;
 		pace_sent(&s->pace, s->under_way);
-		if (s->under_way == s->pace.window)
+		if (s->under_way == s->pace.cc.window)
 			sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
 		return true;
 	}
@@ -169,7 +169,7 @@ static void held_note(struct stream *s, uint64_t now_us)
 		s->held.by = STREAM_IDLE;
 	else if (!frame_before(s->next, s->credit))
 		s->held.by = STREAM_HELD_CREDIT;
-	else if (s->under_way >= s->pace.window)
+	else if (s->under_way >= s->pace.cc.window)
 		s->held.by = STREAM_HELD_WINDOW;
 	else
 		s->held.by = STREAM_IDLE; /* the tensor is not ready */
@@ -218,8 +218,8 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
  */
 void resend_take(struct stream *s, const struct status *status)
 {
-	uint32_t late_us = (uint32_t)pace_late_us(&s->pace);
-	const uint32_t least_us = (uint32_t)(s->pace.srtt_us + 2 * s->pace.rttvar_us);
+	uint32_t late_us = (uint32_t)rtt_late_us(&s->pace.rtt);
+	const uint32_t least_us = (uint32_t)(s->pace.rtt.srtt_us + 2 * s->pace.rtt.rttvar_us);
 
 	for (uint32_t bit = 0; bit < status->word_count * 64; bit++) {
 		uint32_t number = status->first + bit;
@@ -281,7 +281,7 @@ static bool is_overtaken(const struct stream *s, uint32_t frame, uint64_t now_us
 	const uint32_t since_push_us = (uint32_t)now_us - first->sent_us;
 
 	return frame != s->ack && (first->flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT &&
-	       now_us - s->asked.last_us + pace_late_us(&s->pace) > since_push_us;
+	       now_us - s->asked.last_us + rtt_late_us(&s->pace.rtt) > since_push_us;
 }
 
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -318,7 +318,7 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	if (pace_result(&s->pace))
 		sooner(&s->due.ask_us, now_us + pace_measure_us(&s->pace));
 	if (is_overtaken(s, packet->frame, now_us))
-		sooner(&s->due.ask_us, now_us + pace_late_us(&s->pace));
+		sooner(&s->due.ask_us, now_us + rtt_late_us(&s->pace.rtt));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;
 	if (packet->worker != WIRE_EVERYONE && s->gap.asked > 0)

@@ -82,7 +82,7 @@ bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32
 
 	/* They are held back like PUSHes; but not what has no elements, as a barrier. */
 	if (task->cut.eager && task->cut.block_count > 0 &&
-	    eager_under_way(stream) >= stream->pace.window)
+	    eager_under_way(stream) >= stream->pace.cc.window)
 		return false;
 	if (!room && segment->state == SEGMENT_IDLE)
 		stream->wants_base = true;
@@ -175,7 +175,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 /* 10.4: "at least 5 ms unless it is eager; doubled each time, to 200 ms": in training, others are late by seconds. */
 static uint64_t announce_wait_us(struct stream *s, const struct stream_segment *segment)
 {
-	uint64_t wait_us = pace_probe_us(&s->pace);
+	uint64_t wait_us = rtt_probe_us(&s->pace.rtt);
 
 	if (wait_us < ANNOUNCE_US_MIN && !is_eager(s, segment))
 		wait_us = ANNOUNCE_US_MIN;

@@ -33,7 +33,7 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 
 uint32_t stream_room(const struct stream *s)
 {
-	uint32_t frames = s->ahead + 2 * s->pace.window;
+	uint32_t frames = s->ahead + 2 * s->pace.cc.window;
 
 	return s->ack + (frames < s->config.window ? frames : s->config.window);
 }

@@ -55,15 +55,13 @@ static const struct known {
 	double most, least;
 } known[] = {
 	{"alone-far", "1000 Mbit/s, 500 us: times the bound", 1.04, 0},
-	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.3, 0},
-	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.3, 0},
-	{"small-hosts", "median, times its own", 3.5, 0},
+	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.16, 0},
+	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.16, 0},
 	{"tcp-up", "TCP's share beside a dense job", 0.7, 0.3},
-	{"tcp-up-long", "TCP's share beside a dense job", 0.7, 0.25},
+	{"tcp-up-long", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow-down", "TCP's share beside a dense job", 0.7, 0.3},
-	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.25},
-	{"incast-own", "job 0: PUSHes sent again, % of datagrams", 1.2, 0},
+	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.3},
 	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
 	{"loss", "5 % lost, 500 us one way: times lossless", 1.35, 0},
 };
@@ -449,21 +447,19 @@ static bool tcp_beside(const struct scene *scene)
 }
 
 /*
- * A TCP flow beside two dense jobs ends. They may take each other for it until, at six seconds by their hosts'
- * clocks, all look whether the queue is theirs.
+ * A TCP flow beside two dense jobs ends. They may take each other for it until both have looked whether the queue is
+ * theirs, which each does when it has seen no shorter one for ten seconds.
  */
 static bool tcp_ends(const struct scene *scene)
 {
-	const uint64_t ends_us = 4000000, look_us = 6000000;
+	const uint64_t ends_us = 4000000, look_us = 15000000;
 	struct share *s = make(scene->name, 2, 2, 25);
 	uint64_t both_us[2], from, to;
 	double waiting;
 
 	port(s, 300 * MBIT, MB, 0);
-	dense(s, 0, 24 * MB, 4);
-	dense(s, 1, 24 * MB, 4);
-	for (uint32_t i = 0; i < s->spec.worker_count; i++)
-		s->spec.workers[i].epoch_us = 16000000 - look_us + i * 5000;
+	dense(s, 0, 24 * MB, 13);
+	dense(s, 1, 24 * MB, 13);
 	cross(s, 1);
 	s->spec.crosses[0].until_us = ends_us;
 	run(s);
@@ -472,7 +468,7 @@ static bool tcp_ends(const struct scene *scene)
 	to = both_us[1] / SAMPLE_US;
 	waiting = s->measures.samples[to].waiting[0] - s->measures.samples[from].waiting[0];
 	goal(s, waiting / (double)(both_us[1] - from * SAMPLE_US) * 8e3 / (300 * MBIT), 0, 1,
-	     "ms waiting, mean, half a second after that");
+	     "ms waiting, mean, 11.5 s after that");
 	row(s, used(s, 1, both_us), "use of the queue");
 	rows_queues(s, 1, 2);
 	return done(s);
@@ -511,7 +507,7 @@ static bool join(const struct scene *scene)
 
 /*
  * A second job begins just after the first, on hosts whose threads wait for a CPU for up to 4 ms: neither may take
- * the other, or its own wait, for TCP, which fills whatever queue there is.
+ * the other, or its own wait, for TCP, which fills whatever queue there is. The queue may be as long as they wait.
  */
 static bool start_soon(const struct scene *scene)
 {
@@ -538,7 +534,7 @@ static bool start_soon(const struct scene *scene)
 		most_ms = ms > most_ms ? ms : most_ms;
 		met = done(s) && met;
 	}
-	goal(&worst, most_ms, 0, 1, "ms waiting, after 0.2 s, most of 20 starts");
+	goal(&worst, most_ms, 0, 4, "ms waiting, after 0.2 s, most of 20 starts");
 	return met && !worst.missed;
 }
 
@@ -683,7 +679,6 @@ static bool alone(const struct scene *scene)
 
 		hosts(s, rate, MB, 0);
 		busy(s, 4000, scene->wait_us);
-		s->spec.private_network = scene->private_network;
 		for (int w = 0; w < 2; w++) /* its own link, which lets it wait */
 			s->spec.workers[w].out = (struct simnet_path){.rate_bytes_s = rate / 8,
 			                                              .queue_bytes = 200000};
@@ -708,8 +703,6 @@ static const struct scene worlds[] = {
 	{"alone-far", "the same, 500 us one way", .run = alone, .delay_us = 500},
 	{"alone-busy", "as alone, and threads wait for a CPU, up to 1 ms", .run = alone,
          .delay_us = 25, .wait_us = 1000},
-	{"alone-own", "as alone-busy, on a private network", .run = alone, .delay_us = 25,
-         .wait_us = 1000, .private_network = true},
 	{"dense-port", "two dense jobs at one port", .run = two_dense, .lay = port},
 	{"dense-hosts", "two dense jobs on shared hosts", .run = two_dense, .lay = hosts},
 	{"dense-ecn", "as dense-port, and the queues mark", .run = two_dense, .lay = port,

@@ -110,7 +110,6 @@ struct worker_spec {
 	uint64_t pause_us;  /* for up to so long */
 	uint64_t silence_us, stall_us;
 	uint64_t clock_us; /* of its host, when the world begins */
-	uint64_t epoch_us; /* see pace.h: hosts' clocks differ */
 	struct cpu_spec cpu;
 };
 

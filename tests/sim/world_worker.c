@@ -52,7 +52,6 @@ static void session_begin(struct sim_worker *w)
 		.private_network = spec->private_network ||
 	                           w->spec->in.loss_ppm >= PRIVATE_LOSS_PPM ||
 	                           spec->aggregators[0].in.loss_ppm >= PRIVATE_LOSS_PPM,
-		.epoch_us = w->spec->epoch_us - w->spec->clock_us,
 	};
 	char job[16], host[16];
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * cc_dctcp.c - the answer to marks: DCTCP, RFC 8257, section 3.3
+ *
+ * The RFC's: alpha begins at 1 and moves by g = 1/16 of the difference each round; a round with marks takes alpha / 2 of
+ * the window. Ours: alpha counts datagrams instead of bytes, in the direction with more marks, since RESULTs queue
+ * because of this worker's PUSHes.
+ */
+
+#include "client/worker/cc.h"
+
+/* CONGESTION.md 2: "a mean that begins at 1 and moves by a sixteenth of the difference each round" */
+void cc_dctcp_round(struct cc *cc, uint32_t marked)
+{
+	cc->alpha = (15 * cc->alpha + marked + 15) / 16;
+}
+
+void cc_dctcp_marked(struct cc *cc, const struct cc_round *round)
+{
+	(void)round;
+	cc_shrink(cc, cc->alpha, 2048);
+}

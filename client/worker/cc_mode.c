@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * cc_mode.c - which algorithm answers: Swift, or beside TCP Reno
+ *
+ * TCP fills whatever queue there is, so a window that answers delay starves beside it. Copa (Arun and Balakrishnan,
+ * "Copa: Practical Delay-Based Congestion Control for the Internet", NSDI 2018, section 2.2) looks whether the queue has
+ * come near to empty of late, as it would if all others answered delay; if not, it competes as TCP does, and until it
+ * has. Ours: a queue is long from 1 ms on, and somebody else's if it stays so although the window has shrunk to a quarter.
+ *
+ * Windows that compete may take each other for TCP. BBR (draft-ietf-ccwg-bbr, ProbeRTT) makes room when it has not seen a
+ * shorter way for ten seconds, and all who share a queue come to do so at the same time, because each sees the room that
+ * another one makes. So does this, for three rounds: with a quarter of each window the queue is at most three
+ * eighths of what it was, unless TCP is there.
+ */
+
+#include "client/worker/cc.h"
+
+#define LONG_US 1000
+#define PROBE_US 10000000 /* BBR's ProbeRTTInterval */
+#define PROBE_ROUNDS 3
+
+static void mode_swift(struct cc *cc)
+{
+	cc->algorithm = &cc_swift;
+	cc->mode = (struct cc_mode){0};
+}
+
+static void mode_reno(struct cc *cc, uint64_t queued_us, uint64_t now_us)
+{
+	cc_window_set(cc, cc->mode.parts);
+	cc->algorithm = &cc_reno;
+	cc->mode = (struct cc_mode){.least_us = queued_us, .seen_us = now_us};
+	cc->recovering = false;
+}
+
+/* While Swift answers. CONGESTION.md 4: "When queued becomes 1 ms, the worker remembers its limit and queued" */
+static void queue_judge(struct cc *cc, const struct cc_round *round)
+{
+	struct cc_mode *mode = &cc->mode;
+
+	if (round->queued_us < LONG_US) {
+		mode->parts = 0;
+		return;
+	}
+	if (mode->parts == 0) {
+		mode->parts = cc->parts;
+		mode->queued_us = round->queued_us;
+	}
+	/* CONGESTION.md 4: "When the limit has shrunk to a quarter of that, or to 2, and queued is still 1 ms" */
+	if (cc->parts > mode->parts / 4 && cc->window > cc->least)
+		return;
+	/* CONGESTION.md 4: "if it is a quarter shorter, it was the worker's own" */
+	if (4 * round->queued_us < 3 * mode->queued_us)
+		mode->queued_us = round->queued_us;
+	else
+		mode_reno(cc, round->queued_us, round->now_us);
+}
+
+/*
+ * While Reno answers: true if a probe takes this round. CONGESTION.md 4: "When a worker has seen no shorter queued for
+ * 10 s, it takes a quarter of its limit for three rounds (ProbeRTT of BBR)".
+ */
+static bool probe_round(struct cc *cc, const struct cc_round *round)
+{
+	struct cc_mode *mode = &cc->mode;
+
+	if (mode->probing == 0) {
+		if (round->queued_us < mode->least_us) {
+			mode->least_us = round->queued_us;
+			mode->seen_us = round->now_us;
+		}
+		if (round->now_us - mode->seen_us < PROBE_US)
+			return false;
+		mode->probing = PROBE_ROUNDS;
+		mode->parts = cc->parts;
+		mode->queued_us = round->queued_us;
+		cc_window_set(cc, cc->parts / 4);
+		return true;
+	}
+	if (--mode->probing > 0)
+		return true;
+	/* CONGESTION.md 4: "at most three eighths of what it was, it was that of workers: delay counts again" */
+	if (8 * round->queued_us <= 3 * mode->queued_us)
+		mode_swift(cc);
+	else
+		mode_reno(cc, round->queued_us, round->now_us);
+	return cc->algorithm == &cc_reno;
+}
+
+bool cc_mode_round(struct cc *cc, const struct cc_round *round)
+{
+	if (cc->alone)
+		return false;
+	/* CONGESTION.md 4: "Then delay does not count, until queued is not above allowed" */
+	if (cc->algorithm == &cc_reno && round->queued_us <= cc_allowed_us(cc, round))
+		mode_swift(cc);
+	if (cc->algorithm == &cc_reno)
+		return probe_round(cc, round);
+	queue_judge(cc, round);
+	return false;
+}
