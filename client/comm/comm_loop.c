@@ -177,8 +177,8 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	if (comm->shared.says_new)
 		session_says(comm->session, comm->shared.says);
 	comm->shared.says_new = false;
-	if (comm->shared.course != COMM_STAYS && comm->run.phase == COMM_WORKS) {
-		comm->run.phase = COMM_LEAVES;
+	if (comm->shared.phase == COMM_STOPPING) {
+		comm_phase_set(comm, COMM_LEAVING);
 		comm->run.leave_until_us = now_us + COMM_LEAVE_US;
 	}
 	pthread_mutex_unlock(&comm->shared.lock);
@@ -191,18 +191,24 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->shared.state == session_state(comm->session) &&
-	    (!comm->run.news || now_us < comm->run.news_due_us))
+	if (!comm_unpublished(comm) && (!comm->run.news || now_us < comm->run.news_due_us))
 		return;
 	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
 	comm_publish_news(comm);
-	if (comm->shared.state == SESSION_JOINING)
+	if (comm->shared.phase == COMM_JOINING)
 		comm_awaits(comm);
 	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- leaving ---- */
+
+static void phase_go(struct winnow_comm *comm, enum comm_phase phase)
+{
+	pthread_mutex_lock(&comm->shared.lock);
+	comm_phase_set(comm, phase);
+	pthread_mutex_unlock(&comm->shared.lock);
+}
 
 static bool lines_flushed(const struct winnow_comm *comm)
 {
@@ -213,26 +219,34 @@ static bool lines_flushed(const struct winnow_comm *comm)
 	return true;
 }
 
+/* The session ends as the course says. False: it must wait for acknowledgements first. */
+static bool session_left(struct winnow_comm *comm, uint64_t now_us)
+{
+	const enum comm_course course = comm->shared.course;
+	bool running = session_state(comm->session) == SESSION_RUNNING;
+	bool busy = session_busy(comm->session);
+
+	if (running && busy && course == COMM_ENDS)
+		session_abort(comm->session, "it was destroyed with operations under way");
+	else if (running && (!busy || course == COMM_KEEPS) && !session_quiet(comm->session) &&
+	         now_us < comm->run.leave_until_us)
+		return false;
+	else if (running && course != COMM_ENDS)
+		session_move(comm->session, course == COMM_KEEPS);
+	else if (running)
+		session_leave(comm->session);
+	else if (session_state(comm->session) == SESSION_JOINING && course != COMM_KEEPS)
+		session_abort(comm->session, "it gave up");
+	return true;
+}
+
 /* True when there is nothing left to do. */
 static bool leave(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->run.phase == COMM_LEAVES) {
-		bool running = session_state(comm->session) == SESSION_RUNNING;
-		bool busy = session_busy(comm->session);
-
-		if (running && busy && comm->shared.course == COMM_ENDS)
-			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && (!busy || comm->shared.course == COMM_KEEPS) &&
-		         !session_quiet(comm->session) && now_us < comm->run.leave_until_us)
+	if (comm->shared.phase == COMM_LEAVING) {
+		if (!session_left(comm, now_us))
 			return false;
-		else if (running && comm->shared.course != COMM_ENDS)
-			session_move(comm->session, comm->shared.course == COMM_KEEPS);
-		else if (running)
-			session_leave(comm->session);
-		else if (session_state(comm->session) == SESSION_JOINING &&
-		         comm->shared.course != COMM_KEEPS)
-			session_abort(comm->session, "it gave up");
-		comm->run.phase = COMM_LEFT;
+		phase_go(comm, COMM_LEFT);
 		comm->run.leave_until_us = now_us + COMM_FLUSH_US;
 	}
 	for (uint32_t i = 0; i < comm->move.peer_count; i++)
@@ -357,7 +371,7 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 		sooner(&due_us, left_out || peer->tcp.fd < 0 ? peer->tries.due_us
 		                                             : peer->tries.attempt_until_us);
 	}
-	if (comm->run.phase != COMM_WORKS)
+	if (comm->shared.phase >= COMM_LEAVING)
 		sooner(&due_us, comm->run.leave_until_us);
 	return due_us;
 }
@@ -386,7 +400,7 @@ static bool turn(struct winnow_comm *comm)
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm, now_us);
-	if (comm->run.phase != COMM_WORKS && leave(comm, now_us))
+	if (comm->shared.phase >= COMM_LEAVING && leave(comm, now_us))
 		return false;
 	more = more || atomic_load_explicit(&comm->any.woken, memory_order_acquire);
 	look_until(comm, more ? now_us : next_due_us(comm));
@@ -416,35 +430,31 @@ static void *comm_run(void *context)
 
 /* ---- for the caller ---- */
 
-static enum comm_course course_set(struct winnow_comm *comm, enum comm_course course)
-{
-	enum comm_course before;
-
-	pthread_mutex_lock(&comm->shared.lock);
-	before = comm->shared.course;
-	comm->shared.course = course;
-	pthread_mutex_unlock(&comm->shared.lock);
-	return before;
-}
-
 int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
 	int err;
 
-	(void)course_set(comm, COMM_STAYS);
+	phase_go(comm, COMM_JOINING);
 	err = comm_thread_start(&comm->move.thread, comm_run, comm);
 	if (err == 0)
 		return WINNOW_OK;
-	(void)course_set(comm, COMM_ENDS);
+	phase_go(comm, COMM_FORMING);
 	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 }
 
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course)
 {
-	if (course_set(comm, course) != COMM_STAYS)
+	if (comm->shared.phase == COMM_FORMING)
 		return;
-	comm_wake(comm);
-	pthread_join(comm->move.thread, NULL);
+	if (comm->shared.phase != COMM_STRANDED) {
+		pthread_mutex_lock(&comm->shared.lock);
+		comm->shared.course = course;
+		comm_phase_set(comm, COMM_STOPPING);
+		pthread_mutex_unlock(&comm->shared.lock);
+		comm_wake(comm);
+		pthread_join(comm->move.thread, NULL);
+	}
+	phase_go(comm, COMM_FORMING);
 }
 
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
@@ -454,11 +464,11 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (shared->state == SESSION_JOINING && !comm_given_up(give_up))
+	while (shared->phase == COMM_JOINING && !comm_given_up(give_up))
 		comm_wait_turn(comm, &wait);
-	if (shared->state == SESSION_JOINING) {
+	if (shared->phase == COMM_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
-	} else if (shared->state == SESSION_FAILED) {
+	} else if (shared->phase == COMM_FAILED) {
 		result = (int)shared->result;
 		*why = shared->error;
 	}

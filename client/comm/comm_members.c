@@ -103,7 +103,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 	struct comm_shared *shared = &comm->shared;
 
 	pthread_mutex_lock(&shared->lock);
-	shared->state = SESSION_JOINING;
 	shared->result = WINNOW_OK;
 	shared->error.text[0] = '\0';
 	shared->view = (struct comm_view){.rank = comm->move.config.rank,
@@ -114,7 +113,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->says_new = true;
 	comm->any.woken = true;
 	pthread_mutex_unlock(&shared->lock);
-	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
 	comm->run.news = true;
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
@@ -134,7 +132,7 @@ static int fail(struct winnow_comm *comm, int result, const struct why *why)
 	pthread_mutex_lock(&comm->shared.lock);
 	comm->shared.result = (enum winnow_result)result;
 	comm->shared.error = *why;
-	comm->shared.state = SESSION_FAILED;
+	comm_phase_set(comm, COMM_STRANDED);
 	pthread_mutex_unlock(&comm->shared.lock);
 	return result;
 }
@@ -205,7 +203,7 @@ static void move_begin(struct winnow_comm *comm)
 
 	pthread_mutex_lock(&comm->move.lock);
 	pthread_mutex_lock(&shared->lock);
-	while (shared->end.result != WINNOW_OK && shared->state != SESSION_FAILED)
+	while (shared->end.result != WINNOW_OK && shared->result == WINNOW_OK)
 		pthread_cond_wait(&shared->changed, &shared->lock);
 	shared->end.result = WINNOW_OK;
 	pthread_mutex_unlock(&shared->lock);
@@ -238,7 +236,7 @@ static bool over(struct winnow_comm *comm)
 	bool failed;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	failed = comm->shared.state == SESSION_FAILED;
+	failed = comm->shared.result != WINNOW_OK;
 	pthread_mutex_unlock(&comm->shared.lock);
 	return failed;
 }
@@ -295,11 +293,11 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (comm->shared.news.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
+	while (comm->shared.news.next.kind == 0 && comm->shared.phase == COMM_JOINING &&
 	       !comm_given_up(how->give_up) && clock_us() < comm->move.begins_by_us)
 		comm_wait_turn(comm, &wait);
 	*next = comm->shared.news.next;
-	if (comm->shared.state == SESSION_FAILED)
+	if (comm->shared.result != WINNOW_OK)
 		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
 	pthread_mutex_unlock(&comm->shared.lock);
 	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.stay.kind != 0)

@@ -97,7 +97,7 @@ int comm_request_queue(struct winnow_request *request, struct why *why)
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&shared->lock);
-	if (shared->state == SESSION_FAILED) {
+	if (shared->result != WINNOW_OK) {
 		result = why_set(why, (int)shared->result, "%s", shared->error.text);
 	} else if (!comm_runs(comm, request->membership)) {
 		result = why_set(why, WINNOW_ERR_MEMBERS, "%s", comm_moves);

@@ -159,12 +159,38 @@ struct comm_fixed {
 	int wake_fd;
 };
 
-/* There is a thread while its session stays. A caller ends both, and then another one may follow, which stays. */
+/*
+ * What the communicator does now. Only comm_phase_set() changes it, and refuses steps that are not in this table. "M" is
+ * the caller that has `move`, or that creates or destroys the communicator; "T" is the thread.
+ *
+ *   phase      what happens                                        next phase
+ *   FORMING    M opens a session, or frees everything              JOINING, STRANDED (M)
+ *   STRANDED   nothing: the session or its thread did not begin    FORMING (M)
+ *   JOINING    T connects, and waits for the other workers         RUNNING, FAILED (T); STOPPING, FORMING (M)
+ *   RUNNING    T runs operations                                   FAILED (T); STOPPING (M)
+ *   FAILED     T tells the aggregators                             STOPPING (M)
+ *   STOPPING   M waits for T, which has not noticed yet            LEAVING (T)
+ *   LEAVING    T waits for operations and acknowledgements         LEFT (T)
+ *   LEFT       T sends its last lines, and ends                    FORMING (M)
+ *
+ * There is a thread from JOINING on. From JOINING it goes back to FORMING if the system has refused the thread.
+ */
+enum comm_phase {
+	COMM_FORMING,
+	COMM_STRANDED,
+	COMM_JOINING,
+	COMM_RUNNING,
+	COMM_FAILED,
+	COMM_STOPPING,
+	COMM_LEAVING,
+	COMM_LEFT,
+};
+
+/* What follows the membership that a caller stops. */
 enum comm_course {
-	COMM_ENDS,  /* for good */
-	COMM_MOVES, /* another one follows, by new connections */
-	COMM_KEEPS, /* another one follows, by the connection to the decider */
-	COMM_STAYS,
+	COMM_ENDS,  /* nothing follows */
+	COMM_MOVES, /* another membership follows, by new connections */
+	COMM_KEEPS, /* another membership follows, by the connection to the decider */
 };
 
 /*
@@ -194,13 +220,11 @@ struct comm_move {
 
 /* The thread's; nobody else looks while there is one. Before, the caller makes it ready who will start it. */
 struct comm_run {
-	/* WORKS -> LEAVES when the course is no longer STAYS; -> LEFT when the session has ended: lines go out. */
-	enum { COMM_WORKS, COMM_LEAVES, COMM_LEFT } phase;
-	uint64_t leave_until_us;
-	bool net_ready; /* the net may have something to read */
-	bool full;      /* the net had no room when it was last asked to send */
-	uint64_t back;  /* places of aggregators that are left out, and are there again, as bits */
-	bool news;      /* something has happened since callers were told: comm_publish_news() */
+	uint64_t leave_until_us; /* when it stops waiting in LEAVING, and then in LEFT */
+	bool net_ready;          /* the net may have something to read */
+	bool full;               /* the net had no room when it was last asked to send */
+	uint64_t back; /* places of aggregators that are left out, and are there again, as bits */
+	bool news;     /* something has happened since callers were told: comm_publish_news() */
 	uint64_t news_due_us;  /* when to tell them */
 	uint64_t limit_due_us; /* when to look at */
 	uint32_t limit;        /* what may wait in this host; 0: no limit has been set */
@@ -240,21 +264,18 @@ struct comm_end {
  * Everybody's, under `lock`. What is marked "wo" only the thread writes while there is one, and else only the caller
  * that has `move`: both read it without the lock.
  *
- *   state     course   operations that begin
- *   JOINING   STAYS    end with MEMBERS        -> RUNNING, FAILED (the thread)
- *   RUNNING   STAYS    are queued              -> FAILED (the thread); another course (a caller)
- *   RUNNING   others   end with MEMBERS        -> JOINING, in another membership (that caller)
- *   FAILED    any      fail for its reason     -> likewise
+ * An operation that begins fails with `result` if that is not OK; else it is queued in RUNNING, and ends with MEMBERS in
+ * all other phases.
  */
 struct comm_shared {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;     /* state, next, end */
-	enum session_state state;   /* wo */
-	enum winnow_result result;  /* wo; when failed */
-	struct why error;           /* wo */
-	struct session_shape shape; /* wo; of the last membership that has run */
+	pthread_cond_t changed;         /* phase, next, end */
+	_Atomic(enum comm_phase) phase; /* the thread also reads it without the lock */
+	enum winnow_result result;      /* wo; why the membership has failed; OK: it has not */
+	struct why error;               /* wo; the same as a text */
+	struct session_shape shape;     /* wo; of the last membership that has run */
 	struct comm_view view;
-	/* Of the thread. While there is one it changes once, so the thread may read it later without the lock. */
+	/* Valid from STOPPING on, and constant then, so the thread reads it without the lock. */
 	enum comm_course course;
 	struct comm_end end;   /* a caller ends the membership, or the one that is to come */
 	struct comm_news news; /* wo */
@@ -475,6 +496,8 @@ extern const char comm_after_fork[]; /* why: it is inherited */
 extern const char comm_moves[];      /* why: no membership runs */
 
 struct comm_view comm_view(const struct winnow_comm *comm);
+/* Under the lock. It also wakes those who wait for `changed`. */
+void comm_phase_set(struct winnow_comm *comm, enum comm_phase phase);
 /* Under the lock: does the membership of this number run, so that operations may begin? */
 bool comm_runs(const struct winnow_comm *comm, uint32_t membership);
 
@@ -502,6 +525,7 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
  * snapshot, so that no caller waits for the thread: when the last operation under way is done, and COMM_NEWS_US after
  * other news.
  */
+bool comm_unpublished(const struct winnow_comm *comm); /* needs no lock */
 void comm_publish(struct winnow_comm *comm);
 void comm_publish_news(struct winnow_comm *comm);
 
