@@ -196,6 +196,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 	};
 	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();
+	int err = 0;
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(job, sizeof(job), "%.*s",
@@ -228,11 +229,13 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 		peer->tries.until_us = now_us + peer->tries.patience_us;
 		peer->tries.refused = 0;
 	}
-	if (comm->fixed.pool == NULL &&
-	    bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool) != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads", c->threads);
+	if (comm->fixed.pool == NULL)
+		err = bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool);
+	if (err != 0 && err != -ENOMEM)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a scan thread: %s",
+		               strerror(-err));
 	config.pool = comm->fixed.pool;
-	if (session_open(&config, now_us, &comm->session) != 0)
+	if (err != 0 || session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	if (from != NULL)
 		comm_peer_secure(comm, &comm->peers[0]);

@@ -43,21 +43,25 @@ static void *question_ask(void *context)
 	return NULL;
 }
 
-static void question_begin(struct comm_peer *peer)
+/* 0, or an errno. */
+static int question_begin(struct comm_peer *peer)
 {
 	struct comm_question *question = calloc(1, sizeof(*question));
 	pthread_t thread;
+	int err;
 
 	if (question == NULL)
-		return;
+		return ENOMEM;
 	memcpy(question->name, peer->name, sizeof(question->name));
 	atomic_init(&question->holders, 2);
-	if (comm_thread_start(&thread, question_ask, question) != 0) {
+	err = comm_thread_start(&thread, question_ask, question);
+	if (err != 0) {
 		free(question);
-		return;
+		return err;
 	}
 	pthread_detach(thread);
 	peer->at.question = question;
+	return 0;
 }
 
 static bool is_answered(const struct comm_peer *peer)
@@ -83,7 +87,15 @@ void comm_resolve_again(struct comm_peer *peer)
 	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
-	question_begin(peer);
+	(void)question_begin(peer); /* else the next call asks */
+}
+
+/* By this error of question_begin(). An enum winnow_result, explained. */
+static int question_refused(int err, struct why *why)
+{
+	return err == ENOMEM ? why_set(why, WINNOW_ERR_MEMORY, "out of memory")
+	                     : why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s",
+	                               strerror(err));
 }
 
 int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
@@ -99,9 +111,10 @@ int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *confi
 	while ((err == -EAGAIN || err == -EHOSTUNREACH) && clock_us() < until_us &&
 	       !comm_given_up(config->give_up)) {
 		if (peer->at.question == NULL && clock_us() >= ask_us) {
-			question_begin(peer);
-			if (peer->at.question == NULL)
-				return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+			const int refused = question_begin(peer);
+
+			if (refused != 0)
+				return question_refused(refused, why);
 		}
 		snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text,
 		         (double)patience_us / 1e6);
