@@ -580,7 +580,7 @@ static int options_check(void)
 
 int main(int argc, char **argv)
 {
-	int status, log_fd, begin_err;
+	int status, log_fd, begin_err, err;
 	struct why why;
 
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
@@ -614,8 +614,9 @@ int main(int argc, char **argv)
 	 * chatter.
 	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
-		return give_up(1, "cannot start a thread to write the log");
+	err = log_open(log_fd >= 0 ? log_fd : STDERR_FILENO);
+	if (err != 0)
+		return give_up(1, "cannot start to write the log: %s", strerror(-err));
 	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
 		          "other processes of this user can read keys: %s", strerror(-begin_err));
