@@ -41,7 +41,7 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 
 	if (newcomer) {
 		comm->any.holds = false;
-		comm->move.at_door = true;
+		comm->move.role = COMM_NEWCOMER;
 		comm_leave_out(comm, UINT64_MAX);
 	}
 	if (result == WINNOW_OK)

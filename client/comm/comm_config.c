@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_config.c - checks a struct winnow_config and opens a session from it */
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -139,6 +140,10 @@ static int by_place(const void *a, const void *b)
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
+/*
+ * There is no thread, and only the first peer, which stays at its place, may have a connection. So a fork's child that
+ * another thread makes meanwhile finds all descriptors, without the lock of comm_fork.c.
+ */
 void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 {
 	qsort(comm->peers, comm->fixed.peers_known, sizeof(comm->peers[0]), by_place);
@@ -146,6 +151,7 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		struct comm_peer peer = comm->peers[i], *to = &comm->peers[comm->move.peer_count];
 
+		assert(i == 0 || peer.tcp.fd < 0);
 		if (i > 0 && without >> i & 1)
 			continue;
 		memmove(to + 1, to, (i - comm->move.peer_count) * sizeof(peer));
@@ -160,7 +166,7 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
  */
 static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
-	if (comm->move.at_door)
+	if (comm->move.role != COMM_MEMBER)
 		return patience_at_most(&comm->move.config, UINT64_MAX);
 	if (message_name_is_next(comm->move.job))
 		return patience_at_most(&comm->move.config, COMM_CONNECT_ALIVE_US);
@@ -172,7 +178,7 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
 	uint64_t us = (uint64_t)comm->move.config.join_timeout_ms * 1000;
 
-	if (comm->move.at_door && comm->move.stay.kind != 0) /* the decider waits for others */
+	if (comm->move.role == COMM_STAYING) /* the decider waits for others */
 		us = UINT64_MAX - now_us;
 	if (comm->move.begins_by_us == 0 || now_us + us < comm->move.begins_by_us)
 		return us;
@@ -200,9 +206,8 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(job, sizeof(job), "%.*s",
-	         (int)(comm->move.at_door && comm->move.stay.kind != 0
-	                       ? message_name_base(comm->move.job)
-	                       : strlen(comm->move.job)),
+	         (int)(comm->move.role == COMM_STAYING ? message_name_base(comm->move.job)
+	                                               : strlen(comm->move.job)),
 	         comm->move.job);
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
@@ -211,7 +216,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.job = job,
 			.host = host,
 			.rank = c->rank,
-			.world = comm->move.at_door ? 0 : c->world,
+			.world = comm->move.role == COMM_MEMBER ? c->world : 0,
 			.keyed = comm->fixed.tls != NULL,
 			.payload = c->payload,
 			.rcvbuf = comm->fixed.backend->facts(comm->fixed.net)->buffer_bytes,

@@ -366,7 +366,7 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 		const struct comm_peer *peer = &comm->peers[i];
 		bool left_out = i >= comm->move.peer_count;
 
-		if (left_out ? comm->move.at_door : peer->state >= PEER_CONNECTED)
+		if (left_out ? comm->move.role != COMM_MEMBER : peer->state >= PEER_CONNECTED)
 			continue;
 		sooner(&due_us, left_out || peer->tcp.fd < 0 ? peer->tries.due_us
 		                                             : peer->tries.attempt_until_us);

@@ -84,7 +84,7 @@ static struct session *end(struct winnow_comm *comm, enum comm_course course)
 	comm_stop_thread(comm, course);
 	if (session == NULL)
 		return NULL;
-	if (!comm->move.at_door)
+	if (comm->move.role == COMM_MEMBER)
 		learn(comm);
 	comm->move.ended = link_ended(session_link(session, 0));
 	session_stay(session, &comm->move.stay);
@@ -146,7 +146,8 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 {
 	const bool keeps = course == COMM_KEEPS;
 	const bool kept = keeps && before != NULL && comm->peers[0].tcp.fd >= 0;
-	int result = comm->move.at_door && comm->move.ended ? WINNOW_ERR_LOST : WINNOW_OK;
+	int result =
+		comm->move.role != COMM_MEMBER && comm->move.ended ? WINNOW_ERR_LOST : WINNOW_OK;
 
 	if (result != WINNOW_OK)
 		why_set(why, result, "no aggregator says who continues: %.400s",
@@ -154,7 +155,7 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 	reset(comm, kept);
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && keeps && !kept && !comm->move.at_door) {
+	if (result == WINNOW_OK && keeps && !kept && comm->move.role == COMM_MEMBER) {
 		comm->peers[0].state = PEER_GONE; /* its connection has ended meanwhile */
 		session_gone(comm->session, 0, "connection closed");
 	}
@@ -180,7 +181,7 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	comm_leave_out(comm, without);
 	comm_peers_left_out(comm, before);
 	memmove(comm->move.job, job, strlen(job) + 1);
-	comm->move.at_door = false;
+	comm->move.role = COMM_MEMBER;
 	comm->move.config.rank = m->rank;
 	comm->move.config.world = m->world;
 	if (m->join_timeout_ms != 0)
@@ -261,14 +262,13 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	uint64_t join_ms = how->join_timeout_ms != 0 ? how->join_timeout_ms : c->join_timeout_ms;
 	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
 
-	return 1000 *
-	       (join_ms + (comm->move.stay.kind == 0 && comm->move.at_door ? join_ms : learn_ms));
+	return 1000 * (join_ms + (comm->move.role == COMM_NEWCOMER ? join_ms : learn_ms));
 }
 
 /* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
 static bool waits_there(struct winnow_comm *comm)
 {
-	return comm->move.at_door && (comm->move.stay.kind == 0 || !over(comm));
+	return comm->move.role == COMM_NEWCOMER || (comm->move.role == COMM_STAYING && !over(comm));
 }
 
 /* Waits at the decider's door, with a member's STAY. */
@@ -280,7 +280,7 @@ static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, stru
 	comm->move.stay.admit = admit;
 	comm->move.stay.without |= without;
 	comm->move.stay.holds = comm->any.holds;
-	comm->move.at_door = true;
+	comm->move.role = comm->move.stay.kind != 0 ? COMM_STAYING : COMM_NEWCOMER;
 	comm_leave_out(comm, UINT64_MAX);
 	return begin(comm, session, COMM_KEEPS, why);
 }
@@ -300,7 +300,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (comm->shared.result != WINNOW_OK)
 		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
 	pthread_mutex_unlock(&comm->shared.lock);
-	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.stay.kind != 0)
+	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.role == COMM_STAYING)
 		return why_set(why, WINNOW_ERR_MEMBERS, "nobody says who is left: %.400s",
 		               winnow_comm_error(comm));
 	if (next->kind == 0 && result != WINNOW_OK)
@@ -328,7 +328,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 /* Others may die before the next membership has begun: then there is one after that. */
 static bool continues(const struct winnow_comm *comm, int result)
 {
-	return !comm->move.at_door && clock_us() < comm->move.begins_by_us &&
+	return comm->move.role == COMM_MEMBER && clock_us() < comm->move.begins_by_us &&
 	       (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
 	        result == WINNOW_ERR_TIMEOUT || result == WINNOW_ERR_UNREACHABLE);
 }
@@ -366,7 +366,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 		        winnow_last_error());
 		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
 	}
-	if (result != WINNOW_ERR_LOST || !comm->move.at_door || comm->move.ended ||
+	if (result != WINNOW_ERR_LOST || comm->move.role == COMM_MEMBER || comm->move.ended ||
 	    ended.text[0] == '\0')
 		return result;
 	/* It was refused at the door. Its program also wants to know what had ended the membership before. */
@@ -383,7 +383,7 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 	move_begin(comm);
 	if (membership->id != NULL)
 		result = reconfigure(comm, membership);
-	else if (!over(comm) && !comm->move.at_door)
+	else if (!over(comm) && comm->move.role == COMM_MEMBER)
 		result = comm_fail(WINNOW_ERR_INVALID,
 		                   "the membership has not ended: say which other one is meant");
 	else

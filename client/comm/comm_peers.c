@@ -36,10 +36,11 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	comm_peer_close(peer);
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
 		peer->tries.due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->tries.until_us = now_us + (comm->move.at_door ? peer->tries.patience_us
-		                                 : message_name_is_next(comm->move.job)
-		                                         ? COMM_CONNECT_ALIVE_US
-		                                         : COMM_CONNECT_ONCE_MORE_US);
+		peer->tries.until_us =
+			now_us + (comm->move.role != COMM_MEMBER ? peer->tries.patience_us
+		                  : message_name_is_next(comm->move.job)
+		                          ? COMM_CONNECT_ALIVE_US
+		                          : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->state = PEER_GONE;
@@ -113,7 +114,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 	socklen_t size;
 	int on = 1, err;
 
-	if (comm->move.at_door)
+	if (comm->move.role != COMM_MEMBER)
 		comm_resolve_again(peer);
 	if (left_us > COMM_CONNECT_TRY_US) /* an address may be dead, and the next one not */
 		left_us = COMM_CONNECT_TRY_US;
@@ -402,13 +403,13 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			peer_read(comm, peer, now_us);
 			read = true;
 		}
-		if (comm->move.at_door && peer->state == PEER_CONNECTED &&
+		if (comm->move.role != COMM_MEMBER && peer->state == PEER_CONNECTED &&
 		    !link_stands(session_link(comm->session, i)))
 			peer_gone(comm, peer, "silent", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
-	for (uint32_t i = comm->move.peer_count; i < comm->fixed.peers_known && !comm->move.at_door;
-	     i++)
+	for (uint32_t i = comm->move.peer_count;
+	     i < comm->fixed.peers_known && comm->move.role == COMM_MEMBER; i++)
 		if (now_us >= comm->peers[i].tries.due_us)
 			look(comm, &comm->peers[i], now_us);
 	return read;

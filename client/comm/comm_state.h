@@ -186,6 +186,13 @@ enum comm_phase {
 	COMM_LEFT,
 };
 
+/* What this worker is in the session that there is. All but a member wait at the decider's door: MEMBERS.md 3. */
+enum comm_role {
+	COMM_MEMBER,
+	COMM_NEWCOMER, /* has been in no membership yet */
+	COMM_STAYING,  /* was a member, and waits for the next membership with a STAY */
+};
+
 /* What follows the membership that a caller stops. */
 enum comm_course {
 	COMM_ENDS,  /* nothing follows */
@@ -207,8 +214,8 @@ struct comm_move {
 	 * and join_timeout_ms.
 	 */
 	struct winnow_config config;
-	bool at_door; /* ro; it waits at the decider until this worker is a member: session_stay() */
-	bool ended;   /* the decider has ended the job for good */
+	enum comm_role role;         /* ro */
+	bool ended;                  /* the decider has ended the job for good */
 	struct control_message stay; /* what STAY says, see session_config */
 	uint64_t left_out;           /* places of aggregators that are not in the membership */
 	char (*members)[CONTROL_JOB_BYTES]; /* names of memberships so far */
