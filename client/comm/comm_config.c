@@ -22,7 +22,7 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
                        WINNOW_PROD == (int)REDUCE_PROD,
                "winnow.h and dtype.h number reductions alike");
 
-/* As winnowd does; once, however many communicators a process makes. */
+/* Warns as winnowd does, but once, however many communicators the process makes. */
 static void exposed_say(const char *path)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -70,7 +70,7 @@ static const struct comm_peer *same_as(const struct winnow_comm *comm, const str
 	return NULL;
 }
 
-/* At most three quarters of the time in which all are to join, so that the better reason is known before that is over. */
+/* Limits `us` to three quarters of the time for joining, so that the better reason is known before that is over. */
 static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 {
 	const uint64_t join_us = (uint64_t)c->join_timeout_ms * 750;
@@ -161,8 +161,8 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 }
 
 /*
- * How long to knock at a port that refuses. Those of a membership that the decider has named were alive just before;
- * the decider itself may be restarting.
+ * How long to try an aggregator that refuses connections. The decider has named only aggregators that were alive just
+ * before, but the decider itself may be restarting.
  */
 static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
@@ -178,7 +178,7 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
 	uint64_t us = (uint64_t)comm->move.config.join_timeout_ms * 1000;
 
-	if (comm->move.role == COMM_STAYING) /* the decider waits for others */
+	if (comm->move.role == COMM_STAYING) /* The decider waits for others. */
 		us = UINT64_MAX - now_us;
 	if (comm->move.begins_by_us == 0 || now_us + us < comm->move.begins_by_us)
 		return us;
@@ -228,7 +228,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.from = i == 0 ? from : NULL,
 		};
 		names[i] = peer->name;
-		/* Let a refused connection, the better reason, be reported before a late job. */
+		/* A refused connection is a better reason than a late job, so it must show first. */
 		peer->tries.patience_us = connect_patience_us(comm);
 		peer->tries.due_us = now_us;
 		peer->tries.until_us = now_us + peer->tries.patience_us;

@@ -15,11 +15,11 @@
 
 #include "client/comm/comm_state.h"
 
-#define GROUP_BURSTS_MAX 32 /* read from one group at a time */
+#define GROUP_BURSTS_MAX 32 /* that are read from one group in a turn */
 
 /* ---- datagrams ---- */
 
-/* Take the data address and the group from WELCOME, and join the group if possible. */
+/* Takes each data address and group from WELCOME, and joins the group if possible. */
 static void groups_open(struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
@@ -52,7 +52,7 @@ static void groups_open(struct winnow_comm *comm)
 	}
 }
 
-/* A burst; true if more may wait. */
+/* Reads a burst. `index`: the sender, or where to look for it first. True: more may wait. */
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->fixed.backend->recv(net, comm->run.in, NET_BURST_MAX);
@@ -77,9 +77,9 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 }
 
 /*
- * Empty the groups first. A packet to us alone tells of results sent before it, and one that is
- * still in the other socket would be taken for lost (PROTOCOL.md section 10.2). So would one that
- * waits behind those that are read, since what is late is asked for in the same turn.
+ * Empties the groups first. A packet to us alone tells of results that were sent before it, and a result that is still in
+ * the group's socket would count as lost (PROTOCOL.md, 10.2). So would one that waits behind the bursts that are read,
+ * because the same turn asks for what is late.
  */
 static void receive(struct winnow_comm *comm)
 {
@@ -96,7 +96,7 @@ static void receive(struct winnow_comm *comm)
 		comm->run.net_ready = receive_from(comm, comm->fixed.net, 0);
 }
 
-/* Send one batch to each aggregator; true if there may be more. */
+/* Sends one batch to each aggregator. True: there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
 	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->move.config.payload;
@@ -135,7 +135,7 @@ static void task_done(struct allreduce *task)
 	struct winnow_request *request = task->context;
 	char text[128];
 
-	/* Others wait for what it was to do, or have what this worker lacks. */
+	/* Other workers wait for this one's part of the operation, so it cannot fail here alone. */
 	if (task->status == WINNOW_ERR_MEMORY || task->status == WINNOW_ERR_INVALID) {
 		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
 		         request->comm->move.config.rank, winnow_strerror(task->status));
@@ -262,7 +262,7 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 	fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-/* Datagrams: what a connection has is read at once. */
+/* May datagrams wait? Connections are always read to the end. */
 static bool has_unread(const struct winnow_comm *comm)
 {
 	bool unread = comm->run.net_ready;
@@ -273,8 +273,8 @@ static bool has_unread(const struct winnow_comm *comm)
 }
 
 /*
- * A net that says itself how long to rest has no descriptor that tells: look at everything each time,
- * but at the connections, which take a system call each, only if there is time or something is due.
+ * A net that says itself how long to rest has no descriptor to poll, so everything may have something to read. Each
+ * connection takes a system call, so they count only if there is time or something is due.
  */
 static void expect_all(struct winnow_comm *comm, bool lines)
 {
@@ -285,7 +285,7 @@ static void expect_all(struct winnow_comm *comm, bool lines)
 	}
 }
 
-/* The descriptors, in the order in which note_ready() goes through them again. */
+/* Fills in the descriptors, in the order in which note_ready() reads them. */
 static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, struct pollfd *fds)
 {
 	short in = full ? 0 : POLLIN;
@@ -309,7 +309,7 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	return count;
 }
 
-/* What was not read before is still there. */
+/* Adds to what was ready before, which has not been read. */
 static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 {
 	uint64_t drained;
@@ -323,7 +323,7 @@ static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 	}
 }
 
-/* Look at all sockets; wait for them until due_us, if that is not past. */
+/* Looks at all sockets, and waits for them until due_us. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
@@ -340,7 +340,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 	if (!polled && !full && has_unread(comm))
 		wait_us = 0;
 	if (comm->run.full && ready)
-		wait_us = 0; /* there is room again: packets may wait for it */
+		wait_us = 0; /* There is room again, for which packets may wait. */
 	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 	if (!polled || wait_us > 0) {
@@ -348,7 +348,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		bool endless = wait_us > 0 && due_us == UINT64_MAX && !polled;
 
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
-			polled = true; /* it has not looked */
+			polled = true; /* Nothing is known of the descriptors. */
 	}
 	note_ready(comm, fds);
 	if (polled)
@@ -391,7 +391,7 @@ static bool turn(struct winnow_comm *comm)
 	if (comm_peers_turn(comm, now_us)) {
 		groups_open(comm);
 		comm->run.news = true;
-		comm->run.news_due_us = now_us; /* lines are few, and callers may wait for one */
+		comm->run.news_due_us = now_us; /* Lines are few, and callers may wait for one. */
 	}
 	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);

@@ -3,8 +3,8 @@
  * comm_members.c - another membership for a communicator: MEMBERS.md 2 and 3
  *
  * MEMBERS.md 1: "Channels, frame numbers, tokens, seeds, seals and tags are its own, so nothing of one membership can be
- * taken for another's". What was found out once stays: addresses, the key, what the paths carry; so do the data socket,
- * the pool of scanning threads and the caller's requests.
+ * taken for another's". Addresses, the key, what the paths carry, the data socket, the pool of scanning threads and the
+ * caller's requests stay.
  */
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool used(const struct winnow_comm *comm, const char *job)
 	return strcmp(comm->move.job, job) == 0;
 }
 
-/* Its name is then in `job`. */
+/* Is the membership possible? Then `job` gets its name. */
 static int check(const struct winnow_comm *comm, const struct winnow_membership *m,
                  char job[CONTROL_JOB_BYTES], struct why *why)
 {
@@ -75,7 +75,7 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-/* The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. */
+/* Stops the thread by this course. Returns the session, which the caller closes; NULL: none has begun. */
 static struct session *end(struct winnow_comm *comm, enum comm_course course)
 {
 	struct session *session = comm->session;
@@ -123,7 +123,7 @@ static void reset(struct winnow_comm *comm, bool kept)
 	}
 }
 
-/* Nothing begins, or no longer. */
+/* The session or its thread could not begin. */
 static int fail(struct winnow_comm *comm, int result, const struct why *why)
 {
 	comm_peer_close(&comm->peers[0]);
@@ -138,8 +138,8 @@ static int fail(struct winnow_comm *comm, int result, const struct why *why)
 }
 
 /*
- * Instead of the session `before`, which has ended by this course and is closed; with its connection to the decider if
- * that goes on.
+ * Begins a session in place of `before`, which has ended by this course, and closes that one. A connection to the decider
+ * that still stands continues.
  */
 static int begin(struct winnow_comm *comm, struct session *before, enum comm_course course,
                  struct why *why)
@@ -156,7 +156,7 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
 	if (result == WINNOW_OK && keeps && !kept && comm->move.role == COMM_MEMBER) {
-		comm->peers[0].state = PEER_GONE; /* its connection has ended meanwhile */
+		comm->peers[0].state = PEER_GONE; /* Its connection has ended meanwhile. */
 		session_gone(comm->session, 0, "connection closed");
 	}
 	session_close(before);
@@ -166,8 +166,8 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 }
 
 /*
- * After the one before has ended by this course. Its name is `job`, with or without the membership's; `without` are the
- * aggregators that it leaves out.
+ * Goes to the membership `m` of this name, without these aggregators, and waits for its other workers. The membership
+ * before ends by this course.
  */
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
               uint64_t without, enum comm_course course)
@@ -195,8 +195,8 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 }
 
 /*
- * A caller moves the communicator. What was ordered before that ends the membership of before, on all workers; what is
- * ordered from now on, in whichever thread, ends this call.
+ * A caller begins to move the communicator. An end that was ordered before still ends the old membership, on all workers.
+ * One that any thread orders from now on ends this call.
  */
 static void move_begin(struct winnow_comm *comm)
 {
@@ -253,8 +253,8 @@ static bool next_makes_sense(const struct winnow_comm *comm, const struct contro
 }
 
 /*
- * How long all of it may take, however many are lost meanwhile: to learn who is left, for which those who live are
- * waited for as an operation would, or to be let in; and then to join.
+ * How long all of it may take, however many workers are lost meanwhile. A newcomer waits to be let in. A member waits to
+ * learn who is left, as long as an operation would wait for the others. Then they join.
  */
 static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_membership *how)
 {
@@ -265,13 +265,13 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	return 1000 * (join_ms + (comm->move.role == COMM_NEWCOMER ? join_ms : learn_ms));
 }
 
-/* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
+/* Does its session already wait at the door: a newcomer's, or that of a member that refused what NEXT said? */
 static bool waits_there(struct winnow_comm *comm)
 {
 	return comm->move.role == COMM_NEWCOMER || (comm->move.role == COMM_STAYING && !over(comm));
 }
 
-/* Waits at the decider's door, with a member's STAY. */
+/* Goes to the decider's door. A member sends STAY there, with these values. */
 static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, struct why *why)
 {
 	struct session *session;
@@ -285,7 +285,7 @@ static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, stru
 	return begin(comm, session, COMM_KEEPS, why);
 }
 
-/* The membership in which this worker may continue is then in `next`. */
+/* Waits for the membership in which this worker may continue, which is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
 {
@@ -325,7 +325,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	return WINNOW_OK;
 }
 
-/* Others may die before the next membership has begun: then there is one after that. */
+/* Others may die before the next membership has begun. Then there is another one after that. */
 static bool continues(const struct winnow_comm *comm, int result)
 {
 	return comm->move.role == COMM_MEMBER && clock_us() < comm->move.begins_by_us &&
@@ -369,7 +369,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 	if (result != WINNOW_ERR_LOST || comm->move.role == COMM_MEMBER || comm->move.ended ||
 	    ended.text[0] == '\0')
 		return result;
-	/* It was refused at the door. Its program also wants to know what had ended the membership before. */
+	/* The decider has refused it. Its program also wants to know what had ended the membership before. */
 	why_set(&both, result, "%.200s: %.200s", why.text, ended.text);
 	return comm_fail(result, both.text);
 }
@@ -445,7 +445,7 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 	if (result != WINNOW_OK || (!waiting && out == comm->move.left_out))
 		return move_end(comm, result);
 	comm->move.came = 0;
-	comm->move.config.log = NULL; /* see winnow.h */
+	comm->move.config.log = NULL; /* winnow.h says that nothing is told. */
 	result = go_on(comm, &how, most, out);
 	comm->move.config.log = comm->fixed.config.log;
 	*came = comm->move.came;

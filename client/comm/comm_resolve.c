@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_resolve.c - the addresses of a name, asked for again while the communicator runs
+ * comm_resolve.c - looks up the addresses of aggregators' names, also while the communicator runs
  *
- * An aggregator that has been restarted may have another address, as pods do. Asking may take seconds, so a
- * thread of its own does it, which outlives nobody's memory: the question belongs to both until both are done.
+ * An aggregator that has been restarted may have another address, as pods do. A look-up may take seconds, so a thread of
+ * its own does it. The question belongs to that thread and to the peer, and the last one frees it.
  */
 
 #include <errno.h>
@@ -19,9 +19,9 @@ struct comm_question {
 	atomic_bool answered;
 	char name[256];
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX];
-	uint32_t count; /* 0: `why` says why. */
+	uint32_t count; /* 0: `err` and `why` say why. */
 	int err;
-	struct why why; /* It is set if count is 0. */
+	struct why why; /* Valid if count is 0. */
 };
 
 static void let_go(struct comm_question *question)
@@ -87,7 +87,7 @@ void comm_resolve_again(struct comm_peer *peer)
 	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
-	(void)question_begin(peer); /* else the next call asks */
+	(void)question_begin(peer); /* If this fails, the next call asks. */
 }
 
 /* By this error of question_begin(). An enum winnow_result, explained. */
@@ -103,7 +103,7 @@ int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *confi
 {
 	struct comm_wait wait = {.began_us = clock_us()};
 	const uint64_t until_us = wait.began_us + patience_us;
-	uint64_t ask_us = 0, pause_us = 50; /* an address needs no name service */
+	uint64_t ask_us = 0, pause_us = 50; /* What is an address already needs no name service. */
 	char text[sizeof(wait.told)];
 	int err = -EAGAIN;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_state.c - the ground that all comm_*.c stand on: errors, waking, what callers see of the session */
+/* comm_state.c - what all other comm_*.c use: errors, waking, phases, what callers see of the session */
 
 #include <assert.h>
 #include <signal.h>
@@ -57,9 +57,9 @@ void comm_wake(struct winnow_comm *comm)
 {
 	uint64_t one = 1;
 
+	/* The eventfd cannot be full, as the thread reads it each time. */
 	if (!atomic_exchange_explicit(&comm->any.woken, true, memory_order_acq_rel))
-		(void)!write(comm->fixed.wake_fd, &one,
-		             sizeof(one)); /* never full: it is read each time */
+		(void)!write(comm->fixed.wake_fd, &one, sizeof(one));
 }
 
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
@@ -164,7 +164,7 @@ void comm_publish(struct winnow_comm *comm)
 		if (shared->phase < COMM_STOPPING)
 			comm_phase_set(comm, COMM_FAILED);
 	} else if (shared->end.result == WINNOW_OK) {
-		/* A membership that a caller has ended before it could run does not run. */
+		/* A membership that a caller has ended before it ran must not run. */
 		shared->shape = session_shape(comm->session);
 		shared->view.fast = shared->shape.fast;
 		comm_phase_set(comm, COMM_RUNNING);
@@ -194,7 +194,7 @@ void comm_publish_news(struct winnow_comm *comm)
 
 /* ---- arguments ---- */
 
-/* Or in place: `recv` is the part of `send` that it is for. */
+/* They are apart, or the operation is in place: `recv` is its own part of `send`. */
 static bool buffers_apart(const struct allreduce *task, uint32_t elem_bytes)
 {
 	uintptr_t send = (uintptr_t)task->send, recv = (uintptr_t)task->recv;
@@ -272,7 +272,7 @@ int winnow_comm_check(struct winnow_comm *comm)
 	pthread_mutex_lock(&shared->lock);
 	if (shared->result != WINNOW_OK)
 		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
-	else if (shared->end.result != WINNOW_OK) /* the thread is about to */
+	else if (shared->end.result != WINNOW_OK) /* The thread is about to fail it. */
 		result = why_set(&why, (int)shared->end.result, "%s", shared->end.text);
 	pthread_mutex_unlock(&shared->lock);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
