@@ -578,6 +578,19 @@ static int options_check(void)
 	return fflush(stdout) == 0 ? 0 : give_up(2, "cannot write: %s", strerror(errno));
 }
 
+/* libuv aborts without a word where it has no memory to watch one descriptor more. */
+static void *loop_realloc(void *memory, size_t bytes)
+{
+	static const char text[] = "winnowd: out of memory for another descriptor\n";
+	void *grown = realloc(memory, bytes);
+
+	if (grown == NULL) {
+		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+		_exit(1);
+	}
+	return grown;
+}
+
 int main(int argc, char **argv)
 {
 	int status, log_fd, begin_err, err;
@@ -600,6 +613,7 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
+	uv_replace_allocator(malloc, loop_realloc, calloc, free);
 	status = bitmap_isa_check(&why) == 0 ? addresses() : give_up(2, "%s", why.text);
 	if (status == 0)
 		status = keys_load();
