@@ -339,7 +339,7 @@ struct comm_wait {
 	char told[CONTROL_TEXT_BYTES + 256];
 };
 
-/* These call the caller's config.log, which may call us: hold no lock. */
+/* These run the caller's config.log, so call them without shared.lock. */
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void comm_tell_strangers(const struct winnow_config *config); /* see option_stranger() */
