@@ -456,9 +456,8 @@ void comm_fork_remove(struct winnow_comm *comm);
 int comm_fork_socket(int *fd, int domain);
 void comm_fork_close(int *fd);
 
-/* comm_peers.c */
-bool comm_peers_turn(struct winnow_comm *comm,
-                     uint64_t now_us); /* True: something has been read. */
+/* comm_peers.c. In each turn of the thread; true: something has been read. */
+bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
 /* There is no thread, and another membership begins. `before`: the places that were left out in the last one, as bits. */
 void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams to this aggregator go to this address. */
@@ -512,8 +511,8 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 
 #define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
 
-int comm_fail(int result,
-              const char *why); /* Returns `result`; `why` is winnow_last_error() then. */
+/* Returns `result`; winnow_last_error() is `why` then. */
+int comm_fail(int result, const char *why);
 
 /* Why a call fails. */
 extern const char comm_after_fork[]; /* The communicator is inherited. */
