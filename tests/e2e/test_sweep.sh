@@ -6,4 +6,4 @@
 . "$(dirname "$0")/lib.sh"
 gcc -shared -fPIC -O2 -o "$tmp/fail.so" tests/e2e/refuse.c || fail "refuse.c does not compile"
 (umask 077 && "$BUILD/winnow" key >"$tmp/key") || fail "no key"
-/usr/bin/python3 tests/e2e/sweep.py "$BUILD" "$tmp" 97 11 || fail "see above"
+/usr/bin/python3 tests/e2e/sweep.py "$BUILD" "$tmp" 97 5 || fail "see above"
