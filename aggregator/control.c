@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,6 +378,30 @@ const struct net_addr *control_metrics(const struct control *control)
 	return control->http != NULL ? &control->config.metrics : NULL;
 }
 
+static void *nothing(void *context)
+{
+	return context;
+}
+
+/*
+ * libuv ends the process without a word where the system refuses it the pipe of its first loop, or the thread of its pool.
+ * So the same is asked for before that: such a refusal has a reason. 0, or -errno.
+ */
+static int loop_init(uv_loop_t *loop)
+{
+	pthread_t thread;
+	int fds[2], err;
+
+	if (pipe2(fds, O_CLOEXEC) != 0)
+		return -errno;
+	err = -pthread_create(&thread, NULL, nothing, NULL);
+	if (err == 0)
+		pthread_join(thread, NULL);
+	close(fds[0]);
+	close(fds[1]);
+	return err == 0 ? uv_loop_init(loop) : err;
+}
+
 int control_open(const struct control_config *config, struct control **out, struct why *why)
 {
 	struct control *control = calloc(1, sizeof(*control));
@@ -396,13 +421,13 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = random_bytes_for,
 		.log = log_fields,
 	};
-	int err;
+	int err = control != NULL ? loop_init(&control->loop) : -ENOMEM;
 
-	if (control == NULL || uv_loop_init(&control->loop) != 0) {
+	if (err != 0) {
 		free(control);
 		close(config->listen_fd);
 		job_keys_free(config->keys);
-		return why_set(why, -ENOMEM, "cannot make an event loop");
+		return why_set(why, err, "cannot make an event loop: %s", strerror(-err));
 	}
 	control->config = *config;
 	control->config.jobs.keys = keys_distinct(config->keys);

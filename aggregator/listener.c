@@ -16,6 +16,7 @@
 #define BACKLOG 1024
 #define TURN_MAX 16 /* connections accepted before others on the loop have their turn */
 #define PAUSE_MS 100
+#define SHORTAGE_MS 60000 /* a shortage is over when there has been none for so long */
 
 /* One connection, or -errno. */
 static int connection_take(const struct listener *listener, struct net_addr *from)
@@ -30,13 +31,15 @@ static int connection_take(const struct listener *listener, struct net_addr *fro
 	return fd;
 }
 
+/* Once in each shortage. */
 static void say_full(struct listener *listener, int err)
 {
+	const uint64_t now_ms = uv_hrtime() / 1000000, before_ms = listener->short_ms;
 	char text[NET_TEXT_BYTES];
 
-	if (listener->said)
+	listener->short_ms = now_ms;
+	if (before_ms != 0 && now_ms - before_ms < SHORTAGE_MS)
 		return;
-	listener->said = true;
 	log_event("warn", "no_descriptors",
 	          LOG_FIELDS(LOG_WORD("port", net_format(&listener->address, text))),
 	          "a connection cannot be taken: %s; see ulimit -n", strerror(-err));

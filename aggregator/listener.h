@@ -30,7 +30,7 @@ struct listener {
 	uv_poll_t poll;
 	uv_timer_t pause;
 	int fd;
-	bool said;
+	uint64_t short_ms; /* when a connection could not be taken for the last time; 0: never */
 };
 
 /*

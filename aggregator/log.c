@@ -250,11 +250,13 @@ static void *log_run(void *context)
 
 int log_open(int fd)
 {
-	int err = -EMFILE;
+	int err = 0;
 
 	pthread_mutex_lock(&lock);
 	queue.fd = fd;
-	if (queue_ready())
+	if (!queue_ready())
+		err = -errno;
+	else
 		err = -pthread_create(&queue.writer, NULL, log_run, (void *)(intptr_t)queue.out);
 	queue.open = err == 0;
 	pthread_mutex_unlock(&lock);

@@ -578,9 +578,22 @@ static int options_check(void)
 	return fflush(stdout) == 0 ? 0 : give_up(2, "cannot write: %s", strerror(errno));
 }
 
+/* libuv aborts without a word where it has no memory to watch one descriptor more. */
+static void *loop_realloc(void *memory, size_t bytes)
+{
+	static const char text[] = "winnowd: out of memory for another descriptor\n";
+	void *grown = realloc(memory, bytes);
+
+	if (grown == NULL) {
+		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+		_exit(1);
+	}
+	return grown;
+}
+
 int main(int argc, char **argv)
 {
-	int status, log_fd, begin_err;
+	int status, log_fd, begin_err, err;
 	struct why why;
 
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
@@ -600,6 +613,7 @@ int main(int argc, char **argv)
 	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
+	uv_replace_allocator(malloc, loop_realloc, calloc, free);
 	status = bitmap_isa_check(&why) == 0 ? addresses() : give_up(2, "%s", why.text);
 	if (status == 0)
 		status = keys_load();
@@ -614,8 +628,9 @@ int main(int argc, char **argv)
 	 * chatter.
 	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
-		return give_up(1, "cannot start a thread to write the log");
+	err = log_open(log_fd >= 0 ? log_fd : STDERR_FILENO);
+	if (err != 0)
+		return give_up(1, "cannot start to write the log: %s", strerror(-err));
 	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
 		          "other processes of this user can read keys: %s", strerror(-begin_err));

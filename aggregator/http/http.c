@@ -356,19 +356,21 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
               struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	int err;
+	int err = http != NULL ? uv_loop_init(&http->loop) : -ENOMEM;
 
-	if (http == NULL || uv_loop_init(&http->loop) != 0) {
+	if (err != 0) {
 		free(http);
-		return why_set(why, -ENOMEM, "out of memory");
+		return why_set(why, err, "cannot serve HTTP: %s", strerror(-err));
 	}
 	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->local = is_loopback(&listen->ip);
+	errno = ENOMEM;
 	http->daemon = daemon_start(http);
-	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
+	err = http->daemon != NULL ? crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) : -errno;
+	if (err != 0) {
 		free_all(http);
-		return why_set(why, -ENOMEM, "out of memory");
+		return why_set(why, err, "cannot serve HTTP: %s", strerror(-err));
 	}
 	err = port_open(http, listen, why);
 	if (err != 0) {
