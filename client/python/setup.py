@@ -23,7 +23,9 @@ except ImportError:  # setuptools before 70.1
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 IN_REPOSITORY = (REPOSITORY / "client" / "winnow.h").exists()
-MADE = REPOSITORY / "build" / "wheel"
+CROSS = os.environ.get("CROSS", "")  # another processor than this machine's, as `make wheel` says it
+MACHINE = CROSS.split("-")[0] or platform.machine()
+MADE = REPOSITORY / "build" / CROSS / "wheel"
 
 
 class BuildWithLibrary(build_py):
@@ -59,12 +61,12 @@ class WithLibrary(Distribution):
 class WheelForAnyPython(bdist_wheel):
     def get_tag(self):
         _, _, tag = super().get_tag()
-        return "py3", "none", f"manylinux_2_{glibc()}_{platform.machine()}" if IN_REPOSITORY else tag
+        return "py3", "none", f"manylinux_2_{glibc()}_{MACHINE}" if IN_REPOSITORY else tag
 
 
 options = {}
 if IN_REPOSITORY:
-    made = REPOSITORY / "build" / "python"
+    made = MADE.parent / "python"
     made.mkdir(parents=True, exist_ok=True)
     options = {"build": {"build_base": str(made)}, "egg_info": {"egg_base": str(made)}}
 
