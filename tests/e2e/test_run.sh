@@ -78,7 +78,7 @@ strangers_fail() { # name: of a job that runs, at "$address" as "$job"
 	for what in "bench --aggregators $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregators $address --job other --size 4K"; do
 		# shellcheck disable=SC2086 # words
 		stranger 20 "$tmp/bin/winnow" $what --insecure-no-key >"$tmp/stranger.log" 2>&1 && fail "$1: nobody may $what"
-		grep -q "it wants the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"
+		grep -q "this aggregator needs the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"
 	done
 }
 if [ "$(id -u)" = 0 ]; then
