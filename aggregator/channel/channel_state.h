@@ -158,7 +158,7 @@ struct channel {
 	uint32_t turns;       /* How often base has passed 2^32. */
 	uint32_t credit;      /* Frames before it may be pushed. */
 	uint64_t now_us;      /* When the current packet came. */
-	uint64_t progress_us; /* When base moved, or a frame was planned after a pause. */
+	uint64_t progress_us; /* When base last moved, or a frame was planned after a pause. */
 
 	struct {
 		uint32_t credit, base;

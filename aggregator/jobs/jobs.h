@@ -214,14 +214,14 @@ void *jobs_peer_handle(const struct jobs_peer *peer);
  * If there are keys, jobs_connected() sends nothing yet, and the caller reports the handshake:
  *
  * jobs_awaits_key - it still waits for a key that is being made, so hello_us begins again.
- * jobs_secured - the peer has proved that it knows the key of this job's name; `owner` stands for
- * the key. jobs_refuse - it has not. It is told why, if it can be, and closed.
+ * jobs_secured - the peer has proved that it knows the key of this name; `owner` stands for the key.
+ * jobs_refuse - it has not. It is told why, if it can be, and closed.
  */
 void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us);
 void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner);
 void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text);
 
-/* jobs_peer_owner - who pays for it: the key that it has proved, or else its address. */
+/* jobs_peer_owner - the owner that pays for it: the key that it has proved, or else its address. */
 uint64_t jobs_peer_owner(const struct jobs_peer *peer);
 
 /* jobs_crowd_out - closes a connection to make room. Returns false if all have joined. */
@@ -237,8 +237,8 @@ char *jobs_turn_away(struct jobs *jobs);
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
 /*
- * jobs_garbage - the peer sent something that is not a line, and is told why. jobs_gone - its
- * connection ended.
+ * jobs_garbage - the peer sent something that is not a line, and is told why.
+ * jobs_gone - its connection ended.
  */
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why);
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);

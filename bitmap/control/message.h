@@ -55,11 +55,11 @@ struct control_seen {
 /* First the fields that several kinds have, then the fields of single kinds. */
 struct control_message {
 	enum control_kind kind;
-	uint32_t version;                  /* HELLO, JOIN; another one ends the parsing */
+	uint32_t version;                  /* HELLO, JOIN; parsing stops at another one */
 	char software[CONTROL_NAME_BYTES]; /* HELLO, JOIN; for logs */
 	char job[CONTROL_JOB_BYTES];       /* JOIN: the job to join; STAY: the last one joined */
 	uint32_t rank;                     /* JOIN, LEFT, FAILED; STAY: the rank in `job` */
-	uint32_t payload; /* most bytes in a UDP payload: that may work; in START: that are used */
+	uint32_t payload; /* bytes of the largest UDP payload that may pass; START: that is used */
 	uint32_t silence_ms, stall_ms; /* JOIN: as this worker wants it; WELCOME: as used */
 	uint32_t window;               /* WELCOME, START */
 	bool multicast;                /* READY, START */

@@ -27,18 +27,18 @@
 #define OPTION_ARGUMENT "="
 
 enum option_kind {
-	OPTION_TEXT,   /* const char *; NULL when not given */
-	OPTION_SECRET, /* const char *; NULL when not given, and never shown */
-	OPTION_COUNT,  /* uint64_t: a plain number */
-	OPTION_COUNT32,
-	OPTION_SIZE, /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
-	OPTION_SIZE32,
-	OPTION_RATE, /* uint64_t: bit/s; K, M, G are powers of 1000 */
-	OPTION_TIME, /* uint64_t: microseconds; s (the default), ms, us, m */
-	OPTION_MS,   /* uint32_t: milliseconds, written like TIME; "NAME-ms" is a plain number */
-	OPTION_REAL, /* double */
-	OPTION_FLAG, /* bool: the value may be left out; "no" and 0 switch it off */
-	OPTION_INT_FLAG, /* int: like OPTION_FLAG */
+	OPTION_TEXT,    /* const char *; NULL when not given */
+	OPTION_SECRET,  /* const char *; NULL when not given, and never shown */
+	OPTION_COUNT,   /* uint64_t: a plain number */
+	OPTION_COUNT32, /* uint32_t: the same */
+	OPTION_SIZE,    /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
+	OPTION_SIZE32,  /* uint32_t: the same */
+	OPTION_RATE,    /* uint64_t: bit/s; K, M, G are powers of 1000 */
+	OPTION_TIME,    /* uint64_t: microseconds; s (the default), ms, us, m */
+	OPTION_MS,      /* uint32_t: milliseconds, written like TIME; "NAME-ms" is a plain number */
+	OPTION_REAL,    /* double */
+	OPTION_FLAG,    /* bool: the value may be left out; "no" and 0 switch it off */
+	OPTION_INT_FLAG, /* int: the same */
 	OPTION_DSCP,     /* uint32_t: a codepoint of RFC 2474, by its name or number */
 	OPTION_CHOICE,   /* an enum: the place of the text in `value`, counted from `min` */
 };
@@ -112,8 +112,8 @@ int options_read(const struct options *options, int argc, char **argv);
 void options_help(const struct options *options);
 
 /*
- * The next three are for a library, which has no command line. They return 0, or -errno and `why`.
- * A wrong number sets all bits of *out, so that option_check() can report it later.
+ * For a library, which has no command line. The last two return 0, or -errno and `why`. A wrong
+ * number sets all bits of *out, so that option_check() can report it later.
  */
 void options_preset(const struct option list[]);
 int options_file(const struct options *options, const char *path, struct why *why);

@@ -15,7 +15,7 @@ steady other "WINNOW_KEY_FILE=$tmp/keys"
 sleep 0.5
 
 small=(--size 4K --iters 1 --warmup 0)
-refuses 1 'wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
+refuses 1 'needs the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
 refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY_FILE="$tmp/keys" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}" --key not-the-right-one

@@ -59,7 +59,7 @@ for own in WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE="$tmp/key" WINNOW_INSECURE_N
 done
 # With no key of its own, the worker of a keyed job is refused: so the daemon has the key that it was given.
 WINNOW_KEY=a-key-of-mine run 1 -n 1 --bare -- sh -c "unset WINNOW_KEY; WINNOW_INSECURE_NO_KEY=1 exec $bench" "$BUILD/winnow"
-grep -q "wants the job's key" "$tmp/run.err" || fail "a worker without the key: $(cat "$tmp/run.err")"
+grep -q "needs the job's key" "$tmp/run.err" || fail "a worker without the key: $(cat "$tmp/run.err")"
 # A file of winnowd's that lets anyone join does not hold here.
 printf '[winnowd]\ninsecure-no-key = yes\n' >"$tmp/w.ini"
 WINNOW_CONFIG=$tmp/w.ini run 0 -n 2 -- sh -c "$bench" "$BUILD/winnow"

@@ -61,7 +61,7 @@ nobody env WINNOW_THREADS=none WINNOW_CONFIG=/no/such "$tmp/bin/winnowd-caps" --
 # Another user's rights altogether.
 cp "$tmp/bin/winnowd" "$tmp/bin/winnowd-suid"
 chmod u+s "$tmp/bin/winnowd-suid"
-refuses 1 'set-user-ID or set-group-ID: start it as the user' nobody "$tmp/bin/winnowd-suid" --insecure-no-key --config /etc/shadow
+refuses 1 'set-user-ID or set-group-ID: remove that' nobody "$tmp/bin/winnowd-suid" --insecure-no-key --config /etc/shadow
 
 # ---- the library ----
 printf '[winnow]\nblock = 64\n' >"$tmp/bin/winnow.ini"
