@@ -32,8 +32,8 @@
  * steadily and is kept up to a limit, so that an owner that comes rarely does not wait. Time is
  * counted after it was spent, so more than the limit may have been spent; then the owner waits.
  */
-#define BUDGET_SHARE 5        /* One part in so many of the time flows in. */
-#define BUDGET_MOST_US 400000 /* What is kept at most, and may be spent at once. */
+#define BUDGET_SHARE 5        /* A fifth of the time flows in. */
+#define BUDGET_MOST_US 400000 /* The most that is kept, and may be spent at once. */
 
 /* All zero means full. */
 struct budget {

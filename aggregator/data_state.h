@@ -100,7 +100,7 @@ struct data_thread {
 	/* Only this thread uses what follows. */
 	struct outlet *outlets[JOBS_MAX];
 	uint32_t outlet_count;
-	struct outlet *last; /* Of the last packet, because packets come in runs. */
+	struct outlet *last; /* The last packet's, because packets come in runs. */
 	struct outlet *dirty[JOBS_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;

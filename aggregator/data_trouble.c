@@ -15,9 +15,9 @@
 #define TROUBLE_US 700000        /* Trouble that lasts this long is no accident. */
 #define TROUBLE_PAUSE_US 1500000 /* Workers ask again at least as often. */
 #define TELL_US 1000000
-#define SLOW_US 2000000 /* The kernel adds too little if within this time */
-#define SLOW_PUSHES 500 /* there were at least so many PUSHes, */
-#define SLOW_SHARE 3    /* and it added less than a third of those that it left to us. */
+#define SLOW_US 2000000 /* PUSHes are counted over this time. */
+#define SLOW_PUSHES 500 /* Fewer that the kernel left to us are no evidence. */
+#define SLOW_SHARE 3    /* It adds too little if it adds less than a third as many. */
 
 /* Returns the rank, WIRE_EVERYONE (the group) or worker_count (no worker here has the address). */
 static uint16_t rank_of(const struct outlet *outlet, const struct net_trouble *trouble)

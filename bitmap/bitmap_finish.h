@@ -96,6 +96,7 @@ static void finish(void *dst, const void *acc, uint64_t count, enum dtype dtype,
 		divide_i64(dst, acc, count, divisor);
 }
 
+/* `exponent` is from -126 to 127. */
 static inline float power_of_two(int exponent)
 {
 	return f32_of((uint32_t)(exponent + 127) << 23);

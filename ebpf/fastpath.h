@@ -55,7 +55,7 @@ struct fast_slot {
 	__u8 data[FAST_DATA_BYTES];
 };
 
-/* Counters of a channel, raised by atomic additions whoever did the work. */
+/* Counters of a channel, raised by atomic additions in the kernel and in user space. */
 enum fast_stat {
 	FAST_STAT_RECEIVED,       /* packets that the kernel kept from user space */
 	FAST_STAT_RECEIVED_BYTES, /* UDP payloads of these packets */

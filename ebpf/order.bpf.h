@@ -7,7 +7,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-/* x86 keeps writes in order, and reads. The loader sets this on other CPUs; 0 costs nothing. */
+/* x86 keeps the order of writes, and of reads. The loader sets this on other CPUs; 0 costs nothing. */
 const volatile __u32 order_weak;
 
 /* All accesses before it come before those after it. In BPF an exchange is a full barrier. */

@@ -141,7 +141,7 @@ static inline bool status_list(struct status *status, uint32_t frame)
  */
 struct packet_out {
 	uint16_t dest;     /* a rank, or WIRE_EVERYONE */
-	uint16_t receiver; /* others get only the head of a packet to everyone; or WIRE_EVERYONE */
+	uint16_t receiver; /* rank that gets the data of a packet to everyone; or WIRE_EVERYONE */
 	uint16_t piece_count;
 	uint32_t bytes; /* of all pieces */
 	void *scratch;

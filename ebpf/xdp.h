@@ -50,7 +50,7 @@ struct xdp_view {
  * 100 ms.
  */
 int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why);
-void xdp_close(struct xdp *xdp);
+void xdp_close(struct xdp *xdp); /* NULL is fine */
 
 /*
  * xdp_taken - returns 0 if the device has no XDP program; -EBUSY with a line in `why` that names

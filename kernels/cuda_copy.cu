@@ -17,7 +17,7 @@
 
 #define LIST_BLOCKS 64u /* blocks of a frame that are listed at a time */
 #define UNDER_WAY 4     /* units of a lane in flight */
-#define COPY_CTAS 4     /* at least so many fit a multiprocessor */
+#define COPY_CTAS 4     /* the least number that fits a multiprocessor */
 
 struct copy_job {
 	struct gpu_copy copy;

@@ -18,7 +18,7 @@
 #define PIECE_BYTES 16384u
 #define PIECE_STEPS 8u  /* steps that are loaded at once */
 #define STEP_BYTES 512u /* with the widest units */
-#define SCAN_CTAS 4     /* at least so many fit a multiprocessor */
+#define SCAN_CTAS 4     /* the least number that fits a multiprocessor */
 
 struct scan_job {
 	const unsigned char *data;

@@ -216,7 +216,7 @@ static inline uint8_t *eager_sums(const struct channel *channel, const struct se
 /* A row of blocks that are being added up. */
 struct sum {
 	const struct bitmap_engine *engine;
-	enum dtype dtype; /* Of the incoming blocks; sums of f16 and bf16 are f32. */
+	enum dtype dtype; /* The incoming blocks'; sums of f16 and bf16 are f32. */
 	enum reduction reduction;
 	uint32_t unit_elems; /* Elements of a block, or of the part that a frame has. */
 	uint32_t block_count;

@@ -150,7 +150,7 @@ static int port_configure(struct device_port *port)
 	int err = -EINVAL;
 
 	port_configuration(port, &conf);
-	/* A 24.11 driver marks its ring's places as parts of chains, and leaves the marks there. */
+	/* Memif's 24.11 driver marks its ring's places as parts of chains, and leaves the marks there. */
 	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
 	               !driven_by(port, DRIVER_MEMIF);
 	port->finishes_udp = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;

@@ -26,7 +26,7 @@ enum frame_kind {
 	FRAME_UDP,
 	FRAME_NEIGHBOUR, /* ARP or neighbour discovery */
 	FRAME_QUERY,     /* IGMP or MLD asks for listeners of groups */
-	FRAME_OTHER,     /* other protocols, VLANs, or illegally from beyond the link: not for us */
+	FRAME_OTHER,     /* not for us: other protocols, VLANs, what must not leave a link */
 	FRAME_DAMAGED,   /* a length or a checksum is wrong */
 	FRAME_PIECE,     /* a fragment of a datagram */
 	FRAME_CUT,       /* the beginning of a datagram: as FRAME_UDP, but without payload */

@@ -23,7 +23,7 @@
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
 #define LEAVING_MAX 16        /* connections that are cut off but not closed yet */
-#define PAGE_SHARE 20         /* making a page takes at most one part in so many of the time */
+#define PAGE_SHARE 20         /* making a page takes at most a twentieth of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 

@@ -118,8 +118,7 @@ static void fast_metrics(FILE *out, const struct snapshot *now)
 {
 	family_open(out, "xdp_packets_total", "counter",
 	            "Datagrams that the XDP program received, by what it did with them; dropped "
-	            "ones are "
-	            "in packets_dropped_total.");
+	            "ones are in packets_dropped_total.");
 	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
 		fprintf(out, "winnow_xdp_packets_total{verdict=\"%s\"} %" PRIu64 "\n",
 		        fast_counter_name(i), now->fast[i]);

@@ -74,7 +74,7 @@ struct jobs_trouble {
 	uint16_t more;   /* How many more workers have the same trouble. */
 	int error;       /* JOBS_UNSENT: errno. */
 	uint64_t count;  /* Datagrams to or from it; JOBS_SLOW: PUSHes added by the kernel. */
-	uint64_t of;     /* JOBS_MERGED: whole datagrams of all meanwhile; JOBS_SLOW: all PUSHes. */
+	uint64_t of;     /* JOBS_MERGED: whole datagrams since then; JOBS_SLOW: all PUSHes. */
 	uint64_t for_us; /* Time since the first of them, or since the channel last progressed. */
 	uint64_t stands_us; /* The part of that time in which the channel made no progress. */
 };

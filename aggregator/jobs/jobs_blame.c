@@ -16,8 +16,8 @@
 /* ---- lost datagrams ---- */
 
 /*
- * A worker's datagrams get no answers. It cannot know in which direction they are lost. We know
- * whether they arrived, because we have received its KNOCKs until now or not.
+ * A worker's datagrams get no answers, and it cannot know in which direction they are lost. We
+ * know whether they arrive, because the channel knows when the worker's KNOCKs last came.
  */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
@@ -76,9 +76,9 @@ static const char *op_text(uint64_t tag, char text[OP_BYTES])
 }
 
 /*
- * Describes by its heartbeats what a worker does instead. It may have called what the others wait
- * for, behind so many others that it has no slot for it: then they wait for each other
- * (PROTOCOL.md, section 6.3).
+ * Describes, by its heartbeats, what a worker does instead. It may have called the operation that the
+ * others wait for, but after so many others that it has no slot for it. Then they all wait for each
+ * other (PROTOCOL.md, section 6.3).
  */
 static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, char *text,
                        size_t room)
@@ -220,8 +220,8 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 
 #define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
-#define MERGED_US 2000000 /* A job ends if for so long it makes no progress, or loses */
-#define MERGED_SHARE 8    /* at least one datagram in so many. */
+#define MERGED_US 2000000 /* A standstill or heavy loss ends the job after this time. */
+#define MERGED_SHARE 8    /* Loss is heavy if it is an eighth of all datagrams. */
 #define FRESH_US 5000000  /* An older report is out of date. */
 
 /* Tells whether this trouble ends the job. */

@@ -110,7 +110,7 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 	return window;
 }
 
-/* Of the workers so far. 5.3: "its payload, the smallest that any worker has reported" */
+/* Looks at the workers so far. 5.3: "its payload, the smallest that any worker has reported" */
 static void least_payload(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)

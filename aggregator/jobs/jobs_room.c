@@ -3,7 +3,7 @@
  * jobs_room.c - divides the places and the memory for jobs among owners
  *
  * Half of each is kept for the keys of the key file, in equal shares, whether a key has jobs here or
- * not. The other half goes to whoever comes first. So no jobs, not even running ones, keep out
+ * not. The other half goes to the first comers. So no jobs, not even running ones, keep out
  * another key's first jobs.
  */
 

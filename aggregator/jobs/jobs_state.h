@@ -150,7 +150,7 @@ struct jobs {
 };
 
 /* jobs_blame.c */
-bool job_troubled(const struct jobs *jobs, const struct job *job); /* lately? */
+bool job_troubled(const struct jobs *jobs, const struct job *job); /* recently */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
 /* Lists the ranks that are not as far as the job: "1, 3 and 5 more". */
@@ -186,7 +186,7 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
                   size_t unused);
 
 /* jobs_state.c */
-bool names_kin(const char *name, const char *other);            /* memberships of the same job? */
+bool names_kin(const char *name, const char *other);            /* both of one job */
 struct job *job_kin(const struct jobs *jobs, const char *name); /* any membership, or NULL */
 /* It becomes a member of a job: it leaves the door, and no longer counts as a stranger. */
 void peer_enter(struct jobs *jobs, struct jobs_peer *peer);

@@ -63,7 +63,7 @@ void job_keys_free(struct job_keys *keys);
 
 /*
  * job_keys_stretch - makes keys of the texts, for `job` or for all (NULL). Each takes 50 ms.
- * Returns the number of keys made, or -ENOMEM. Any thread; others may look for keys meanwhile.
+ * Returns the number of keys made, or -ENOMEM. Any thread, while others look for keys.
  */
 int job_keys_stretch(struct job_keys *keys, const char *job);
 

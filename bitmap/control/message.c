@@ -280,6 +280,7 @@ static bool ip_fits(const uint8_t *ip, bool six, enum field_kind kind)
 	return !group && memcmp(ip, none, six ? 16 : 4) != 0 && (six || ip[0] < 240);
 }
 
+/* Reads "1.2.3.4:5", "[fd00::1]:5" or "". */
 static bool read_address(const json_t *value, enum field_kind kind, char *out)
 {
 	const char *text = json_string_value(value), *port;

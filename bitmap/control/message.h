@@ -122,7 +122,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
  * short. message_free() also wipes the line, because WELCOME has a seed.
  */
 char *message_format(const struct control_message *message);
-void message_free(char *line);
+void message_free(char *line); /* NULL is fine */
 
 /* Tells whether a job that FAILED with this code can continue with the workers that are not lost. */
 bool message_code_continues(const char *code);

@@ -170,7 +170,7 @@ static int value_take(struct reading *reading, const struct option *option, enum
 	if (source < origin->source)
 		return 0;
 	if (rival != NULL && source < of_rival->source) {
-		*(const char **)option->out = NULL; /* the library may have read it, too */
+		*(const char **)option->out = NULL; /* the library may also have read it */
 		snprintf(origin->where, sizeof(origin->where), "not used: %s overrides it",
 		         rival->name);
 		return 0;
@@ -213,7 +213,7 @@ struct file {
 	const char *path;
 	uint32_t line;           /* The number of the line that is read. */
 	bool ours;               /* Its section is this program's. */
-	bool given[OPTIONS_MAX]; /* By place in the list: an earlier line has set it. */
+	bool given[OPTIONS_MAX]; /* By place in the list; true once a line has set it. */
 };
 
 static int pair_take(struct file *file, const char *at, const char *name, const char *value)

@@ -35,7 +35,7 @@ typedef int tls_find(void *context, const char *identity, uint8_t key[SECRET_BYT
  * -ENOMEM. The caller closes the context after the last connection that uses it.
  */
 int tls_context_open(tls_find *find, struct tls_context **out);
-void tls_context_close(struct tls_context *context);
+void tls_context_close(struct tls_context *context); /* NULL is fine */
 
 /*
  * tls_accept - begins a connection whose client speaks first. `context` is for tls_find().
@@ -46,7 +46,7 @@ void tls_context_close(struct tls_context *context);
 int tls_accept(struct tls_context *server, void *context, struct tls **out);
 int tls_connect(struct tls_context *client, const char *identity, const uint8_t key[SECRET_BYTES],
                 struct tls **out);
-void tls_close(struct tls *tls);
+void tls_close(struct tls *tls); /* NULL is fine */
 
 /* tls_feed - takes bytes from the other side. Returns 0, or -ENOMEM. */
 int tls_feed(struct tls *tls, const void *bytes, size_t count);

@@ -113,7 +113,7 @@ struct net_stats {
 	uint64_t rx_others; /* frames for other ports, addresses or protocols */
 };
 
-/* Facts about an open net. They do not change. */
+/* Facts about a net, valid while it is open. */
 struct net_facts {
 	int fd;                  /* readable when something was received; -1: none */
 	uint32_t buffer_bytes;   /* the receive buffer granted, as the kernel counts */
@@ -177,7 +177,7 @@ struct net_backend {
 	int (*health)(struct net *net, struct why *why);
 	void (*stats)(const struct net *net, struct net_stats *out);
 	const struct net_facts *(*facts)(const struct net *net);
-	void (*close)(struct net *net);
+	void (*close)(struct net *net); /* NULL is fine */
 };
 
 extern const struct net_backend net_udp;
