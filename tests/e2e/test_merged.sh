@@ -51,7 +51,7 @@ fi
 # XDP in generic mode.
 degraded() { # says winnow status that it is not fast?
 	inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" && return 1
-	grep -qE '! job slow: the kernel has added [0-9]+ of [0-9]+ PUSHes .*tx-udp-segmentation off' "$tmp/status.out"
+	grep -qE '! job slow: the kernel has added [0-9]+ of [0-9]+ PUSHes: .*tx-udp-segmentation off' "$tmp/status.out"
 }
 winnowd_inside 0 --insecure-no-key --datapath xdp --device eth0 --xdp-mode generic --metrics $metrics
 segmentation on
