@@ -34,12 +34,11 @@ static int no_device(struct why *why, cudaError_t err)
 	if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
 		return why_set(why, -ENODEV, "there is no CUDA driver (libcuda.so.1) here");
 	if (err == cudaErrorInsufficientDriver)
-		return why_set(
-			why, -ENODEV,
-			"the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: "
-			"install a newer driver, or build with an older CUDA",
-			version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-			CUDART_VERSION % 1000 / 10);
+		return why_set(why, -ENODEV,
+		               "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: "
+		               "install a newer driver, or build with an older CUDA",
+		               version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+		               CUDART_VERSION % 1000 / 10);
 	return why_set(why, -ENODEV, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
 }
 
