@@ -33,7 +33,7 @@ timeout 1200 "${qemu[@]}" "$arm/tests/sim/sim" 1 300 >"$tmp/out" 2>&1 || fail "t
 # Jobs of three workers, one of each kind and one more, with an aggregator of either: every element is compared.
 on_arm=("${qemu[@]}" "$arm/winnow") on_x86=("$BUILD/winnow")
 WINNOW_ISA=avx2 "${qemu[@]}" "$arm/winnowd" --insecure-no-key --check 2>"$tmp/out" && fail "an engine of another CPU is taken"
-seen -F "WINNOW_ISA is 'avx2': want one of this CPU's: scalar neon" <"$tmp/out" || fail "$(cat "$tmp/out")"
+seen -F "WINNOW_ISA is 'avx2', but this CPU can run only: scalar neon" <"$tmp/out" || fail "$(cat "$tmp/out")"
 together() { # port options..
 	local port=$1 rank workers=() worker
 	shift

@@ -26,6 +26,6 @@ start two work --rank 1 --world 2
 expect one 20 1 'MB of memory here, 100 are allowed'
 expect two 20 1 'rank 0.*MB of memory here, 100 are allowed'
 for net in 224.0.0.0 ff02::8077:0; do
-	refuses 2 'want a multicast /16.* not 224.0.0.0, nor what begins with ff0' "$BUILD/winnowd" --insecure-no-key --check --multicast "$net"
+	refuses 2 'want a multicast /16.* 224.0.0.0 and addresses that begin with ff0 are reserved' "$BUILD/winnowd" --insecure-no-key --check --multicast "$net"
 done
 echo "no more than is allowed"

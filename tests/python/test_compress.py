@@ -79,10 +79,10 @@ class TopK(unittest.TestCase):
         fixed = data.copy()
         fixed.flags.writeable = False
         for text, arguments in (
-            ("k is 0: want 1 or more", (data, memory, 0, 8)),
-            ("k is more than", (data, memory, 9, 8)),
-            ("k is more than", (data, memory, 5, 8, 1.0, 2)),
-            ("no multiple", (data, memory, 1, 8, 1.0, 3)),
+            ("k must be at least 1", (data, memory, 0, 8)),
+            ("k must be at most", (data, memory, 9, 8)),
+            ("k must be at most", (data, memory, 5, 8, 1.0, 2)),
+            ("a multiple", (data, memory, 1, 8, 1.0, 3)),
             ("1 to 1024", (data, memory, 1, 2050, 1.0, 1025)),
             ("decay", (data, memory, 1, 8, 1.5)),
             ("decay", (data, memory, 1, 8, float("nan"))),
