@@ -229,9 +229,9 @@ class Settings(unittest.TestCase):
             ("id is not 128 bytes", {**two, "id": "0" * 128}, {}),
             ("node is 2: want 0 to 1, below nodes", {**two, "node": 2, "id": id}, {}),
             ("local_rank and local_world are of processes with one GPU", {"gpus": [0, 1], "local_rank": 0}, {}),
-            ("local_world is the number of GPUs of this node: 1 to 64", {"gpus": [0] * 65, "nodes": 1}, {}),
+            ("local_world must be the number of GPUs in this node, 1 to 64", {"gpus": [0] * 65, "nodes": 1}, {}),
             ("gpus is -1", {"gpus": -1, "local_rank": 0, "local_world": 1, "nodes": 1}, {}),
-            ("has at most 57 characters", {**two, "id": id, "job": "j" * 58}, {}),
+            ("must have at most 57 characters", {**two, "id": id, "job": "j" * 58}, {}),
             ("wire is 'f16'", {**two, "id": id, "wire": "f16"}, {}),
         ):
             with self.subTest(text), mock.patch.dict(os.environ, {**mine, **environment}, clear=True):
@@ -252,7 +252,7 @@ class Ends(unittest.TestCase):
     def test_work_is_abandoned(self):
         (code, later, text), gone = self.ended(LOCAL, abandon)
         self.assertEqual((code, later, gone), (winnow.WinnowError.ABORTED, winnow.WinnowError.ABORTED, "died 0"), text)
-        self.assertIn("a node was destroyed while it had work", text)
+        self.assertIn("the node was destroyed while it had operations under way", text)
 
     def test_one_leaves(self):
         (code, text, took), _ = self.ended(LOCAL, leave_early, silence_ms=1000)
