@@ -19,7 +19,7 @@
 
 #define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */
 #define BUFFER_TEXT "16777216"
-#define DEAD_NEIGHBOURS 64 /* Fewer than these must not be able to fill winnowd's send buffer. */
+#define DEAD_NEIGHBOURS 64 /* This many dead addresses must not fill winnowd's buffer. */
 #define WAITING "/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes"
 
 static void check_kernel(void)

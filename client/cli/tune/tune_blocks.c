@@ -113,7 +113,7 @@ int tune_blocks_choose(struct tune *tune, const char *blocks)
 	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), block_compare);
 	if (source->traces != NULL)
 		return 0;
-	/* A bit stands for as many elements as divide all block sizes. */
+	/* A bit stands for the greatest common divisor of all block sizes. */
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		fine = geometry_gcd(fine, tune->rows[i].block);
 	source->fine = (uint32_t)fine;
