@@ -363,7 +363,8 @@ static void operation_failed(struct session *s, const struct allreduce *task)
 	if (task->status == WINNOW_ERR_MISMATCH)
 		explain_mismatch(&task->mismatch, text, sizeof(text));
 	else
-		snprintf(text, sizeof(text), "rank %u is out of memory for an operation",
+		snprintf(text, sizeof(text),
+		         "rank %u cannot take part in an operation: out of memory",
 		         s->links[0]->config.rank);
 	session_end_with(s, s->link_count, (enum winnow_result)task->status, "%s", text);
 }

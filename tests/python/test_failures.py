@@ -184,9 +184,9 @@ class Errors(harness.TeamCase):
         with harness.Team(2) as team:
             team.start(short_of_memory, harness.fresh_job())
             other, own = team.collect()
-        self.assertEqual(own, ["out of memory", "rank 1 is out of memory for an operation"])
+        self.assertEqual(own, ["out of memory", "rank 1 cannot take part in an operation: out of memory"])
         for text in other:
-            self.assertRegex(text, "rank 1 .* aborted the job: rank 1 is out of memory for an operation")
+            self.assertRegex(text, "rank 1 .* aborted the job: rank 1 cannot take part in an operation: out of memory")
 
     def test_different_models(self):
         # DDP compares models itself, over Gloo, before our hook is there.
