@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pyproject.toml cannot say: in a repository the wheel holds library and programs, built by make.
+"""Builds the wheel. In a repository it contains the library and the programs, which make builds.
 
-They are plain C behind ctypes or on their own, so one wheel serves every Python 3 and every torch; what they load
-lies beside them, but for the C library. Elsewhere the wheel is the package alone, and the library that of
-`make install` or WINNOW_LIBRARY.
+They are plain C, so one wheel serves every Python 3 and every torch. Everything that they load, except the C library,
+lies beside them. Outside a repository the wheel contains only the package, which then needs `make install` or
+WINNOW_LIBRARY.
 """
 
 import os
@@ -41,12 +41,12 @@ class BuildWithLibrary(build_py):
 
 
 def contents():
-    """Programs, objects and libraries."""
+    """Returns the programs, objects and libraries for the wheel."""
     return [*MADE.glob("*.so*"), MADE / "winnow", MADE / "winnowd"]
 
 
 def glibc():
-    """The minor version of glibc that they all run with, 36 for 2.36: what a manylinux tag says."""
+    """Returns the minor version of glibc that they all need, such as 36 for 2.36, for the manylinux tag."""
     command = ["readelf", "-WV", *contents()]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     relr = [36] if "GLIBC_ABI_DT_RELR" in said else []
@@ -70,7 +70,7 @@ if IN_REPOSITORY:
     made.mkdir(parents=True, exist_ok=True)
     options = {"build": {"build_base": str(made)}, "egg_info": {"egg_base": str(made)}}
 
-# Where the project is at home is for whoever publishes a wheel to say: make wheel HOMEPAGE=https://..
+# The publisher of a wheel sets the project's address: make wheel HOMEPAGE=https://..
 HOMEPAGE = os.environ.get("HOMEPAGE")
 
 setup(

@@ -58,7 +58,7 @@ expect third 10 1 'rank 1 of 2 did not join within 2 s'
 # Without a key. (What raw peers say is in tests/protocol/test_joining.py.)
 kept=$PORT
 winnowd --insecure-no-key --metrics no --job-bytes-max 200K
-refuses 1 'runs with --insecure-no-key and cannot prove who it is' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 'runs with --insecure-no-key, but this worker has a key' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 'the job needs [0-9]+ bytes here, 204800 are allowed \(job-bytes-max\)' bench "${small[@]}" --insecure-no-key
 PORT=$kept
 

@@ -113,7 +113,7 @@ by_name=$(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --version)
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
 for mask in 022 077; do
 	(umask $mask && "$BUILD/winnow" key >"$tmp/key.$mask" 2>"$tmp/key.err") || fail "winnow key into a file"
-	[ "$(grep -c 'others can read' "$tmp/key.err")" = $((mask == 022)) ] || fail "winnow key with umask $mask: $(cat "$tmp/key.err")"
+	[ "$(grep -c 'other users can read' "$tmp/key.err")" = $((mask == 022)) ] || fail "winnow key with umask $mask: $(cat "$tmp/key.err")"
 done
 
 # A full disk is said, too.
@@ -142,7 +142,7 @@ refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
 [ -n "${SAN:-}" ] || for few in 4 5 6 7; do # sanitizers need descriptors
 	printf '#!/bin/sh\nulimit -n %s\nexec "$@"\n' $few >"$tmp/few"
 	chmod +x "$tmp/few"
-	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" run -- true
-	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
+	refuses 1 'the limit of open files is too low' "$tmp/few" "$BUILD/winnow" run -- true
+	refuses 1 'the limit of open files is too low' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
 done
 echo "all refused"

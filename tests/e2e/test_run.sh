@@ -118,7 +118,7 @@ fi
 began=$SECONDS
 run 7 -n 3 -- sh -c 'echo $$; [ "$RANK" = 1 ] && exit 7; sleep 300 & echo $!; wait'
 [ $((SECONDS - began)) -lt 20 ] || fail "a failure took $((SECONDS - began)) s"
-grep -q "worker 1 has failed with exit status 7" "$tmp/run.err" || fail "who failed is not said"
+grep -q "worker 1 failed with exit status 7" "$tmp/run.err" || fail "who failed is not said"
 run 137 -n 2 -- sh -c 'kill -KILL $$'
 run 127 -n 2 -- no-such-command
 grep -q "cannot run no-such-command: No such file" "$tmp/run.err" || fail "no reason"

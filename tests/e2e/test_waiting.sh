@@ -38,7 +38,7 @@ env PATH=/usr/bin:/bin LD_LIBRARY_PATH="$BUILD" "$tmp/bare/winnow" bench --local
 [ $status = 1 ] || fail "bench without a winnowd: exit status $status"
 [ $((SECONDS - began)) -lt 10 ] || fail "bench without a winnowd took $((SECONDS - began)) s"
 grep -q '^winnow bench: cannot run winnowd: No such file' "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
-grep -q "^winnow bench: this host's aggregator has ended with status 127$" "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
+grep -q "^winnow bench: this host's winnowd ended with status 127, so the workers are being ended$" "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
 
 # A name that is unknown is the reason, also when the last question has no answer.
 [ -n "${SAN:-}" ] || {
