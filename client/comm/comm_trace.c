@@ -52,7 +52,7 @@ static void trace_begin(struct winnow_comm *comm)
 	memcpy(config->head.job, comm->move.job,
 	       message_name_base(comm->move.job)); /* It becomes part of the file's name. */
 	if (trace_open(config, &comm->run.trace, &why) != 0)
-		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
+		fprintf(stderr, "winnow: %s; the job continues\n", why.text);
 	config->folder = NULL;
 }
 
