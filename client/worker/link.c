@@ -638,7 +638,7 @@ static bool is_mute(const struct link *link)
 	return link->heard_us != NEVER && link->ping_due_us == NEVER;
 }
 
-#define MUTE_HINT ": use the port of winnowd's --listen, not of --metrics"
+#define MUTE_HINT ": check that this is the port of winnowd's --listen, and read winnowd's log"
 
 const char *link_awaits(const struct link *link)
 {
