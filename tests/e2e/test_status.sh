@@ -42,7 +42,7 @@ status 0 "" "$m1" "$m2" --quiet
 
 # Whose it is: said to others, and by JSON; nothing is known of what is not here.
 status 0 "" "$m1"
-! grep -q 'not yours' "$tmp/status.out" || fail "one's own is another's: $(cat "$tmp/status.out")"
+! grep -q 'belongs to user' "$tmp/status.out" || fail "one's own is another's: $(cat "$tmp/status.out")"
 status 0 "" "$m1" --json
 is 'v["aggregators"][0]["user"] == "'"$(id -un)"'"'
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then

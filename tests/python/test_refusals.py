@@ -176,7 +176,7 @@ class Attaching(unittest.TestCase):
         """Of one model: DDP takes one only, and no job is left behind."""
         ddp = DistributedDataParallel(nn.Linear(2, 2))
         winnow.torch.attach(ddp, self.comm)
-        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaisesRegex(RuntimeError, "call attach.. once"):
+        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaisesRegex(RuntimeError, "call attach.. only once"):
             winnow.torch.attach(ddp)
         joined.assert_not_called()
 
@@ -225,7 +225,7 @@ class Attaching(unittest.TestCase):
 
     def test_device(self):
         ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2, device="meta"), process_group=dist.group.WORLD)
-        with self.assertRaisesRegex(ValueError, "parameter weight is on meta: gradients can be on the CPU or"):
+        with self.assertRaisesRegex(ValueError, "parameter weight is on meta: the hook only takes gradients on the CPU or"):
             winnow.torch.attach(ddp, self.comm)
 
 

@@ -89,7 +89,7 @@ SESSION_TEST(stall, running())
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_non_null(
 		strstr(session_error(session), "for 64.0 s, and no aggregator gives a reason"));
-	assert_null(strstr(session_error(session), "not taken"));
+	assert_null(strstr(session_error(session), "dropped"));
 	assert_int_equal(done, 1);
 	assert_int_equal(task.status, WINNOW_ERR_TIMEOUT);
 }
