@@ -383,8 +383,8 @@ static void *nothing(void *context)
 }
 
 /*
- * libuv ends the process without a word where the system refuses it the pipe of its first loop, or the thread of its pool.
- * So the same is asked for before that: such a refusal has a reason. 0, or -errno.
+ * libuv ends the process without a word if the system refuses it the pipe of its first loop or the thread of its pool.
+ * So this function asks for the same before that, to have the reason. Returns 0, or -errno.
  */
 static int loop_init(uv_loop_t *loop)
 {

@@ -31,7 +31,7 @@ static int connection_take(const struct listener *listener, struct net_addr *fro
 	return fd;
 }
 
-/* Once in each shortage. */
+/* Logs each shortage once. */
 static void say_full(struct listener *listener, int err)
 {
 	const uint64_t now_ms = uv_hrtime() / 1000000, before_ms = listener->short_ms;

@@ -577,7 +577,7 @@ static int options_check(void)
 	return fflush(stdout) == 0 ? 0 : give_up(2, "cannot write: %s", strerror(errno));
 }
 
-/* libuv aborts without a word where it has no memory to watch one descriptor more. */
+/* libuv aborts without a word if it has no memory to watch one more descriptor. */
 static void *loop_realloc(void *memory, size_t bytes)
 {
 	static const char text[] = "winnowd: out of memory for another descriptor\n";
