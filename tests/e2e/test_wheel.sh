@@ -11,9 +11,12 @@ for module in venv ensurepip pip setuptools wheel numpy; do
 		exit 77
 	}
 done
+mkdir -p build
+exec 8>build/wheel.lock && flock 8 # test_start.sh makes a wheel, too
 rm -f build/wheel/*.whl
 make -s wheel >"$tmp/make.log" 2>&1 || fail "make wheel: $(tail -n 20 "$tmp/make.log")"
-wheel=$(ls build/wheel/*.whl)
+cp build/wheel/*.whl "$tmp" && exec 8>&-
+wheel=$(ls "$tmp"/*.whl)
 [ "$(wc -w <<<"$wheel")" = 1 ] || fail "not one wheel: $wheel"
 
 # In a network namespace of its own, where that is allowed: nothing can be fetched.
